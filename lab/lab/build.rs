@@ -1,5 +1,5 @@
-//! Embeds the data files of this crate (kernels, experiments, papers, scenarios), so that the command needs no files beside
-//! it.
+//! Embeds the data files of this crate (kernels, experiments, papers, scenarios), so that the command needs no files
+//! beside it.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

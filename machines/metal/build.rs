@@ -1,5 +1,5 @@
-//! Links without the host's start files and libraries, statically, as `link.ld` lays the image out: from the kernel's base on,
-//! which the boundary crate says.
+//! Links without the host's start files and libraries, statically, as `link.ld` lays the image out: from the kernel's
+//! base on, which the boundary crate says.
 
 use pageferry_hal::isa::x86::AMD64_LAYOUT;
 

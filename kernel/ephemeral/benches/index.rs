@@ -1,7 +1,7 @@
 //! What a hit costs the host, in nanoseconds, at caches of 1 K, 64 K and 1 M entries: look-up, acquire, release.
 //!
-//! `cargo bench -p pageferry-ephemeral`. Two orders of access: a small set again and again (a pipe's pages: everything in
-//! the host's caches) and all entries in a scattered order (one miss of the host's caches is part of the price).
+//! `cargo bench -p pageferry-ephemeral`. Two orders of access: a small set again and again (a pipe's pages: everything
+//! in the host's caches) and all entries in a scattered order (one miss of the host's caches is part of the price).
 
 use pageferry_ephemeral::index::{MappingIndex, Untraced};
 use pageferry_hal::{CpuSet, Pfn};

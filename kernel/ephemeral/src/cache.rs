@@ -1,10 +1,10 @@
-//! The mapping cache of i386 (sf_buf paper, 4.2): every buffer keeps its address for ever and its frame until the buffer
-//! is needed for another one.
+//! The mapping cache of i386 (sf_buf paper, 4.2): every buffer keeps its address for ever and its frame until the
+//! buffer is needed for another one.
 //!
 //! # What it holds
-//! A range of kernel addresses, taken at boot, one page for each buffer; the [`MappingIndex`] that says which frame each
-//! maps; and how many threads sleep for a buffer. A frame found mapped costs no page-table work. Giving a mapping back
-//! changes nothing but counts: the translation stays, in the page table and in TLBs.
+//! A range of kernel addresses, taken at boot, one page for each buffer; the [`MappingIndex`] that says which frame
+//! each maps; and how many threads sleep for a buffer. A frame found mapped costs no page-table work. Giving a mapping
+//! back changes nothing but counts: the translation stays, in the page table and in TLBs.
 //!
 //! # Which CPUs may hold a stale translation
 //! A buffer's mask is the set of CPUs that cannot hold a translation older than the present mapping. They have
@@ -14,8 +14,8 @@
 //!
 //! # Locks
 //! One, of class `Ephemeral`, around everything; as in FreeBSD it stays held while other CPUs invalidate. A thread that
-//! finds no buffer gives it up in its sleep, and retries the look-up of its frame afterwards: another thread may have mapped
-//! it.
+//! finds no buffer gives it up in its sleep, and retries the look-up of its frame afterwards: another thread may have
+//! mapped it.
 //!
 //! # What can fail
 //! Only a configuration, and an allocation that may not wait.

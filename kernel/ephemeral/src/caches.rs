@@ -1,8 +1,8 @@
 //! Several caches of mappings beside each other, each with its addresses, its buffers and its lock.
 //!
-//! A mapping knows the cache that it is from. Which one a frame goes to is the caller's business: that of its colour ([`crate::hybrid`]), or
-//! that of the process that asks, as in Solaris 2.4 (H.-K. J. Chu, USENIX 1996; sf_buf paper, 7): there a frame that several processes
-//! look at is mapped once for each.
+//! A mapping knows the cache that it is from. Which one a frame goes to is the caller's business: that of its colour
+//! ([`crate::hybrid`]), or that of the process that asks, as in Solaris 2.4 (H.-K. J. Chu, USENIX 1996; sf_buf paper,
+//! 7): there a frame that several processes look at is mapped once for each.
 
 use crate::cache::Cache;
 use crate::config::{AccessedRule, AllocError, ConfigError, EphemeralPaths, Flags, KernelAddresses};
@@ -32,7 +32,8 @@ impl<M: Machine> Caches<M> {
         Ok(Caches((0..caches).map(one).collect::<Result<_, _>>()?))
     }
 
-    /// The cache of the process that `threads` speaks for. Processes whose numbers are as many apart as there are caches share one.
+    /// The cache of the process that `threads` speaks for. Processes whose numbers are as many apart as there are
+    /// caches share one.
     pub(crate) fn of(&self, threads: &dyn Threads) -> usize {
         threads.process() as usize % self.0.len()
     }

@@ -4,8 +4,8 @@ use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{VaRange, paths};
 
 bitflags::bitflags! {
-    /// How [`crate::Ephemeral::alloc`] may behave (sf_buf paper, 4.1). Empty: the mapping may be used by every CPU, and the
-    /// call sleeps until there is one.
+    /// How [`crate::Ephemeral::alloc`] may behave (sf_buf paper, 4.1). Empty: the mapping may be used by every CPU, and
+    /// the call sleeps until there is one.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Flags: u8 {
         /// The mapping is for the calling thread alone, which stays pinned from before the call until it has freed it.
@@ -20,8 +20,8 @@ bitflags::bitflags! {
 /// What a miss concludes from an old page-table entry whose accessed bit is clear.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AccessedRule {
-    /// The old mapping was used by no CPU, so those that were free of older translations still are: the mask stays as it
-    /// was, and the rules of a hit apply to the rest. Correct.
+    /// The old mapping was used by no CPU, so those that were free of older translations still are: the mask stays as
+    /// it was, and the rules of a hit apply to the rest. Correct.
     Safe,
     /// As the sf_buf paper prints it (4.2): nothing is invalidated and the mask becomes all CPUs. It forgets that a CPU
     /// outside the mask may hold a translation from *before* the old mapping, and is kept to show that.
@@ -40,13 +40,14 @@ pub enum Scheme {
     },
     /// The direct map, as on amd64 (4.3).
     Direct,
-    /// The direct map where its address has the colour by which the frame is cached, else a cache of addresses that do; as on sparc64
-    /// (4.4). The same as [`Scheme::Direct`] where pages have no colours.
+    /// The direct map where its address has the colour by which the frame is cached, else a cache of addresses that do;
+    /// as on sparc64 (4.4). The same as [`Scheme::Direct`] where pages have no colours.
     Hybrid {
         /// Buffers of each colour.
         entries: usize,
     },
-    /// A cache of mappings for each process, as in Solaris 2.4 (7): a frame that several processes look at is mapped once for each.
+    /// A cache of mappings for each process, as in Solaris 2.4 (7): a frame that several processes look at is mapped
+    /// once for each.
     PerProcess {
         /// Buffers of each process.
         entries: usize,
@@ -79,7 +80,8 @@ paths! {
 pub struct EphemeralConfig {
     /// How frames get their addresses.
     pub scheme: Scheme,
-    /// False: [`Flags::PRIVATE`] is ignored, every mapping is shared (sf_buf paper, 6.4.1: "private option eliminated").
+    /// False: [`Flags::PRIVATE`] is ignored, every mapping is shared (sf_buf paper, 6.4.1: "private option
+    /// eliminated").
     pub honour_private: bool,
     /// Path lengths.
     pub paths: EphemeralPaths,

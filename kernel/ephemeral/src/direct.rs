@@ -1,6 +1,7 @@
 //! The direct map of amd64 (sf_buf paper, 4.3): the frame *is* its mapping.
 //!
-//! Nothing is allocated, counted, locked or invalidated; no flag requires any action. Only the address takes an addition.
+//! Nothing is allocated, counted, locked or invalidated; no flag requires any action. Only the address takes an
+//! addition.
 
 use crate::config::ConfigError;
 use alloc::sync::Arc;

@@ -1,10 +1,11 @@
 //! The hybrid of sparc64 (sf_buf paper, 4.4): the direct map where colours agree, a cache where they do not.
 //!
-//! In a cache that is indexed by virtual addresses a frame is to be reached by addresses of one colour ([`pageferry_pmap::Pmaps::claim`]). In
-//! the direct map a frame has the colour of its number, and nothing is to be done where the frame's users have it by the same. Where they have
-//! another, an address of theirs is taken: there is a cache for each colour, of addresses of that colour, so that a frame's mapping is found
-//! again as long as the frame keeps its colour. A mapping of the wrong colour stays in its cache until it is the least recently used: it
-//! is not found, and is not used.
+//! In a cache that is indexed by virtual addresses a frame is to be reached by addresses of one colour
+//! ([`pageferry_pmap::Pmaps::claim`]). In the direct map a frame has the colour of its number, and nothing is to be
+//! done where the frame's users have it by the same. Where they have another, an address of theirs is taken: there is a
+//! cache for each colour, of addresses of that colour, so that a frame's mapping is found again as long as the frame
+//! keeps its colour. A mapping of the wrong colour stays in its cache until it is the least recently used: it is not
+//! found, and is not used.
 //!
 //! Locks and failures are those of [`crate::cache`], on machines with one CPU.
 

@@ -7,8 +7,8 @@
 //! * the *inactive* list: the buffers without a reference, least recently used first.
 //!
 //! A buffer may be in both: unused, yet still mapping its frame. It knows no machine, takes no lock, maps nothing and
-//! allocates nothing after [`MappingIndex::new`]; its owner keeps it under one lock. Every operation is O(1), the look-up
-//! expected O(1). Nothing here can fail but by a caller's mistake, which panics.
+//! allocates nothing after [`MappingIndex::new`]; its owner keeps it under one lock. Every operation is O(1), the
+//! look-up expected O(1). Nothing here can fail but by a caller's mistake, which panics.
 //!
 //! What an operation reads and writes is reported to a [`Trace`], so that a modelled machine can account for it; with
 //! [`Untraced`] the calls vanish.

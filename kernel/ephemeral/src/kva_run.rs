@@ -1,12 +1,12 @@
-//! Addresses that their user keeps: the original kernel's pipes cached some for themselves, because the general allocator
-//! was too slow (sf_buf paper, 5).
+//! Addresses that their user keeps: the original kernel's pipes cached some for themselves, because the general
+//! allocator was too slow (sf_buf paper, 5).
 //!
-//! A [`KvaRun`] belongs to one user, which serialises its use; there is no lock. FreeBSD 5 changed runs of kernel pages with
-//! `pmap_qenter` and `pmap_qremove`: as many page-table entries as pages, then one invalidation of the range on all CPUs,
-//! whether or not anything was mapped there before.
+//! A [`KvaRun`] belongs to one user, which serialises its use; there is no lock. FreeBSD 5 changed runs of kernel pages
+//! with `pmap_qenter` and `pmap_qremove`: as many page-table entries as pages, then one invalidation of the range on
+//! all CPUs, whether or not anything was mapped there before.
 //!
-//! Where pages have colours a run has some addresses more than pages, so that the first frame finds one of its colour. The pages of a
-//! buffer follow one another, and so do their colours.
+//! Where pages have colours a run has some addresses more than pages, so that the first frame finds one of its colour.
+//! The pages of a buffer follow one another, and so do their colours.
 
 use crate::config::{AllocError, KernelAddresses};
 use crate::flusher::Flusher;

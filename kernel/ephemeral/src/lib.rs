@@ -1,9 +1,9 @@
 //! Ephemeral mappings: a frame's short-lived kernel address. The historical name is `sf_buf`.
 //!
 //! A kernel that wants the bytes of some frame needs a virtual address for it: to copy a pipe writer's page into the
-//! reader's buffer, to read a page of a memory disk, to look into a traced process. Making that address means allocating
-//! it, changing a page-table entry, and invalidating in every TLB; [`Ephemeral`] is one interface over four ways to pay for
-//! it (sf_buf paper, sections 4 and 6.2), and two more for comparison (7):
+//! reader's buffer, to read a page of a memory disk, to look into a traced process. Making that address means
+//! allocating it, changing a page-table entry, and invalidating in every TLB; [`Ephemeral`] is one interface over four
+//! ways to pay for it (sf_buf paper, sections 4 and 6.2), and two more for comparison (7):
 //!
 //! | [`Scheme`] | the address is | a TLB is invalidated |
 //! |---|---|---|
@@ -14,12 +14,13 @@
 //! | [`Scheme::Vmem`] | taken from a CPU's magazine | the same |
 //! | [`Scheme::PerProcess`] | kept in a cache of the process's own | as with the cache |
 //!
-//! The four calls are [`Ephemeral::alloc`], [`Ephemeral::free`], [`Ephemeral::kva`] and [`Ephemeral::page`]. Beside them
-//! stands what the original kernel's pipes used instead: a [`KvaRun`], addresses that the user keeps and maps again and
-//! again.
+//! The four calls are [`Ephemeral::alloc`], [`Ephemeral::free`], [`Ephemeral::kva`] and [`Ephemeral::page`]. Beside
+//! them stands what the original kernel's pipes used instead: a [`KvaRun`], addresses that the user keeps and maps
+//! again and again.
 //!
 //! * [`index`]: hash and inactive list of the cache, as plain data.
-//! * `cache`, `direct`, `hybrid`, `caches` (of processes), `original`: the schemes. `kva_run`: addresses kept by their user. `flusher`: what they share.
+//! * `cache`, `direct`, `hybrid`, `caches` (of processes), `original`: the schemes. `kva_run`: addresses kept by their
+//!   user. `flusher`: what they share.
 //! * `config`: what the crate is built from, what it asks for, and what can go wrong.
 //!
 //! # Ownership
@@ -27,8 +28,8 @@
 //! from [`KernelAddresses`]: the cache takes its range once, the original scheme one page at each use.
 //!
 //! # Locks
-//! The cache has one lock, of class [`LockClass::EPHEMERAL`](pageferry_hal::LockClass::EPHEMERAL). It is held while other
-//! CPUs invalidate, and given up in a sleep. The other schemes have none of their own.
+//! The cache has one lock, of class [`LockClass::EPHEMERAL`](pageferry_hal::LockClass::EPHEMERAL). It is held while
+//! other CPUs invalidate, and given up in a sleep. The other schemes have none of their own.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -127,8 +128,9 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
         self.runs.flusher.local_only = true;
     }
 
-    /// A mapping of `frame` (`sf_buf_alloc`; sf_buf paper, 4.1). Callers that map the same frame may share one. The caller
-    /// keeps `frame` wired until it has freed the mapping, and stays pinned as long if `flags` has [`Flags::PRIVATE`].
+    /// A mapping of `frame` (`sf_buf_alloc`; sf_buf paper, 4.1). Callers that map the same frame may share one. The
+    /// caller keeps `frame` wired until it has freed the mapping, and stays pinned as long if `flags` has
+    /// [`Flags::PRIVATE`].
     ///
     /// # Errors
     /// [`AllocError::WouldBlock`] only with [`Flags::NOWAIT`], [`AllocError::Interrupted`] only with
@@ -157,8 +159,8 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
         Ok(mapping)
     }
 
-    /// Gives a mapping back (`sf_buf_free`). The last reference to a buffer of the cache makes it inactive, still mapped,
-    /// and wakes one sleeper.
+    /// Gives a mapping back (`sf_buf_free`). The last reference to a buffer of the cache makes it inactive, still
+    /// mapped, and wakes one sleeper.
     ///
     /// # Panics
     /// When a private mapping is freed on another CPU than it was allocated on: the thread was not pinned.
@@ -217,8 +219,8 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
         self.runs.make(len_pages)
     }
 
-    /// Maps `frames` from the run's start on, with one unconditional flush for all of them (`pmap_qenter` of FreeBSD 5).
-    /// Any CPU may use the addresses.
+    /// Maps `frames` from the run's start on, with one unconditional flush for all of them (`pmap_qenter` of FreeBSD
+    /// 5). Any CPU may use the addresses.
     ///
     /// # Panics
     /// When there are no frames or more than the run has pages, or others are mapped.

@@ -1,12 +1,13 @@
-//! The original kernel (sf_buf paper, 6.2): for each use an address is allocated and a mapping made, and afterwards both
-//! are undone.
+//! The original kernel (sf_buf paper, 6.2): for each use an address is allocated and a mapping made, and afterwards
+//! both are undone.
 //!
-//! Machine-independent code could not know which CPU might hold a translation, so both changes are flushed on every CPU, and
-//! there is no private mapping. The addresses belong to the kernel's general allocator; nothing is kept between uses, and
-//! there is no lock but that allocator's.
+//! Machine-independent code could not know which CPU might hold a translation, so both changes are flushed on every
+//! CPU, and there is no private mapping. The addresses belong to the kernel's general allocator; nothing is kept
+//! between uses, and there is no lock but that allocator's.
 //!
-//! With *magazines* it is what Vmem would make of it (Bonwick and Adams, USENIX 2001; sf_buf paper, 7): each CPU keeps some addresses that it
-//! has given back, and takes one of these first. An address from there may be cached in any TLB like any other, so nothing else is saved.
+//! With *magazines* it is what Vmem would make of it (Bonwick and Adams, USENIX 2001; sf_buf paper, 7): each CPU keeps
+//! some addresses that it has given back, and takes one of these first. An address from there may be cached in any TLB
+//! like any other, so nothing else is saved.
 
 use crate::config::{AllocError, KernelAddresses};
 use crate::flusher::Flusher;

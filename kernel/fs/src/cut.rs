@@ -1,7 +1,7 @@
 //! Taking blocks from a file: all behind a new end, or all there are.
 //!
-//! What points to the blocks is cleared on the disk first, the inode at once and then what stays of indirect blocks; only then are the
-//! blocks free, and what waits to be written to them is forgotten.
+//! What points to the blocks is cleared on the disk first, the inode at once and then what stays of indirect blocks;
+//! only then are the blocks free, and what waits to be written to them is forgotten.
 
 use crate::Ino;
 use crate::defect::Defect;

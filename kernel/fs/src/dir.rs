@@ -4,9 +4,9 @@
 //! entry:  0 inode  4 length of the entry  6 kind  7 length of the name  8 name, filled up to a multiple of four
 //! ```
 //!
-//! The entries of a chunk fill it; an entry is as long as it likes, so what a name that went had is its forerunner's. The first of a
-//! chunk keeps its place, with inode 0. The names of a directory that was looked into are kept in memory (FreeBSD's `dirhash`), and the
-//! entry is looked at again when it is found.
+//! The entries of a chunk fill it; an entry is as long as it likes, so what a name that went had is its forerunner's.
+//! The first of a chunk keeps its place, with inode 0. The names of a directory that was looked into are kept in memory
+//! (FreeBSD's `dirhash`), and the entry is looked at again when it is found.
 
 use crate::Ino;
 use crate::defect::Defect;

@@ -1,7 +1,8 @@
 //! Inodes in memory, and the blocks of a file: direct, behind an indirect block, behind two of them.
 //!
-//! An inode is in memory while it is open or worked on, and written later when it is let go of. A pointer read from the disk is used
-//! only if a file can have such a block. New indirect blocks are on the disk, cleared, before anything points to them.
+//! An inode is in memory while it is open or worked on, and written later when it is let go of. A pointer read from the
+//! disk is used only if a file can have such a block. New indirect blocks are on the disk, cleared, before anything
+//! points to them.
 
 use crate::Ino;
 use crate::defect::Defect;
@@ -42,7 +43,8 @@ impl Kind {
     }
 }
 
-/// An inode as it is on the disk. Pointer [`DIRECT`] is that of the indirect block, the next of the doubly indirect one.
+/// An inode as it is on the disk. Pointer [`DIRECT`] is that of the indirect block, the next of the doubly indirect
+/// one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Inode {
     pub(crate) kind: Option<Kind>,
@@ -244,8 +246,8 @@ impl Volume {
         Ok((block != 0).then_some(block))
     }
 
-    /// The block of a file's block `index`, taken if it has none; true if it is new, and holds whatever was there. Pointers in
-    /// indirect blocks are written at the time that is said; the inode is changed in memory.
+    /// The block of a file's block `index`, taken if it has none; true if it is new, and holds whatever was there.
+    /// Pointers in indirect blocks are written at the time that is said; the inode is changed in memory.
     ///
     /// # Errors
     /// [`FsError::TooLarge`], [`FsError::NoSpace`], [`FsError::Damaged`], the disk.

@@ -7,7 +7,8 @@
 //! inode:       0 kind  2 links  4 blocks  8 length  16 12 direct, 64 indirect, 68 doubly indirect blocks; 128 bytes
 //! ```
 //!
-//! Block 0 is the superblock of group 0, so no file has it, and 0 in a pointer means a hole. The last group may be shorter than others.
+//! Block 0 is the superblock of group 0, so no file has it, and 0 in a pointer means a hole. The last group may be
+//! shorter than others.
 
 use crate::error::FsError;
 use crate::store::{SECTOR_BYTES, Store, When};

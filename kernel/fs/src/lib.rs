@@ -1,28 +1,31 @@
-//! A file system after the Berkeley Fast File System, as FreeBSD 5 had it (without soft updates), for any kernel or none.
+//! A file system after the Berkeley Fast File System, as FreeBSD 5 had it (without soft updates), for any kernel or
+//! none.
 //!
-//! A [`Volume`] is what is known in memory of a file system on a [`Store`], the buffers of a disk; every call gets the store, so that
-//! a kernel can lend it for the time of a system call. On the disk there are cylinder groups, each with a copy of the superblock, free
-//! maps of inodes and blocks, inodes, and blocks ([`layout`]).
+//! A [`Volume`] is what is known in memory of a file system on a [`Store`], the buffers of a disk; every call gets the
+//! store, so that a kernel can lend it for the time of a system call. On the disk there are cylinder groups, each with
+//! a copy of the superblock, free maps of inodes and blocks, inodes, and blocks ([`layout`]).
 //!
 //! What is where, from the bottom up:
 //!
 //! * `error`, `store`: what can go wrong, and what a volume is kept on. `layout`: what is where on the disk.
-//! * `maps`: free inodes and blocks. `inode`: inodes in memory, and the blocks of a file. `cut`: taking blocks from a file.
+//! * `maps`: free inodes and blocks. `inode`: inodes in memory, and the blocks of a file. `cut`: taking blocks from a
+//!   file.
 //! * `dir`: directories. `names`: making, linking, removing, renaming. `volume`: the volume, and the bytes of files.
 //! * [`check`](mod@check): what is wrong with a volume, and [`repair`].
 //!
 //! # The order of writes
-//! The store writes some changes [at once](When::Now) and others [later](When::Later), in any order. Three rules of FFS say which are
-//! written at once, and before what:
+//! The store writes some changes [at once](When::Now) and others [later](When::Later), in any order. Three rules of FFS
+//! say which are written at once, and before what:
 //!
-//! 1. Nothing points to what is not made yet: an inode is on the disk before a name of it is, a directory's or an indirect block's
-//!    contents before a pointer to it.
-//! 2. Nothing is used again while something on the disk still points to it: names go before inodes, pointers before blocks.
+//! 1. Nothing points to what is not made yet: an inode is on the disk before a name of it is, a directory's or an
+//!    indirect block's contents before a pointer to it.
+//! 2. Nothing is used again while something on the disk still points to it: names go before inodes, pointers before
+//!    blocks.
 //! 3. What is moved has its new name before it loses the old one.
 //!
-//! Free maps are written later: after a power cut they may be wrong either way, and the checker makes them anew from the inodes. What else
-//! a cut may leave is a [`Leftover`](Weight::Leftover): inodes without names, counts that are too high, a directory on its way with two
-//! names. Anything else is [`Damage`](Weight::Damage), and no cut leaves any.
+//! Free maps are written later: after a power cut they may be wrong either way, and the checker makes them anew from
+//! the inodes. What else a cut may leave is a [`Leftover`](Weight::Leftover): inodes without names, counts that are too
+//! high, a directory on its way with two names. Anything else is [`Damage`](Weight::Damage), and no cut leaves any.
 //!
 //! # What can fail
 //! Every call: for want of space, for names that are there or not, by the disk. A volume that is damaged is met with

@@ -1,7 +1,8 @@
 //! Free maps: which inodes and blocks are in use, in memory and on the disk.
 //!
-//! A set bit is in use. Every change is made in memory and in the group's header, which is written later: a power cut leaves maps
-//! that the checker makes anew. What is behind the volume's last block is in use for ever, as are the blocks that no file can have.
+//! A set bit is in use. Every change is made in memory and in the group's header, which is written later: a power cut
+//! leaves maps that the checker makes anew. What is behind the volume's last block is in use for ever, as are the
+//! blocks that no file can have.
 
 use crate::Ino;
 use crate::error::FsError;

@@ -1,7 +1,8 @@
-//! What is done with names: looking up, making, linking, removing, renaming. Each change in the order that the [crate](crate) tells of.
+//! What is done with names: looking up, making, linking, removing, renaming. Each change in the order that the
+//! [crate](crate) tells of.
 //!
-//! A call that fails has changed nothing. An inode whose last name goes while it is open stays until it is closed; on the disk it then
-//! has no links, and a checker ends it.
+//! A call that fails has changed nothing. An inode whose last name goes while it is open stays until it is closed; on
+//! the disk it then has no links, and a checker ends it.
 
 use crate::Ino;
 use crate::defect::Defect;

@@ -1,10 +1,12 @@
 //! What a volume is kept on: a store of buffers, over a device of sectors.
 //!
-//! A [`Store`] is what a file system sees. What it writes [`When::Later`] stays in buffers until the store has a reason to write it; a
-//! read sees it at once. A [`Device`] is what a store is over: sectors, each written as a whole or not at all.
+//! A [`Store`] is what a file system sees. What it writes [`When::Later`] stays in buffers until the store has a reason
+//! to write it; a read sees it at once. A [`Device`] is what a store is over: sectors, each written as a whole or not
+//! at all.
 //!
-//! [`Cached`] is the plain store: it keeps what it has read, and writes later when it is told to, or when too much waits.
-//! [`MemoryDevice`] is the plain device; it can keep a journal of its writes, from which a test makes the disk of any moment.
+//! [`Cached`] is the plain store: it keeps what it has read, and writes later when it is told to, or when too much
+//! waits. [`MemoryDevice`] is the plain device; it can keep a journal of its writes, from which a test makes the disk
+//! of any moment.
 
 use crate::error::IoError;
 use alloc::collections::BTreeMap;

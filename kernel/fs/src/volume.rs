@@ -1,7 +1,7 @@
 //! A volume in memory: made, mounted, unmounted; files opened, closed, cut; and their bytes.
 //!
-//! A volume that is mounted says so on the disk, and one that was not unmounted is to be repaired before it is mounted again: its free
-//! maps may be wrong. Bytes behind the end of a file, in its last block, are zeros.
+//! A volume that is mounted says so on the disk, and one that was not unmounted is to be repaired before it is mounted
+//! again: its free maps may be wrong. Bytes behind the end of a file, in its last block, are zeros.
 
 use crate::Ino;
 use crate::check::repair;
@@ -54,7 +54,8 @@ pub struct Target {
     pub at: u64,
     /// How long: within one block.
     pub len_bytes: usize,
-    /// The block was not the file's before: what the writer leaves out of the piece is whatever was there, and must be cleared.
+    /// The block was not the file's before: what the writer leaves out of the piece is whatever was there, and must be
+    /// cleared.
     pub is_new: bool,
 }
 
@@ -200,8 +201,8 @@ impl Volume {
         Ok(self.node(store, ino)?.inode.size)
     }
 
-    /// The piece of a file from byte `at` on, up to `len_bytes`, that lies together on the disk. For reading; what is behind the end is
-    /// not there.
+    /// The piece of a file from byte `at` on, up to `len_bytes`, that lies together on the disk. For reading; what is
+    /// behind the end is not there.
     ///
     /// # Errors
     /// [`FsError::Damaged`], the disk.
@@ -233,8 +234,8 @@ impl Volume {
         Ok(Piece { at, len_bytes: there.min(len) })
     }
 
-    /// The piece of a file from byte `at` on, within one block, for writing: the block is taken if there is none, and cleared where it is
-    /// not about to be written. The file is as long as before: see [`Volume::wrote`].
+    /// The piece of a file from byte `at` on, within one block, for writing: the block is taken if there is none, and
+    /// cleared where it is not about to be written. The file is as long as before: see [`Volume::wrote`].
     ///
     /// # Errors
     /// [`FsError::NoSpace`], [`FsError::TooLarge`], [`FsError::Damaged`], the disk.

@@ -1,7 +1,8 @@
 //! Virtual addresses, physical addresses and page frames.
 //!
-//! The page size is a constant of a build: all machines described here translate in pages of 4 KB, their larger pages are
-//! multiples of it, and a machine whose smallest page is larger is a build of its own with another [`PAGE_SHIFT`]. Arithmetic that could wrap is checked: an address that wraps is a caller's error, never a small address.
+//! The page size is a constant of a build: all machines described here translate in pages of 4 KB, their larger pages
+//! are multiples of it, and a machine whose smallest page is larger is a build of its own with another [`PAGE_SHIFT`].
+//! Arithmetic that could wrap is checked: an address that wraps is a caller's error, never a small address.
 
 use core::fmt;
 use core::ops::Range;

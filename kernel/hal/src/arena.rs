@@ -69,8 +69,8 @@ impl StructArena {
         Ok(StructVa(at))
     }
 
-    /// So many bytes whose physical address is a multiple of `align_bytes`, a power of two: the arena begins at physical address 0,
-    /// and at an address that is such a multiple.
+    /// So many bytes whose physical address is a multiple of `align_bytes`, a power of two: the arena begins at
+    /// physical address 0, and at an address that is such a multiple.
     ///
     /// # Errors
     /// [`ArenaFull`].

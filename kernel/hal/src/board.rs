@@ -8,7 +8,8 @@ use crate::mmu::{BlockRegisters, Layout, Width};
 pub enum Mmu {
     /// Hardware walks page tables of this format, from the root of the [`crate::Context`].
     Radix(RadixFormat),
-    /// Hardware looks into a [`crate::HashTable`] of the format [`crate::isa::hash`]; what it does not find there is a [`crate::Miss`].
+    /// Hardware looks into a [`crate::HashTable`] of the format [`crate::isa::hash`]; what it does not find there is a
+    /// [`crate::Miss`].
     Hash,
     /// Every miss is a [`crate::Miss`]; the kernel loads the TLB.
     Soft {
@@ -63,30 +64,33 @@ pub struct Board {
     pub device_memory: Option<DeviceMemory>,
     /// How the TLB is filled.
     pub mmu: Mmu,
-    /// How many tags of address spaces there are, [`crate::Asid::KERNEL`] among them; 0 when entries carry none, and a change of
-    /// the context drops all that is not global. A kernel need not use them where hardware walks page tables: one that knows
-    /// [`crate::Asid::KERNEL`] alone, and never has [`crate::Context::keep`] set, has a machine without.
+    /// How many tags of address spaces there are, [`crate::Asid::KERNEL`] among them; 0 when entries carry none, and a
+    /// change of the context drops all that is not global. A kernel need not use them where hardware walks page tables:
+    /// one that knows [`crate::Asid::KERNEL`] alone, and never has [`crate::Context::keep`] set, has a machine without.
     pub asids: u32,
     /// Registers for blocks.
     pub blocks: Option<BlockRegisters>,
     /// [`crate::Flush::Page`] reaches the TLBs of all CPUs: no interrupt has to ask them.
     pub broadcasts_flushes: bool,
-    /// Colours of pages: addresses of equal colour share a frame in a virtually indexed cache. 1 where caches need none.
+    /// Colours of pages: addresses of equal colour share a frame in a virtually indexed cache. 1 where caches need
+    /// none.
     pub colours: u32,
-    /// The first cache passes each store on, and takes no line in for one: what it holds is never newer than what lies behind it.
+    /// The first cache passes each store on, and takes no line in for one: what it holds is never newer than what lies
+    /// behind it.
     pub writes_through: bool,
     /// Bytes of an instruction, on average.
     pub instruction_bytes: u32,
-    /// Instructions are fetched through a TLB or a cache that the machine describes: kernel text needs a place. Without,
-    /// instructions take their time and nothing else.
+    /// Instructions are fetched through a TLB or a cache that the machine describes: kernel text needs a place.
+    /// Without, instructions take their time and nothing else.
     pub fetches: bool,
     /// Page tables may map huge pages ([`RadixFormat::huge_shift`]).
     pub huge_pages: bool,
 }
 
 impl Board {
-    /// Entries of a TLB of which the kernel can keep some for itself; `None` where it can keep none: it must load the TLB of the only
-    /// processor, any page must go into any entry, and what an entry of one space maps must not be seen in another.
+    /// Entries of a TLB of which the kernel can keep some for itself; `None` where it can keep none: it must load the
+    /// TLB of the only processor, any page must go into any entry, and what an entry of one space maps must not be seen
+    /// in another.
     pub const fn reservable_entries(&self) -> Option<usize> {
         match self.mmu {
             Mmu::Soft { entries, is_fully_associative: true, .. } if self.cpus == 1 && self.asids > 0 => {

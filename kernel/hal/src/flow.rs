@@ -1,8 +1,8 @@
 //! What moves between protection domains, and what there is of something at a time: for a recorder to draw.
 //!
-//! Nothing here has an effect. A kernel says where data leaves one owner and where another has it; a recorder that listens
-//! makes arrows of that, and curves of the levels. It says which processes there are, and which memory is attached to one of
-//! them at a time: that is from when until when.
+//! Nothing here has an effect. A kernel says where data leaves one owner and where another has it; a recorder that
+//! listens makes arrows of that, and curves of the levels. It says which processes there are, and which memory is
+//! attached to one of them at a time: that is from when until when.
 
 use crate::{Pfn, Va};
 

@@ -1,13 +1,13 @@
 //! Doubly linked lists of things that are named by an index: frames, buffers, mappings.
 //!
-//! The links do not lie in the list but with the things: in a slice of [`Links`], one for each index. So a list is three
-//! numbers, many lists share one slice, everything is O(1) but a walk, and nothing is allocated here. An index is on one
-//! list of its slice at most: the owner of the slice knows on which, and hands in the slice at each call. A thing that is
-//! to be on two lists at once has its links in two slices.
+//! The links do not lie in the list but with the things: in a slice of [`Links`], one for each index. So a list is
+//! three numbers, many lists share one slice, everything is O(1) but a walk, and nothing is allocated here. An index is
+//! on one list of its slice at most: the owner of the slice knows on which, and hands in the slice at each call. A
+//! thing that is to be on two lists at once has its links in two slices.
 //!
 //! The owner's lock guards both. Nothing here can fail but by the owner's mistake, which is a panic or is found by
-//! [`IndexList::check`]. Putting in and taking out return the neighbours whose links were written, for owners that account
-//! for each write.
+//! [`IndexList::check`]. Putting in and taking out return the neighbours whose links were written, for owners that
+//! account for each write.
 
 /// No index.
 const NONE: u32 = u32::MAX;
@@ -122,8 +122,8 @@ impl IndexList {
         self.len += 1;
     }
 
-    /// What names the index between `prev` and `next`: the former's link to the next, the latter's to the one before, or
-    /// the list itself.
+    /// What names the index between `prev` and `next`: the former's link to the next, the latter's to the one before,
+    /// or the list itself.
     fn ends_at<'a>(&'a mut self, links: &'a mut [Links], prev: u32, next: u32) -> (&'a mut u32, &'a mut u32) {
         match (prev, next) {
             (NONE, NONE) => (&mut self.first, &mut self.last),

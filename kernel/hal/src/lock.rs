@@ -6,9 +6,9 @@
 //! # Order
 //! The UVM paper (3.2) orders map, amap, object, anon, page queues; [`LockClass`] adds the other floors around it. A
 //! lock may be taken only while every lock already held by the same thread has a *lower* class; against the order only
-//! [`SpinLock::try_lock`] is allowed, and a thread that fails gives up or starts over. Two locks of one class are never held
-//! together, except by `try_lock`. A thread holds no spin lock when it sleeps. (The map lock is a sleep lock, made from
-//! a short-held lock of class [`LockClass::MAP_INTERLOCK`]; `vm` keeps its place, above all of these, by types.)
+//! [`SpinLock::try_lock`] is allowed, and a thread that fails gives up or starts over. Two locks of one class are never
+//! held together, except by `try_lock`. A thread holds no spin lock when it sleeps. (The map lock is a sleep lock, made
+//! from a short-held lock of class [`LockClass::MAP_INTERLOCK`]; `vm` keeps its place, above all of these, by types.)
 
 use core::fmt;
 use core::ops::DerefMut;
@@ -16,8 +16,8 @@ use core::ops::DerefMut;
 /// A class of locks: its name, and its place in the order.
 ///
 /// A kernel declares its classes as constants, and makes each lock with the class that it is of
-/// ([`crate::Machine::new_lock`]). The classes of the kernel floors here are constants of this type; a kernel of another
-/// design has its own:
+/// ([`crate::Machine::new_lock`]). The classes of the kernel floors here are constants of this type; a kernel of
+/// another design has its own:
 ///
 /// ```
 /// use pageferry_hal::LockClass;
@@ -42,8 +42,8 @@ impl LockClass {
         LockClass { name, rank: Some(rank), masks_interrupts: false }
     }
 
-    /// A class without a place in the order: its locks may be taken whatever is held, and nothing but a deadlock shows that
-    /// two threads took them in different orders.
+    /// A class without a place in the order: its locks may be taken whatever is held, and nothing but a deadlock shows
+    /// that two threads took them in different orders.
     pub const fn unordered(name: &'static str) -> LockClass {
         LockClass { name, rank: None, masks_interrupts: false }
     }

@@ -1,15 +1,15 @@
 //! What translates addresses: the vocabulary that all memory management units share.
 //!
-//! A machine translates in one of three ways ([`crate::Mmu`]): its hardware walks page tables, its hardware looks into a
-//! hash table, or a miss calls the kernel, which loads the TLB by itself. Beside any of them there may be *blocks*,
-//! registers that map large areas before any page is looked at, and areas that are not translated at all. Whatever the way,
-//! a mapping is one [`Tte`]: a frame, a size, and what it permits. The bits of an entry in memory are the business of the
-//! `pmap`; the ones that hardware reads are described under [`crate::isa`].
+//! A machine translates in one of three ways ([`crate::Mmu`]): its hardware walks page tables, its hardware looks into
+//! a hash table, or a miss calls the kernel, which loads the TLB by itself. Beside any of them there may be *blocks*,
+//! registers that map large areas before any page is looked at, and areas that are not translated at all. Whatever the
+//! way, a mapping is one [`Tte`]: a frame, a size, and what it permits. The bits of an entry in memory are the business
+//! of the `pmap`; the ones that hardware reads are described under [`crate::isa`].
 //!
 //! # What is true
-//! No format of an entry in memory does: a TLB, a hash table and a software table may all hold copies. The kernel declares
-//! each mapping when it makes or changes it ([`crate::Machine::mapping_changed`]), and a modelled machine judges each
-//! translation that is used by the mapping last declared.
+//! No format of an entry in memory does: a TLB, a hash table and a software table may all hold copies. The kernel
+//! declares each mapping when it makes or changes it ([`crate::Machine::mapping_changed`]), and a modelled machine
+//! judges each translation that is used by the mapping last declared.
 
 use crate::addr::{PAGE_SHIFT, Pa, Pfn, Va};
 use crate::trap::{Access, Mode, Prot};
@@ -42,8 +42,8 @@ impl SpaceId {
     pub const KERNEL: SpaceId = SpaceId(0);
 }
 
-/// The number by which TLB entries of an address space differ from others' (ASID, PCID, context number, the VSIDs of its
-/// segments). 0 is the kernel's own, and the only one on machines whose entries carry none.
+/// The number by which TLB entries of an address space differ from others' (ASID, PCID, context number, the VSIDs of
+/// its segments). 0 is the kernel's own, and the only one on machines whose entries carry none.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Asid(pub u32);
 
@@ -73,8 +73,8 @@ bitflags::bitflags! {
     }
 }
 
-/// A mapping of one page of some size: the same for every format. One that is smaller than a frame leads to the part of the frame that
-/// has the place within it that the page has within a whole one.
+/// A mapping of one page of some size: the same for every format. One that is smaller than a frame leads to the part of
+/// the frame that has the place within it that the page has within a whole one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tte {
     /// The first frame.
@@ -96,7 +96,8 @@ impl Tte {
     }
 }
 
-/// What a CPU's accesses are translated by: an address space, the root of its page tables, and the tag of its TLB entries.
+/// What a CPU's accesses are translated by: an address space, the root of its page tables, and the tag of its TLB
+/// entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Context {
     /// Whose translations these are.
@@ -105,23 +106,24 @@ pub struct Context {
     pub root: Pa,
     /// The tag; [`Asid::KERNEL`] on machines without.
     pub asid: Asid,
-    /// What the TLB holds by that tag is this space's, and stays (x86: bit 63 of CR3). Else what is not global goes, where hardware
-    /// walks page tables; where it does not, entries of a tag stay in any case.
+    /// What the TLB holds by that tag is this space's, and stays (x86: bit 63 of CR3). Else what is not global goes,
+    /// where hardware walks page tables; where it does not, entries of a tag stay in any case.
     pub keep: bool,
 }
 
 /// What is to be invalidated in the own TLB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flush {
-    /// The page at this address: of the address space with this tag, or global. Hardware may drop more, and drop it on all CPUs
-    /// ([`crate::Board::broadcasts_flushes`]).
+    /// The page at this address: of the address space with this tag, or global. Hardware may drop more, and drop it on
+    /// all CPUs ([`crate::Board::broadcasts_flushes`]).
     Page(Asid, Va),
-    /// Everything of the address space with this tag that is neither global nor reserved. On machines without tags, everything that
-    /// is not global.
+    /// Everything of the address space with this tag that is neither global nor reserved. On machines without tags,
+    /// everything that is not global.
     Context(Asid),
     /// Everything but reserved entries, global or not.
     All,
-    /// Everything, reserved entries too: what a bit of a control register does where a loop over the others would be slower.
+    /// Everything, reserved entries too: what a bit of a control register does where a loop over the others would be
+    /// slower.
     Everything,
 }
 
@@ -134,8 +136,8 @@ pub enum Slot {
     Reserved(usize),
     /// This one, which software has chosen among those that are not reserved.
     Chosen(usize),
-    /// One that the machine chooses for a translation that a fetch missed: in the instruction TLB, where software loads that
-    /// apart from the other.
+    /// One that the machine chooses for a translation that a fetch missed: in the instruction TLB, where software loads
+    /// that apart from the other.
     Instruction,
 }
 
@@ -241,7 +243,8 @@ pub enum Region {
     Superpages,
     /// By pages like any other.
     Pages,
-    /// By large entries of the TLB that no table has: the refill handler makes them of the address alone (FreeBSD/sparc64).
+    /// By large entries of the TLB that no table has: the refill handler makes them of the address alone
+    /// (FreeBSD/sparc64).
     Computed,
 }
 
@@ -254,12 +257,13 @@ pub struct Layout {
     pub user_end: Va,
     /// First address of the kernel: the arena of kernel structures begins here, on physical address 0.
     pub kernel_base: Va,
-    /// First address that the kernel maps page by page; `None` when that is what follows the arena. It lies behind the arena, or
-    /// below [`Layout::kernel_base`].
+    /// First address that the kernel maps page by page; `None` when that is what follows the arena. It lies behind the
+    /// arena, or below [`Layout::kernel_base`].
     pub paged_base: Option<Va>,
     /// First address behind what the kernel may map page by page.
     pub kernel_end: Va,
-    /// Where physical address 0 appears in the direct map of all memory, if there is one. It may be [`Layout::kernel_base`].
+    /// Where physical address 0 appears in the direct map of all memory, if there is one. It may be
+    /// [`Layout::kernel_base`].
     pub direct_map: Option<Va>,
     /// How arena and direct map are mapped.
     pub region: Region,

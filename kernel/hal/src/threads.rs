@@ -1,8 +1,8 @@
 //! What a floor that may sleep asks of the thread system above it.
 //!
 //! `vm` and `ephemeral` lie below the scheduler, yet some of their calls block: `sf_buf_alloc` on an exhausted cache, a
-//! fault on a locked map. Such a call takes `&dyn Threads`, so that *may sleep* is part of its signature; a call without
-//! it never sleeps.
+//! fault on a locked map. Such a call takes `&dyn Threads`, so that *may sleep* is part of its signature; a call
+//! without it never sleeps.
 
 /// What a sleeper waits for: an opaque number that both sides know (in BSD kernels the address of a structure).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

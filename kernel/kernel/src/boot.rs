@@ -1,7 +1,7 @@
 //! Bringing a kernel up, running it until nothing is left to run, and checking what remains.
 //!
-//! Boot is single-threaded, on CPU 0, in the boot context; that context then becomes CPU 0's idle context. The interrupt
-//! handler knows the kernel only weakly: the machine keeps the handler, and the kernel keeps the machine.
+//! Boot is single-threaded, on CPU 0, in the boot context; that context then becomes CPU 0's idle context. The
+//! interrupt handler knows the kernel only weakly: the machine keeps the handler, and the kernel keeps the machine.
 //!
 //! # What can fail
 //! Booting, where the configuration and the machine do not go together, and the first process, for want of memory.
@@ -226,8 +226,8 @@ impl<M: Machine> Kernel<M> {
         .inspect_err(|_| space.terminate(&BootThreads))
     }
 
-    /// Starts the other CPUs and schedules until no process is left; then every CPU but this one has stopped. The result
-    /// is what the boot context's entry returns.
+    /// Starts the other CPUs and schedules until no process is left; then every CPU but this one has stopped. The
+    /// result is what the boot context's entry returns.
     ///
     /// # Panics
     /// When called twice.
@@ -290,8 +290,8 @@ impl<M: Machine> Kernel<M> {
         self.softints.start(SoftInt::Clock, Box::new(move |t| callouts.run(t, m.now())));
     }
 
-    /// The page daemon stops after all processes: it may have pages of some that have exited on their way. The threads behind
-    /// interrupts stop after it.
+    /// The page daemon stops after all processes: it may have pages of some that have exited on their way. The threads
+    /// behind interrupts stop after it.
     fn start_page_daemon(self: &Arc<Self>) {
         let kernel = self.clone();
         let body = Box::new(move |thread: Thread<M>| {
@@ -328,9 +328,9 @@ impl<M: Machine> Kernel<M> {
         self.sched.sleepers()
     }
 
-    /// Tests the laws that hold at any time: those of the VM system, the scheduler's queues, the ephemeral mappings, the
-    /// socket buffers, and that every frame that is handed through a pipe or a socket is wired. Called with no lock held;
-    /// other CPUs may go on.
+    /// Tests the laws that hold at any time: those of the VM system, the scheduler's queues, the ephemeral mappings,
+    /// the socket buffers, and that every frame that is handed through a pipe or a socket is wired. Called with no lock
+    /// held; other CPUs may go on.
     ///
     /// # Errors
     /// What is broken, in words.

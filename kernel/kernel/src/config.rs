@@ -8,8 +8,8 @@ use pageferry_pmap::PmapConfig;
 use pageferry_vm::VmConfig;
 
 paths! {
-    /// Path lengths of this floor, without the memory accesses and without what other floors do for it. All zero by default,
-    /// for a machine on which the instructions themselves take the time.
+    /// Path lengths of this floor, without the memory accesses and without what other floors do for it. All zero by
+    /// default, for a machine on which the instructions themselves take the time.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct KernelPaths {
         /// Dispatch of a system call, behind the hardware's entry.
@@ -26,7 +26,8 @@ paths! {
         pub pipe_call: Path,
         /// Setting up one copy to or from user memory (`uiomove`).
         pub uiomove: Path,
-        /// Looking up one page of a direct write (`vm_fault_quick`, `pmap_extract_and_hold`), without its memory accesses.
+        /// Looking up one page of a direct write (`vm_fault_quick`, `pmap_extract_and_hold`), without its memory
+        /// accesses.
         pub pipe_page: Path,
         /// One export, import or withdrawal, apart from passing the memory.
         pub export: Path,
@@ -101,12 +102,12 @@ paths! {
     }
 }
 
-/// How the frames are mapped that the kernel looks at for a moment: in memory disks, in exec, in ptrace, in the vnode pager (sf_buf
-/// paper, 2). Pipes and sockets say so for themselves.
+/// How the frames are mapped that the kernel looks at for a moment: in memory disks, in exec, in ptrace, in the vnode
+/// pager (sf_buf paper, 2). Pipes and sockets say so for themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FrameMapping {
-    /// Each has addresses of its own for as long as a request takes, and maps page after page there, with a flush before and a flush
-    /// behind (the original kernel).
+    /// Each has addresses of its own for as long as a request takes, and maps page after page there, with a flush
+    /// before and a flush behind (the original kernel).
     Own,
     /// Each asks for an ephemeral mapping of every page.
     #[default]
@@ -178,7 +179,8 @@ pub struct NetConfig {
     pub ack_segments: u32,
     /// A segment with more data is cut to a multiple of it; 0 where none is.
     pub segment_unit_bytes: usize,
-    /// What may be under way at first: so many segments, but no more than `first_window_bytes` unless that is less than two.
+    /// What may be under way at first: so many segments, but no more than `first_window_bytes` unless that is less than
+    /// two.
     pub first_window_segments: usize,
     /// See there (RFC 3390).
     pub first_window_bytes: usize,
@@ -192,7 +194,8 @@ pub struct NetConfig {
     pub least_probe_ms: u64,
     /// The most.
     pub most_probe_ms: u64,
-    /// A segment is sent again so many times before the connection is given up (4.4BSD: 12, `TCP_MAXRXTSHIFT`); a SYN half as often.
+    /// A segment is sent again so many times before the connection is given up (4.4BSD: 12, `TCP_MAXRXTSHIFT`); a SYN
+    /// half as often.
     pub retransmissions: u32,
     /// How long TIME_WAIT lasts: twice the life of a segment.
     pub time_wait_ms: u64,
@@ -248,7 +251,8 @@ pub enum LentMapping {
     Run,
     /// With the loan, page by page, by ephemeral mappings that any CPU may use (sf_buf paper, 2.3).
     Pages,
-    /// While the kernel looks at a page, by an ephemeral mapping of the CPU that looks. A page that only a card reads takes none.
+    /// While the kernel looks at a page, by an ephemeral mapping of the CPU that looks. A page that only a card reads
+    /// takes none.
     WhileRead,
 }
 
@@ -263,8 +267,8 @@ pub struct SocketConfig {
     pub lent_mapping: LentMapping,
     /// The most clusters, each of a page (`nmbclusters`).
     pub clusters: usize,
-    /// There is a null protocol: it frees what is sent, and answers with pages as they are, whatever they hold. That is for
-    /// measuring (UVM paper, 5.1) and for nothing else.
+    /// There is a null protocol: it frees what is sent, and answers with pages as they are, whatever they hold. That is
+    /// for measuring (UVM paper, 5.1) and for nothing else.
     pub null_protocol: bool,
 }
 
@@ -277,8 +281,8 @@ pub enum ForwardWakeup {
     /// Every idle CPU; the first takes the thread (FreeBSD 5.3's default).
     All,
     /// The CPU that the thread ran on last if that is idle, so that the thread finds its data in the cache; else the
-    /// lowest-numbered idle one. No other takes the thread then (NetBSD 5.0, `sched_takecpu()`, which looks for an idle CPU
-    /// in both cases).
+    /// lowest-numbered idle one. No other takes the thread then (NetBSD 5.0, `sched_takecpu()`, which looks for an idle
+    /// CPU in both cases).
     Last,
 }
 
@@ -317,7 +321,8 @@ pub enum Defect {
     MissingShootdown,
     /// The pages of a direct write are handed to the reader without being wired. Caught where the reader takes them.
     MissingWire,
-    /// A page that bytes are gathered in for a transfer is not cleared behind them. Caught where the receiver looks there.
+    /// A page that bytes are gathered in for a transfer is not cleared behind them. Caught where the receiver looks
+    /// there.
     GatheredPageNotCleared,
 }
 
@@ -357,8 +362,8 @@ pub enum NetDefect {
     ResetAnywhere,
     /// The writer is not woken when what it has sent is acknowledged.
     WriterNotWoken,
-    /// A page that is received becomes the receiver's although another packet shows it, too: a clone that is read behind the flip
-    /// finds nothing there (page-flip paper, "Current issues").
+    /// A page that is received becomes the receiver's although another packet shows it, too: a clone that is read
+    /// behind the flip finds nothing there (page-flip paper, "Current issues").
     FlipOfShared,
     /// A page that is received becomes the receiver's although only a part of it has arrived.
     FlipOfPart,

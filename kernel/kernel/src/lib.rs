@@ -1,24 +1,27 @@
 //! Processes and threads, system calls, and what moves data between processes: the kernel over the VM system.
 //!
 //! A [`Kernel`] is booted on a machine with a [`KernelConfig`]; processes are spawned into it, each with a *program*, a
-//! closure that sees the kernel through its [`User`]; [`Kernel::run`] then schedules until none is left. The behaviour is
-//! FreeBSD 5's where a paper measured FreeBSD 5: which lock is held, which thread sleeps, which one wakes it. What the
-//! papers compare, such as copying through a buffer, handing over wired pages, or which side maps those, is configuration.
+//! closure that sees the kernel through its [`User`]; [`Kernel::run`] then schedules until none is left. The behaviour
+//! is FreeBSD 5's where a paper measured FreeBSD 5: which lock is held, which thread sleeps, which one wakes it. What
+//! the papers compare, such as copying through a buffer, handing over wired pages, or which side maps those, is
+//! configuration.
 //!
 //! What is where, from the top down:
 //!
 //! * `boot`: bringing all of it up, and checking it.
 //! * `sys`: system calls and user memory, as a program sees them ([`User`]).
 //! * `proc`: processes; and beneath all that a call does, the call itself, with copyin and copyout.
-//! * `fs`: descriptors, files on the disk. `ipc`: pipes of their own kind, export, ptrace. `ispc`: servers that are processes;
-//!   `served`: a file system, protocols and a driver that are such. `net`: mbufs, sockets, and the Internet protocols. `dev`: the sound device, memory disks.
+//! * `fs`: descriptors, files on the disk. `ipc`: pipes of their own kind, export, ptrace. `ispc`: servers that are
+//!   processes; `served`: a file system, protocols and a driver that are such. `net`: mbufs, sockets, and the Internet
+//!   protocols. `dev`: the sound device, memory disks.
 //! * `choose`: copy or move, by call, and what either costs here.
 //! * `sched`: threads, and how they wait for each other.
 //!
 //! # Locks
-//! In order: `Network` (the Internet protocols), `Process` (the table of processes, a process's descriptors, the table of exports, the directory of files),
-//! `Pipe` (the state of a pipe, socket or file), `Mbuf` (the pool of mbufs), then those of the floors below, and `Scheduler`
-//! above all. A thread holds none of them when it sleeps or touches user memory.
+//! In order: `Network` (the Internet protocols), `Process` (the table of processes, a process's descriptors, the table
+//! of exports, the directory of files), `Pipe` (the state of a pipe, socket or file), `Mbuf` (the pool of mbufs), then
+//! those of the floors below, and `Scheduler` above all. A thread holds none of them when it sleeps or touches user
+//! memory.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -117,7 +120,8 @@ impl<M: Machine> Kernel<M> {
     pub fn file_server(&self) -> Option<Pid> {
         self.file_service.as_ref().and_then(served::FileService::server)
     }
-    /// The processes that have the protocols and the card, under a kernel whose servers have them; nothing before there is a socket.
+    /// The processes that have the protocols and the card, under a kernel whose servers have them; nothing before there
+    /// is a socket.
     pub fn net_servers(&self) -> (Option<Pid>, Option<Pid>) {
         self.net_service.as_ref().map_or((None, None), served::NetService::servers)
     }

@@ -10,8 +10,8 @@
 //!
 //! A switch to a kernel thread keeps the root (as FreeBSD 5 does on i386): the kernel's mappings are the same in all of
 //! them, and the same process often comes back. Such a CPU is *lazy*. Where TLB entries carry no tags, it answers one
-//! shootdown of user pages by loading the kernel's root (as NetBSD does); then it is in no flusher's way. Where they do, it
-//! invalidates first. It must leave the address space before that is destroyed.
+//! shootdown of user pages by loading the kernel's root (as NetBSD does); then it is in no flusher's way. Where they
+//! do, it invalidates first. It must leave the address space before that is destroyed.
 //!
 //! Where entries carry tags, a CPU may hold translations of spaces that it left long ago: see [`crate::asid`].
 
@@ -89,8 +89,8 @@ impl<M: Machine> Pmaps<M> {
         }
     }
 
-    /// The CPUs that may have to invalidate translations of `space`. On the others nothing is left of it: what their tags
-    /// would still lead to is put out of reach.
+    /// The CPUs that may have to invalidate translations of `space`. On the others nothing is left of it: what their
+    /// tags would still lead to is put out of reach.
     pub(crate) fn active_cpus(&self, space: SpaceId, tags: Option<&Tags>) -> CpuSet {
         let ran_on = tags.map_or(CpuSet::EMPTY, Tags::ran_on);
         let mut set = CpuSet::EMPTY;
@@ -114,8 +114,8 @@ impl<M: Machine> Pmaps<M> {
         set
     }
 
-    /// Loads the own root again: this invalidates all that is not global, where entries carry no tags. In the middle of a switch
-    /// whose tag is not known yet, the kernel's: that switch has its own root to load.
+    /// Loads the own root again: this invalidates all that is not global, where entries carry no tags. In the middle of
+    /// a switch whose tag is not known yet, the kernel's: that switch has its own root to load.
     fn reload_root(&self, me: CpuId) {
         let (space, root, asid) = self.active[me.index()].context();
         let context = match asid {
@@ -125,7 +125,8 @@ impl<M: Machine> Pmaps<M> {
         self.machine.activate(context);
     }
 
-    /// Invalidates in the own TLB what it holds of a whole address space. `asid` is its tag where that is the same on all CPUs.
+    /// Invalidates in the own TLB what it holds of a whole address space. `asid` is its tag where that is the same on
+    /// all CPUs.
     pub(crate) fn flush_space(&self, me: CpuId, space: SpaceId, asid: Option<Asid>) {
         match self.tagging {
             Tagging::None => self.reload_root(me),
@@ -137,8 +138,8 @@ impl<M: Machine> Pmaps<M> {
         }
     }
 
-    /// The tag by which the own TLB holds entries of `space`, where each CPU gives its own; `None` in the middle of a switch to
-    /// it or from it.
+    /// The tag by which the own TLB holds entries of `space`, where each CPU gives its own; `None` in the middle of a
+    /// switch to it or from it.
     pub(crate) fn tag_here(&self, me: CpuId, space: SpaceId) -> Option<Asid> {
         let active = &self.active[me.index()];
         active.is_on(space).then(|| active.context().2).filter(|asid| *asid != Active::NO_TAG)
@@ -171,8 +172,9 @@ impl<M: Machine> Pmaps<M> {
         }
     }
 
-    /// Leaves the address space that this CPU runs on lazily, if it does. For the shootdown handler. True when all translations
-    /// of user pages went with that; where entries carry tags they stay, but the next flusher can put them out of reach.
+    /// Leaves the address space that this CPU runs on lazily, if it does. For the shootdown handler. True when all
+    /// translations of user pages went with that; where entries carry tags they stay, but the next flusher can put them
+    /// out of reach.
     pub(crate) fn leave_lazily(&self, me: CpuId) -> bool {
         let cpu = &self.active[me.index()];
         let lazy = cpu.lazy.load(SeqCst);
@@ -191,7 +193,8 @@ impl<M: Machine> Pmaps<M> {
         let (space, root) = to.map_or((SpaceId::KERNEL, self.kernel.root), |to| (to.id, to.root));
         cpu.root.store(root.0, SeqCst);
         if self.tagging == Tagging::PerCpu && matches!(self.machine.board().mmu, Mmu::Radix(_)) {
-            // An interrupt that reloads the root must not do so by the tag of the space before: hardware may fill the TLB at any time.
+            // An interrupt that reloads the root must not do so by the tag of the space before: hardware may fill the
+            // TLB at any time.
             cpu.asid.store(Active::NO_TAG.0, SeqCst);
         }
         cpu.loading.store(space.0, SeqCst);

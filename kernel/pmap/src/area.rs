@@ -1,23 +1,23 @@
 //! The communication area: memory that processes hand to each other, and what attaches it to them.
 //!
 //! # What it holds
-//! A run of addresses at the end of user space, the same in every address space, and as many bytes of physical memory behind it, in
-//! a row, which the kernel has in its arena for ever. Page `i` of the area is page `i` of that memory in every space that has it at
-//! all: what moves between processes keeps its address, and its colour in a virtually indexed cache. Nothing else is mapped there
-//! ([`Pmaps::user_range`]).
+//! A run of addresses at the end of user space, the same in every address space, and as many bytes of physical memory
+//! behind it, in a row, which the kernel has in its arena for ever. Page `i` of the area is page `i` of that memory in
+//! every space that has it at all: what moves between processes keeps its address, and its colour in a virtually
+//! indexed cache. Nothing else is mapped there ([`Pmaps::user_range`]).
 //!
-//! A page is *attached* to a space in one of two ways. By a **page-table entry** like any other; then the TLB is filled by misses,
-//! and detaching has to find what the TLB has. Or by a **reserved entry** of the TLB and nothing else: the entry is the mapping,
-//! no table says so, and a miss in the area is the protection fault. (Yamauchi et al., 2.3.)
+//! A page is *attached* to a space in one of two ways. By a **page-table entry** like any other; then the TLB is filled
+//! by misses, and detaching has to find what the TLB has. Or by a **reserved entry** of the TLB and nothing else: the
+//! entry is the mapping, no table says so, and a miss in the area is the protection fault. (Yamauchi et al., 2.3.)
 //!
 //! # Tags
-//! A reserved entry carries its space's tag. A tag may be taken away, and given to another space when all have been given
-//! ([`crate::asid`]): the entries are written anew when the space comes to run under another tag, and cleared when tags begin
-//! anew.
+//! A reserved entry carries its space's tag. A tag may be taken away, and given to another space when all have been
+//! given ([`crate::asid`]): the entries are written anew when the space comes to run under another tag, and cleared
+//! when tags begin anew.
 //!
 //! # Locks
-//! `ReservedEntries` over the reserved entries, above all but the scheduler's: a switch takes it. It is free on machines with several
-//! CPUs, where nothing can be reserved. Attaching by a page table takes the space's lock.
+//! `ReservedEntries` over the reserved entries, above all but the scheduler's: a switch takes it. It is free on
+//! machines with several CPUs, where nothing can be reserved. Attaching by a page table takes the space's lock.
 //!
 //! # What can fail
 //! Attaching by a page table, for want of a frame for the table. A reserved entry is the caller's to choose, and free.
@@ -101,7 +101,8 @@ pub struct AreaConfig {
     pub len_bytes: usize,
     /// Entries of the TLB that are reserved for it: the first ones.
     pub reserved: usize,
-    /// A page-table entry's detachment looks through the TLB by software, one entry after the other, where software can read it.
+    /// A page-table entry's detachment looks through the TLB by software, one entry after the other, where software can
+    /// read it.
     pub searches: bool,
     /// Path lengths.
     pub paths: AreaPaths,
@@ -286,7 +287,8 @@ impl<M: Machine> Pmaps<M> {
         flush.flush(self);
     }
 
-    /// Looks through the TLB for the page, and deletes its entry. False when software cannot, or another CPU may have it in its own.
+    /// Looks through the TLB for the page, and deletes its entry. False when software cannot, or another CPU may have
+    /// it in its own.
     fn search(&self, asid: Asid, va: Va) -> bool {
         if self.active.len() > 1 || !matches!(self.machine.board().mmu, Mmu::Soft { is_readable: true, .. }) {
             return false;

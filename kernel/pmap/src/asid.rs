@@ -1,21 +1,22 @@
 //! The numbers by which a machine tells TLB entries of address spaces apart.
 //!
-//! There are three ways, and the board says which; where hardware walks page tables and could tag what it finds, the kernel
-//! chooses ([`crate::PmapConfig::tags`]):
+//! There are three ways, and the board says which; where hardware walks page tables and could tag what it finds, the
+//! kernel chooses ([`crate::PmapConfig::tags`]):
 //! * **None**: a change of the context drops what is not global. No entry of a space is anywhere but where it runs.
-//! * **For each CPU**, where the kernel loads the TLB, or hardware fills it from page tables: a CPU gives out numbers as spaces
-//!   come to run there, in *generations* (as NetBSD's pmap_tlb does). When all are given out, it begins anew; what was given before
-//!   does not count any more. What TLBs hold by a number from before goes all at once when it begins anew; where hardware walks,
-//!   when the number is given again, by the load of the root ([`pageferry_hal::Context::keep`]). A space that does not run on a CPU
-//!   is flushed there by taking its number away (as FreeBSD does on amd64): no other CPU has to be interrupted for it.
+//! * **For each CPU**, where the kernel loads the TLB, or hardware fills it from page tables: a CPU gives out numbers
+//!   as spaces come to run there, in *generations* (as NetBSD's pmap_tlb does). When all are given out, it begins anew;
+//!   what was given before does not count any more. What TLBs hold by a number from before goes all at once when it
+//!   begins anew; where hardware walks, when the number is given again, by the load of the root
+//!   ([`pageferry_hal::Context::keep`]). A space that does not run on a CPU is flushed there by taking its number away
+//!   (as FreeBSD does on amd64): no other CPU has to be interrupted for it.
 //! * **Shared**, where there is a hash table of all spaces: a number is given when a space is made and comes to rest
-//!   when it is gone. Any CPU that the space has run on may hold entries of it, even then: a flush of its pages may still be
-//!   owed. When all have been given, the TLBs of all CPUs are emptied, the hash table is cleared of them, and those that rested
-//!   are given again.
+//!   when it is gone. Any CPU that the space has run on may hold entries of it, even then: a flush of its pages may
+//!   still be owed. When all have been given, the TLBs of all CPUs are emptied, the hash table is cleared of them, and
+//!   those that rested are given again.
 //!
 //! A uniprocessor may give a space another number instead of invalidating many of its pages one by one
-//! ([`crate::PmapConfig::renew_pages`]; Linux/PPC). What the old number leads to stays behind, in TLB and hash table, out of
-//! reach; a CPU with nothing to do takes it out of the hash table ([`crate::Pmaps::reclaim`]).
+//! ([`crate::PmapConfig::renew_pages`]; Linux/PPC). What the old number leads to stays behind, in TLB and hash table,
+//! out of reach; a CPU with nothing to do takes it out of the hash table ([`crate::Pmaps::reclaim`]).
 
 use crate::config::PmapDefect;
 use alloc::boxed::Box;
@@ -76,8 +77,8 @@ impl Tags {
         Tags::PerCpu((0..cpus).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// The number on `cpu`, which is about to run the space and has given out `numbers`; and whether it was the space's before, so
-    /// that what the TLB holds by it is.
+    /// The number on `cpu`, which is about to run the space and has given out `numbers`; and whether it was the space's
+    /// before, so that what the TLB holds by it is.
     pub(crate) fn number<M: Machine>(
         &self,
         m: &M,
@@ -126,8 +127,8 @@ impl Tags {
         }
     }
 
-    /// Gives the space another number, where it is the same on all CPUs; answers the old one. The caller sees to it that no other CPU
-    /// runs the space.
+    /// Gives the space another number, where it is the same on all CPUs; answers the old one. The caller sees to it
+    /// that no other CPU runs the space.
     pub(crate) fn renew(&self, new: Asid) -> Option<Asid> {
         match self {
             Tags::Shared { asid, .. } => Some(Asid(asid.swap(new.0, SeqCst))),
@@ -154,7 +155,8 @@ pub(crate) struct FreeNumbers {
     resting: Vec<Asid>,
     /// How many are about to be freed: their TLBs are being emptied.
     rested: usize,
-    /// Rounds of reclaiming through the hash table, this one among them, until nothing is left there of those that rest.
+    /// Rounds of reclaiming through the hash table, this one among them, until nothing is left there of those that
+    /// rest.
     rounds_due: u8,
 }
 

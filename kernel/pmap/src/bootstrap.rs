@@ -1,9 +1,9 @@
 //! The kernel's page tables, made once at boot and never changed above the leaves.
 //!
-//! Physical memory from frame 0 on: the arena, then the root, then upper tables (and leaf tables of the arena, where that is
-//! mapped by pages), then the leaf tables of the addresses that are mapped page by page, one behind the other in order of their
-//! addresses. So the place of a kernel page's entry is arithmetic, no walk. Behind them lie the tables of the direct map, and the
-//! hash table, where hardware uses one. Boot is single-threaded: no locks here.
+//! Physical memory from frame 0 on: the arena, then the root, then upper tables (and leaf tables of the arena, where
+//! that is mapped by pages), then the leaf tables of the addresses that are mapped page by page, one behind the other
+//! in order of their addresses. So the place of a kernel page's entry is arithmetic, no walk. Behind them lie the
+//! tables of the direct map, and the hash table, where hardware uses one. Boot is single-threaded: no locks here.
 
 use crate::config::{KernelMapping, PmapConfig, PmapError};
 use crate::fixed::{self, PERMANENT};
@@ -54,7 +54,8 @@ impl KernelTables {
         self.tabled.contains(va)
     }
 
-    /// Where the entry of the direct map that maps `va` begins, and what it is, where such entries are made of addresses alone.
+    /// Where the entry of the direct map that maps `va` begins, and what it is, where such entries are made of
+    /// addresses alone.
     pub(crate) fn computed(&self, va: Va) -> Option<(Va, Tte)> {
         let base = self.layout.direct_map.filter(|_| self.layout.region == Region::Computed)?;
         (va >= base).then(|| computed(base, va))
@@ -304,8 +305,8 @@ impl<M: Machine> Builder<'_, M> {
         self.machine.mapping_changed(SpaceId::KERNEL, va, None, Some(new), None);
     }
 
-    /// Maps `range` to physical memory from 0 on, by pages of the sizes that `mapping` says; single pages only where there are
-    /// frames.
+    /// Maps `range` to physical memory from 0 on, by pages of the sizes that `mapping` says; single pages only where
+    /// there are frames.
     fn for_ever(&mut self, range: VaRange, mapping: KernelMapping, frames: usize) {
         for (piece, level) in fixed::pieces(self.format, mapping, range) {
             let va = piece.start();

@@ -1,23 +1,24 @@
 //! Colours: under which addresses the bytes of a frame may lie in a cache that is indexed by virtual addresses.
 //!
 //! # What it holds
-//! For each frame, beside its reverse mappings and under their lock: the colours by which it may be in the cache, and the one by which
-//! it may be newer there than in memory. Both are what *may* be. A mapping is used without asking, so the colours of all user
-//! mappings are among the first, and that of one that permits stores is the second.
+//! For each frame, beside its reverse mappings and under their lock: the colours by which it may be in the cache, and
+//! the one by which it may be newer there than in memory. Both are what *may* be. A mapping is used without asking, so
+//! the colours of all user mappings are among the first, and that of one that permits stores is the second.
 //!
 //! # The rule
-//! A frame that is stored to by addresses of one colour is accessed by no other. So whatever is about to reach a frame by an address
-//! *claims* the address's colour for it: [`Pmaps::enter`] for a user mapping, [`Pmaps::kenter`] and the other ways in for the kernel.
-//! A claim to read takes the right to store away from mappings of other colours, and has the cache write back; a claim to store
-//! removes these mappings, and has the cache forget what it has by them. What was taken away comes back by a fault, which claims. A cache
-//! that writes through has nothing to write back.
+//! A frame that is stored to by addresses of one colour is accessed by no other. So whatever is about to reach a frame
+//! by an address *claims* the address's colour for it: [`Pmaps::enter`] for a user mapping, [`Pmaps::kenter`] and the
+//! other ways in for the kernel. A claim to read takes the right to store away from mappings of other colours, and has
+//! the cache write back; a claim to store removes these mappings, and has the cache forget what it has by them. What
+//! was taken away comes back by a fault, which claims. A cache that writes through has nothing to write back.
 //!
-//! That is right whatever addresses are chosen, and slow where they are chosen badly. Frames and addresses are chosen so that colours
-//! agree: frames by the page that they are for (`vm`), addresses in the kernel by the frame ([`Pmaps::best_colour`]; sf_buf paper, 4.4).
+//! That is right whatever addresses are chosen, and slow where they are chosen badly. Frames and addresses are chosen
+//! so that colours agree: frames by the page that they are for (`vm`), addresses in the kernel by the frame
+//! ([`Pmaps::best_colour`]; sf_buf paper, 4.4).
 //!
 //! # Locks
-//! Reverse mappings, and within a claim the lock of each address space in turn. Only on machines with one CPU: with several, another could
-//! store while a claim is made. Where pages have no colours nothing here costs anything.
+//! Reverse mappings, and within a claim the lock of each address space in turn. Only on machines with one CPU: with
+//! several, another could store while a claim is made. Where pages have no colours nothing here costs anything.
 
 use crate::config::PmapDefect;
 use crate::flush::TlbFlush;
@@ -80,8 +81,8 @@ impl<M: Machine> Pmaps<M> {
         frame.0 & (self.colours - 1)
     }
 
-    /// The colour by which the kernel reaches a frame with the least to do: that by which it is stored to, or is in the cache alone; else
-    /// the frame's own.
+    /// The colour by which the kernel reaches a frame with the least to do: that by which it is stored to, or is in the
+    /// cache alone; else the frame's own.
     ///
     /// # Locks
     /// Takes the lock of reverse mappings, where pages have colours.
@@ -98,8 +99,8 @@ impl<M: Machine> Pmaps<M> {
         }
     }
 
-    /// The kernel is about to reach `frame` at `va`, where it has it mapped. The claim lasts until another is made: a caller that keeps the
-    /// address claims again before it uses it after a sleep.
+    /// The kernel is about to reach `frame` at `va`, where it has it mapped. The claim lasts until another is made: a
+    /// caller that keeps the address claims again before it uses it after a sleep.
     ///
     /// # Locks
     /// Where pages have colours: takes the lock of reverse mappings, and inside it those of address spaces.
@@ -146,7 +147,8 @@ impl<M: Machine> Pmaps<M> {
         pv.set_cached(frame, cached);
     }
 
-    /// Takes the right to store, or all, from mappings of these colours, and has the cache write back what it has by them.
+    /// Takes the right to store, or all, from mappings of these colours, and has the cache write back what it has by
+    /// them.
     #[track_caller]
     fn take_away(&self, pv: &mut PvTable<M>, frame: Pfn, colours: u8, reach: Reach) {
         let m = &self.machine;

@@ -23,7 +23,8 @@ paths! {
         pub shootdown_handle: Path,
     }
 
-    /// Path lengths of the refill handler, on machines that have one; its accesses to tables are accounted by themselves.
+    /// Path lengths of the refill handler, on machines that have one; its accesses to tables are accounted by
+    /// themselves.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct RefillPaths {
         /// In registers, from the page tables into the TLB: the whole handler.
@@ -34,7 +35,8 @@ paths! {
         pub secondary: Path,
         /// Each entry of the hash table that is looked at.
         pub probe: Path,
-        /// In registers, from the page tables into the hash table: an exception of its own, but for the entries that are looked at.
+        /// In registers, from the page tables into the hash table: an exception of its own, but for the entries that
+        /// are looked at.
         pub insert: Path,
         /// Saving registers and going to C: untranslated.
         pub save: Path,
@@ -57,11 +59,12 @@ pub enum Reload {
     /// In a few registers, with physical addresses, in assembler (Linux/PPC from 2.1 on).
     #[default]
     Fast,
-    /// It saves all registers and calls C, which is translated like the rest of the kernel and goes through the caches as that
-    /// does (Linux/PPC before). A miss of its own is handled the other way: that one cannot miss, so that there is an end.
+    /// It saves all registers and calls C, which is translated like the rest of the kernel and goes through the caches
+    /// as that does (Linux/PPC before). A miss of its own is handled the other way: that one cannot miss, so that there
+    /// is an end.
     Slow,
-    /// Where the kernel loads the TLB, from the hash table in a few registers; what is not there, as [`Reload::Slow`] (Linux/PPC 2.0
-    /// on a 603).
+    /// Where the kernel loads the TLB, from the hash table in a few registers; what is not there, as [`Reload::Slow`]
+    /// (Linux/PPC 2.0 on a 603).
     SlowInsert,
 }
 
@@ -82,8 +85,8 @@ impl RefillConfig {
         RefillConfig { reload: Reload::Fast, hash: false, paths: RefillPaths::all(Path::of(0)) };
 }
 
-/// How the kernel maps its own memory, where the board leaves it the choice: one with block registers (PPC paper, section on the
-/// OS TLB footprint), or one whose page tables map superpages.
+/// How the kernel maps its own memory, where the board leaves it the choice: one with block registers (PPC paper,
+/// section on the OS TLB footprint), or one whose page tables map superpages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum KernelMapping {
     /// As the board's layout says.
@@ -101,8 +104,8 @@ pub enum KernelMapping {
     Superpages,
     /// By huge pages of the page tables; what is left of memory behind whole ones, by superpages.
     Huge,
-    /// By superpages, of which some are split into pages: what becomes of a direct map in which permissions of single pages are
-    /// changed again and again.
+    /// By superpages, of which some are split into pages: what becomes of a direct map in which permissions of single
+    /// pages are changed again and again.
     Fragmented {
         /// How many of a hundred are split. They are spread evenly.
         percent: u8,
@@ -131,8 +134,8 @@ impl KernelMapping {
             KernelMapping::Blocks | KernelMapping::BlocksAndDevices | KernelMapping::BlocksAndProcess
         )
     }
-    /// At which level of the page tables the entry is that maps what begins with superpage `number` of a range, if so many
-    /// superpages are left there of which `huge` make a huge page.
+    /// At which level of the page tables the entry is that maps what begins with superpage `number` of a range, if so
+    /// many superpages are left there of which `huge` make a huge page.
     pub(crate) fn level(self, number: usize, left: usize, huge: usize) -> u32 {
         match self {
             KernelMapping::Pages => 0,
@@ -163,14 +166,14 @@ pub struct PmapConfig {
     pub refill: RefillConfig,
     /// How the kernel's own memory is mapped.
     pub mapping: KernelMapping,
-    /// Changing more pages of a space at once than this gives the space another tag, instead of invalidating them one by one; only
-    /// where entries carry tags, on a uniprocessor. `None`: never.
+    /// Changing more pages of a space at once than this gives the space another tag, instead of invalidating them one
+    /// by one; only where entries carry tags, on a uniprocessor. `None`: never.
     pub renew_pages: Option<usize>,
-    /// TLB entries are tagged by address space, and stay over switches, where hardware walks page tables and has tags. Elsewhere those
-    /// that there are are always used.
+    /// TLB entries are tagged by address space, and stay over switches, where hardware walks page tables and has tags.
+    /// Elsewhere those that there are are always used.
     pub tags: bool,
-    /// All of memory is mapped one-to-one from the kernel's base on, where the machine leaves that to the kernel: as Linux has its low
-    /// memory on i386.
+    /// All of memory is mapped one-to-one from the kernel's base on, where the machine leaves that to the kernel: as
+    /// Linux has its low memory on i386.
     pub low_memory: bool,
     /// The communication area, for a kernel that has one.
     pub area: Option<AreaConfig>,
@@ -181,10 +184,9 @@ pub struct PmapConfig {
 }
 
 impl PmapConfig {
-    /// Makes a choice by its word, for names of test machines: `slow`, `hash`, `pte`, `bat`, `bat-io`, `bat-process`, `2m`, `1g`,
-    /// `fragmented` (every third superpage), `renew` (already from four pages on), `tags`, `low` (memory), or
-    /// `unused` (entries of the TLB first).
-    /// False when there is no such word.
+    /// Makes a choice by its word, for names of test machines: `slow`, `hash`, `pte`, `bat`, `bat-io`, `bat-process`,
+    /// `2m`, `1g`, `fragmented` (every third superpage), `renew` (already from four pages on), `tags`, `low` (memory),
+    /// or `unused` (entries of the TLB first). False when there is no such word.
     pub fn choose(&mut self, word: &str) -> bool {
         match word {
             "slow" => self.refill.reload = Reload::Slow,

@@ -1,10 +1,10 @@
 //! Clearing and copying whole frames, which need a kernel address to be reached by.
 //!
-//! With a direct map every frame has one. Where pages have colours, that may be the wrong one: see [`crate::colours`]. Without, and
-//! then, each CPU owns two pages of kernel addresses (as FreeBSD 5 does on
-//! i386: `sysmaps_pcpu`), guarded by a lock of the CPU: while it is held, the thread stays on the CPU, and so no
-//! other CPU's TLB ever sees these addresses. A page is mapped, invalidated in the own TLB, used, and unmapped; the stale
-//! translation that is then left in the own TLB is harmless, because the next use invalidates before it begins.
+//! With a direct map every frame has one. Where pages have colours, that may be the wrong one: see [`crate::colours`].
+//! Without, and then, each CPU owns two pages of kernel addresses (as FreeBSD 5 does on i386: `sysmaps_pcpu`), guarded
+//! by a lock of the CPU: while it is held, the thread stays on the CPU, and so no other CPU's TLB ever sees these
+//! addresses. A page is mapped, invalidated in the own TLB, used, and unmapped; the stale translation that is then left
+//! in the own TLB is harmless, because the next use invalidates before it begins.
 
 use crate::colours::Reach;
 use crate::fixed::PERMANENT;

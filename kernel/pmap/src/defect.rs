@@ -1,7 +1,8 @@
 //! Defects to plant.
 //!
-//! A check that cannot fail proves nothing. A pmap with one of these ([`crate::PmapConfig::defect`]) does one thing wrong that a real
-//! one could, and must be caught. They are asked for where nothing is fast: in the refill handler, when tags end, at boot.
+//! A check that cannot fail proves nothing. A pmap with one of these ([`crate::PmapConfig::defect`]) does one thing
+//! wrong that a real one could, and must be caught. They are asked for where nothing is fast: in the refill handler,
+//! when tags end, at boot.
 
 /// The defects, each with a sentence that serves as documentation and as text.
 macro_rules! defects {

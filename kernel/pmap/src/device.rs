@@ -1,9 +1,9 @@
 //! The memory of devices: where the kernel has it, and how a process gets a frame buffer.
 //!
-//! The kernel has all of it from boot on, by pages or by a block. A process gets it by pages that are in no list (their frames are
-//! nobody's to take), or by a block of its own, which a switch to it sets and a switch to another takes away (PPC paper: what a
-//! call of `ioremap` could do for programs such as X). A block covers what pages of other processes have at the same addresses:
-//! it must go with its process.
+//! The kernel has all of it from boot on, by pages or by a block. A process gets it by pages that are in no list (their
+//! frames are nobody's to take), or by a block of its own, which a switch to it sets and a switch to another takes away
+//! (PPC paper: what a call of `ioremap` could do for programs such as X). A block covers what pages of other processes
+//! have at the same addresses: it must go with its process.
 
 use crate::config::{FrameSource, KernelMapping, PmapError};
 use crate::fixed;
@@ -24,14 +24,15 @@ impl<M: Machine> Pmaps<M> {
         Some(base + (page << PAGE_SHIFT))
     }
 
-    /// Maps the frame buffer at `va`, where nothing is mapped: by a block if the kernel does so and `va` is aligned to its size, else
-    /// by pages. [`Pmaps::remove`] unmaps it.
+    /// Maps the frame buffer at `va`, where nothing is mapped: by a block if the kernel does so and `va` is aligned to
+    /// its size, else by pages. [`Pmaps::remove`] unmaps it.
     ///
     /// # Errors
     /// [`PmapError::NoFrame`]: some pages may be mapped then.
     ///
     /// # Locks
-    /// Takes the lock of reverse mappings and the space's lock; `frames` is called with neither. No other CPU runs the space.
+    /// Takes the lock of reverse mappings and the space's lock; `frames` is called with neither. No other CPU runs the
+    /// space.
     ///
     /// # Panics
     /// When there is no frame buffer, or the range is not in user space.

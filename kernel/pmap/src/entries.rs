@@ -1,8 +1,10 @@
-//! Which entry of the TLB a refill takes, where the kernel loads it; and the flushes of the own TLB, which have to know.
+//! Which entry of the TLB a refill takes, where the kernel loads it; and the flushes of the own TLB, which have to
+//! know.
 //!
-//! Hardware has a counter that names an entry, in use or not. A kernel that remembers what it has put where finds an entry that is
-//! not in use, and takes the counter's word only when there is none (Yamauchi et al., 2.3). What it remembers may say that an entry
-//! is in use that is not, and the reverse: then a load takes a worse place, and nothing is wrong.
+//! Hardware has a counter that names an entry, in use or not. A kernel that remembers what it has put where finds an
+//! entry that is not in use, and takes the counter's word only when there is none (Yamauchi et al., 2.3). What it
+//! remembers may say that an entry is in use that is not, and the reverse: then a load takes a worse place, and nothing
+//! is wrong.
 //!
 //! # What it holds
 //! For each CPU and entry the page and tag that were loaded there last; written by that CPU alone.
@@ -19,7 +21,8 @@ pub enum EntryChoice {
     /// As hardware says: by its counter, or by use.
     #[default]
     Hardware,
-    /// One that is not in use; by hardware's counter where all are. Only where there is one, and any entry may hold any page.
+    /// One that is not in use; by hardware's counter where all are. Only where there is one, and any entry may hold any
+    /// page.
     UnusedFirst,
 }
 

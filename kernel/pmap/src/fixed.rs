@@ -1,7 +1,7 @@
 //! What is mapped for ever: the arena of kernel structures and, where there is one, the direct map of all memory.
 //!
-//! How is the layout's business ([`Region`]): not at all, by block registers, by superpages, or by pages like any other. Here
-//! is the plan of blocks: few, large, each aligned to its size, as the registers want them.
+//! How is the layout's business ([`Region`]): not at all, by block registers, by superpages, or by pages like any
+//! other. Here is the plan of blocks: few, large, each aligned to its size, as the registers want them.
 
 use crate::config::{KernelMapping, PmapConfig, PmapDefect, PmapError};
 use alloc::vec::Vec;
@@ -17,8 +17,8 @@ const LEAST_PAGED_BYTES: u64 = 64 << 20;
 pub(crate) const PERMANENT: Attr =
     Attr::WRITE.union(Attr::GLOBAL).union(Attr::REFERENCED).union(Attr::MODIFIED);
 
-/// The blocks that map `len_bytes` of physical addresses from `first` on, at `base`: the largest that fit, and the last one
-/// perhaps larger than what is left.
+/// The blocks that map `len_bytes` of physical addresses from `first` on, at `base`: the largest that fit, and the last
+/// one perhaps larger than what is left.
 ///
 /// # Errors
 /// [`PmapError::TooFewBlocks`].
@@ -103,8 +103,8 @@ fn by_mapping(board: &Board, mapping: KernelMapping) -> Result<Layout, PmapError
     }
 }
 
-/// What each entry of the page tables maps of `range`, by its level: superpages lead to physical memory from 0 on, or `mapping`
-/// cuts it otherwise.
+/// What each entry of the page tables maps of `range`, by its level: superpages lead to physical memory from 0 on, or
+/// `mapping` cuts it otherwise.
 pub(crate) fn pieces(
     format: RadixFormat,
     mapping: KernelMapping,

@@ -10,8 +10,8 @@ use alloc::sync::Arc;
 use pageferry_hal::{Attr, Machine, SpaceId, Tte, Va, VaRange};
 use smallvec::SmallVec;
 
-/// Mappings have changed, and TLBs may hold what was there: an obligation to flush. Discharge it with one of its methods;
-/// several can be merged and discharged in one shootdown.
+/// Mappings have changed, and TLBs may hold what was there: an obligation to flush. Discharge it with one of its
+/// methods; several can be merged and discharged in one shootdown.
 ///
 /// Pages of user mappings are listed only if their old entry was valid. Pages of [`Pmaps::kenter`] and
 /// [`Pmaps::kremove`] are listed always: FreeBSD 5 invalidates after `pmap_qenter` and `pmap_qremove` whatever was
@@ -84,8 +84,8 @@ impl<M: Machine> TlbFlush<M> {
         self.found = true;
     }
 
-    /// True when [`Pmaps::enter`] found the mapping as it was to be: another CPU was faster, or the own TLB knew an older
-    /// one. Merging forgets it.
+    /// True when [`Pmaps::enter`] found the mapping as it was to be: another CPU was faster, or the own TLB knew an
+    /// older one. Merging forgets it.
     pub fn found(&self) -> bool {
         self.found
     }

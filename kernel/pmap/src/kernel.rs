@@ -1,7 +1,7 @@
 //! Kernel mappings, page by page: not managed, global, wired.
 //!
-//! They take no lock: the owner of the addresses (an allocator's client, an ephemeral mapping) owns their entries. Their
-//! tables exist since boot, so nothing here fails or allocates frames.
+//! They take no lock: the owner of the addresses (an allocator's client, an ephemeral mapping) owns their entries.
+//! Their tables exist since boot, so nothing here fails or allocates frames.
 
 use crate::colours::Reach;
 use crate::flush::TlbFlush;

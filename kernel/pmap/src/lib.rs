@@ -1,9 +1,9 @@
 //! The machine-dependent layer: page tables, reverse mappings, and the invalidations that their changes oblige to.
 //!
-//! One code serves all machines: what differs is data, in [`pageferry_hal::Board`]. Page tables in levels hold the truth
-//! everywhere (`radix`). Hardware walks them, or looks into a hash table that caches them (`second`), or leaves all to the
-//! kernel (`refill`). What is mapped for ever is mapped by superpages, by block registers, by pages, or not at all (`fixed`);
-//! by pages, it can be protected by page too (`protect`).
+//! One code serves all machines: what differs is data, in [`pageferry_hal::Board`]. Page tables in levels hold the
+//! truth everywhere (`radix`). Hardware walks them, or looks into a hash table that caches them (`second`), or leaves
+//! all to the kernel (`refill`). What is mapped for ever is mapped by superpages, by block registers, by pages, or not
+//! at all (`fixed`); by pages, it can be protected by page too (`protect`).
 //!
 //! # What it holds
 //! * The **kernel's page tables**, complete from boot on: the arena of kernel structures and the direct map in
@@ -15,13 +15,13 @@
 //!
 //! # The obligation
 //! Every call that changes valid entries returns a [`TlbFlush`]: TLBs may still hold what was there. It must be
-//! discharged, by [`TlbFlush::flush`] or by a method that says why less will do; several can be merged first, so that one
-//! shootdown serves them all.
+//! discharged, by [`TlbFlush::flush`] or by a method that says why less will do; several can be merged first, so that
+//! one shootdown serves them all.
 //!
 //! # Locks
 //! The reverse mappings have one lock of class `ReverseMap`, taken before the lock of an address space (class `Pmap`);
-//! a shootdown takes the lock of class `Shootdown`; the refill handler, and a caller that changes what it has put into a
-//! hash table, take that of class `HashTable`. Kernel mappings take no lock: the owner of the addresses owns their
+//! a shootdown takes the lock of class `Shootdown`; the refill handler, and a caller that changes what it has put into
+//! a hash table, take that of class `HashTable`. Kernel mappings take no lock: the owner of the addresses owns their
 //! entries. Frames for page tables are taken from and given to a [`FrameSource`] with none of these held.
 #![no_std]
 #![forbid(unsafe_code)]

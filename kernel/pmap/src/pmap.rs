@@ -44,8 +44,8 @@ impl<M: Machine> Pmap<M> {
     pub fn resident_pages(&self) -> usize {
         self.shared.tables.lock().resident
     }
-    /// What of the communication area is attached: reserved entries, and pages in the page table. None may be left when it is
-    /// [destroyed](Pmaps::destroy).
+    /// What of the communication area is attached: reserved entries, and pages in the page table. None may be left when
+    /// it is [destroyed](Pmaps::destroy).
     pub fn attachments(&self) -> usize {
         (self.shared.wired.load(SeqCst) + self.shared.attached.load(SeqCst)) as usize
     }
@@ -168,7 +168,8 @@ impl<M: Machine> Pmaps<M> {
     /// [`PmapError::NoFrame`], [`PmapError::NoTag`].
     ///
     /// # Locks
-    /// Takes the lock of reverse mappings, and the shootdown lock where tags run out; `frames` is called with no lock held.
+    /// Takes the lock of reverse mappings, and the shootdown lock where tags run out; `frames` is called with no lock
+    /// held.
     pub fn create(&self, frames: &dyn FrameSource) -> Result<Pmap<M>, PmapError> {
         let (m, width) = (&self.machine, self.kernel.format.width);
         let _c = m.scope(Cause::PteWork);
@@ -269,8 +270,8 @@ impl<M: Machine> Pmaps<M> {
         taken.into_iter().for_each(|frame| frames.give(frame));
     }
 
-    /// Takes the entry of a page whose mapping has changed out of the hash table, if there is a table and an entry. `asid`
-    /// is that of the space where hardware uses such a table.
+    /// Takes the entry of a page whose mapping has changed out of the hash table, if there is a table and an entry.
+    /// `asid` is that of the space where hardware uses such a table.
     ///
     /// # Locks
     /// Takes `HashTable`.

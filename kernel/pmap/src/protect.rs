@@ -1,7 +1,7 @@
 //! Protecting the kernel's own memory, page by page, where it is mapped so.
 //!
-//! What a block maps cannot be protected by page: no page of it is ever looked at. The same goes for superpages, which stay whole
-//! here, and for areas that are not translated at all.
+//! What a block maps cannot be protected by page: no page of it is ever looked at. The same goes for superpages, which
+//! stay whole here, and for areas that are not translated at all.
 
 use crate::config::PmapError;
 use crate::flush::TlbFlush;
@@ -32,14 +32,15 @@ impl fmt::Display for Whole {
 }
 
 impl<M: Machine> Pmaps<M> {
-    /// Takes write permission from pages of the kernel's own memory, at the addresses at which all of it is mapped for ever, or gives
-    /// it back. Other addresses of the same frames keep theirs.
+    /// Takes write permission from pages of the kernel's own memory, at the addresses at which all of it is mapped for
+    /// ever, or gives it back. Other addresses of the same frames keep theirs.
     ///
     /// # Errors
     /// [`PmapError::MappedWhole`] where one of the pages is not mapped by a page; then nothing has changed.
     ///
     /// # Locks
-    /// Takes that of the hash table, where there is one. The caller sees to it that nobody else protects the same pages.
+    /// Takes that of the hash table, where there is one. The caller sees to it that nobody else protects the same
+    /// pages.
     ///
     /// # Panics
     /// When `prot` does not permit reading, or a page is not of that memory.

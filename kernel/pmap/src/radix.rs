@@ -1,7 +1,7 @@
 //! Page tables in levels: walking and growing them, entry by entry.
 //!
-//! On machines whose hardware walks page tables these are what it walks; on others they are the truth that a hash table and
-//! the TLB are filled from. This file alone knows the bits of an entry; all else speaks of a [`Tte`].
+//! On machines whose hardware walks page tables these are what it walks; on others they are the truth that a hash table
+//! and the TLB are filled from. This file alone knows the bits of an entry; all else speaks of a [`Tte`].
 //!
 //! [`Tables`] lists the frames that an address space's tables take, and counts what they map. Tables are added under
 //! the space's lock and go only when the space goes: a walk that found a leaf table may rely on it as long as it holds

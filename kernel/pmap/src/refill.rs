@@ -1,25 +1,26 @@
 //! The refill handler: what the kernel does when its machine cannot translate an access by itself.
 //!
-//! It finds the mapping in the page tables of the space that runs, or in the kernel's; notes that the page is used, and modified
-//! if it is a store; and loads the TLB, or puts an entry into the hash table and lets hardware look again. Where the kernel keeps
-//! a hash table of its own accord, it looks there first. Of a direct map that is in no table it makes the entry from the address. It runs
-//! on whatever it interrupts, with interrupts off.
+//! It finds the mapping in the page tables of the space that runs, or in the kernel's; notes that the page is used, and
+//! modified if it is a store; and loads the TLB, or puts an entry into the hash table and lets hardware look again.
+//! Where the kernel keeps a hash table of its own accord, it looks there first. Of a direct map that is in no table it
+//! makes the entry from the address. It runs on whatever it interrupts, with interrupts off.
 //!
 //! # Fast and slow
-//! The **fast** handler works in a few registers, with physical addresses, so that it cannot miss itself. The **slow** one saves
-//! all registers, goes back to virtual addresses and calls C, which fetches its text, uses its stack and reads the tables like
-//! the rest of the kernel; only what changes tables is done with physical addresses again. Where the kernel's memory is mapped by
-//! pages it can miss in any of that. Then it is called within itself, and *that* call is fast whatever the kernel's choice: it
-//! cannot miss, so each miss of the outer one is over when it returns, and the outer one makes as many accesses as its code has.
-//! Under blocks nothing of it misses. (PPC paper; what each takes is counted in Linux/PPC's head.S, see [`RefillPaths`].)
+//! The **fast** handler works in a few registers, with physical addresses, so that it cannot miss itself. The **slow**
+//! one saves all registers, goes back to virtual addresses and calls C, which fetches its text, uses its stack and
+//! reads the tables like the rest of the kernel; only what changes tables is done with physical addresses again. Where
+//! the kernel's memory is mapped by pages it can miss in any of that. Then it is called within itself, and *that* call
+//! is fast whatever the kernel's choice: it cannot miss, so each miss of the outer one is over when it returns, and the
+//! outer one makes as many accesses as its code has. Under blocks nothing of it misses. (PPC paper; what each takes is
+//! counted in Linux/PPC's head.S, see [`RefillPaths`].)
 //!
 //! # Locks
-//! None but that of the hash table, which the slow handler takes only while it works with physical addresses: a call within
-//! itself may take it too.
+//! None but that of the hash table, which the slow handler takes only while it works with physical addresses: a call
+//! within itself may take it too.
 //!
-//! Page tables are changed under locks that it does not take. So it notes by compare-and-swap, and what it has loaded and
-//! another CPU is changing, that CPU's shootdown drops: interrupts wait until the handler is through. A leaf table that it
-//! has found stays, because a space's tables go only when nothing runs in it.
+//! Page tables are changed under locks that it does not take. So it notes by compare-and-swap, and what it has loaded
+//! and another CPU is changing, that CPU's shootdown drops: interrupts wait until the handler is through. A leaf table
+//! that it has found stays, because a space's tables go only when nothing runs in it.
 //!
 //! [`RefillPaths`]: crate::RefillPaths
 
@@ -99,7 +100,8 @@ impl<M: Machine> Pmaps<M> {
         Ok(())
     }
 
-    /// Loads the entry of the direct map that an address names: in registers, without any table, whatever the kernel's choice.
+    /// Loads the entry of the direct map that an address names: in registers, without any table, whatever the kernel's
+    /// choice.
     fn refill_computed(&self, whose: Whose, miss: Miss, tte: Tte) -> Result<(), TrapKind> {
         if tte.frame.index() >= self.frame_count {
             return Err(TrapKind::NotPresent);
@@ -141,8 +143,8 @@ impl<M: Machine> Pmaps<M> {
         (!closed && (!write || tte.attr.contains(Attr::WRITE))).then_some(tte)
     }
 
-    /// Puts the page's entry into the hash table as the page tables have it, and into the TLB where the kernel loads it; answers
-    /// where it looked for a place.
+    /// Puts the page's entry into the hash table as the page tables have it, and into the TLB where the kernel loads
+    /// it; answers where it looked for a place.
     fn insert(&self, second: &Second<M>, whose: Whose, miss: Miss) -> Result<Searched, TrapKind> {
         let m = &self.machine;
         let early = self.config.defect == PmapDefect::ReadBeforeLocked;
@@ -180,7 +182,8 @@ impl<M: Machine> Pmaps<M> {
 
     // ------------------------------------------------------------------------------------------- slow
 
-    /// Saves registers, calls C, restores them. C looks into the hash table first, unless hardware or another handler has.
+    /// Saves registers, calls C, restores them. C looks into the hash table first, unless hardware or another handler
+    /// has.
     fn refill_slowly(&self, whose: Whose, miss: Miss, search: bool) -> Result<(), TrapKind> {
         let (m, paths) = (&self.machine, &self.config.refill.paths);
         let depth = (m.refill_depth() as usize).min(FRAMES) - 1;

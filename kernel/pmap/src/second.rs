@@ -1,18 +1,18 @@
 //! A hash table of translations, as a cache of the page tables: hardware looks into it, or the refill handler does.
 //!
 //! # What it holds
-//! Copies of entries of the page tables, of all address spaces, each put there by the refill handler when it was missed. An
-//! entry goes when its page's mapping changes, or when its place is needed. What the table says is never more than the page
-//! tables say: an entry is made used and, if it can be stored through, modified, and both are noted in the page tables
-//! first (as Linux/PPC does it: a clean page is closed to stores). So nothing need be read back from here when an entry goes:
-//! there is no moment in which a referenced or changed bit is known to the table alone.
+//! Copies of entries of the page tables, of all address spaces, each put there by the refill handler when it was
+//! missed. An entry goes when its page's mapping changes, or when its place is needed. What the table says is never
+//! more than the page tables say: an entry is made used and, if it can be stored through, modified, and both are noted
+//! in the page tables first (as Linux/PPC does it: a clean page is closed to stores). So nothing need be read back from
+//! here when an entry goes: there is no moment in which a referenced or changed bit is known to the table alone.
 //!
-//! Entries of numbers that address spaces do not have any more stay until their place is needed, until a CPU with nothing to do
-//! looks for them ([`Pmaps::reclaim`]), or until the number is to be given again.
+//! Entries of numbers that address spaces do not have any more stay until their place is needed, until a CPU with
+//! nothing to do looks for them ([`Pmaps::reclaim`]), or until the number is to be given again.
 //!
 //! # Locks
-//! One, of class `HashTable`, with interrupts off: the refill handler takes it, whatever it interrupts. A caller
-//! that changes a mapping changes the page table first and takes the entry out then; the refill handler reads the page table
+//! One, of class `HashTable`, with interrupts off: the refill handler takes it, whatever it interrupts. A caller that
+//! changes a mapping changes the page table first and takes the entry out then; the refill handler reads the page table
 //! with the lock held. So no entry is put there that is out of date, and stays.
 
 use crate::config::PmapDefect;
@@ -54,8 +54,9 @@ pub(crate) struct Searched {
 }
 
 impl Searched {
-    /// As much of the look as it takes to come to the page's entry, or else to a free place, in the group that has it: how long an
-    /// insertion takes by its count of instructions. Where there is no place, one group and the step to the other.
+    /// As much of the look as it takes to come to the page's entry, or else to a free place, in the group that has it:
+    /// how long an insertion takes by its count of instructions. Where there is no place, one group and the step to the
+    /// other.
     pub(crate) fn to_its_place(self) -> Searched {
         let place = self.found.map(|(slot, _)| (slot, self.secondary)).or(self.free);
         let index = |slot: Pa| slot.0 as usize / ENTRY_BYTES % GROUP_ENTRIES;
@@ -96,8 +97,8 @@ impl<M: Machine> Second<M> {
         searched
     }
 
-    /// Puts a copy of `tte` where `searched` found its page, or a place for it; answers true when another entry had to go. The
-    /// caller holds the lock.
+    /// Puts a copy of `tte` where `searched` found its page, or a place for it; answers true when another entry had to
+    /// go. The caller holds the lock.
     pub(crate) fn insert(
         &self,
         m: &M,
@@ -187,9 +188,9 @@ pub(crate) fn decode(entry: u64, user: bool) -> Tte {
 }
 
 impl<M: Machine> Pmaps<M> {
-    /// For a CPU that has nothing to do: looks through up to `groups` groups of the hash table for entries of numbers that no
-    /// address space has any more, and clears them (Linux/PPC does so in its idle loop). Answers how many groups it has looked
-    /// through: none when there is nothing to find.
+    /// For a CPU that has nothing to do: looks through up to `groups` groups of the hash table for entries of numbers
+    /// that no address space has any more, and clears them (Linux/PPC does so in its idle loop). Answers how many
+    /// groups it has looked through: none when there is nothing to find.
     ///
     /// # Locks
     /// Takes that of reverse mappings, and inside it `HashTable`, group by group.
@@ -215,8 +216,8 @@ impl<M: Machine> Pmaps<M> {
         groups
     }
 
-    /// What is in the hash table: entries in use, those of the kernel, and those of numbers that no address space has. For
-    /// measurements; reads the table without cost or lock, by `word`.
+    /// What is in the hash table: entries in use, those of the kernel, and those of numbers that no address space has.
+    /// For measurements; reads the table without cost or lock, by `word`.
     pub fn hash_census(&self, word: &dyn Fn(Pa) -> u64) -> Option<HashCensus> {
         let second = self.second.as_ref()?;
         let pv = self.pv.lock();

@@ -18,8 +18,9 @@ use pageferry_hal::{
     Access, Asid, Cause, Counter, CpuId, CpuSet, Flush, Interrupt, Machine, PAGE_SIZE, SpaceId, Va, VaRange,
 };
 
-/// Up to this many user pages are invalidated one by one; beyond it, all of the address space is: without tags by loading the
-/// page-table root again, which spares the kernel's global entries. About what the larger data TLBs of the machines hold, halved: refilling costs too.
+/// Up to this many user pages are invalidated one by one; beyond it, all of the address space is: without tags by
+/// loading the page-table root again, which spares the kernel's global entries. About what the larger data TLBs of the
+/// machines hold, halved: refilling costs too.
 pub const FULL_FLUSH_PAGES: usize = 32;
 
 /// Pages of one address space; [`SpaceId::KERNEL`] means addresses that are the same in all of them.
@@ -105,7 +106,8 @@ impl<M: Machine> Pmaps<M> {
         request.pending.fetch_and(!CpuSet::only(me).bits(), Ordering::AcqRel);
     }
 
-    /// Invalidates pages of `space` in the own TLB, one by one. `asid` is the space's tag where that is the same on all CPUs.
+    /// Invalidates pages of `space` in the own TLB, one by one. `asid` is the space's tag where that is the same on all
+    /// CPUs.
     fn flush_pages(&self, me: CpuId, space: SpaceId, asid: Option<Asid>, range: VaRange) {
         if self.config.defect == PmapDefect::MissingFlush {
             return;
@@ -179,7 +181,8 @@ impl<M: Machine> Pmaps<M> {
         let m = &self.machine;
         let _c = m.scope(Cause::InvalidateLocal);
         let full = is_full_flush(parts());
-        // The address space that is to be invalidated whole; where entries carry no tags, the one that runs, whichever it is.
+        // The address space that is to be invalidated whole; where entries carry no tags, the one that runs, whichever
+        // it is.
         let mut whole: Option<(SpaceId, Option<Asid>)> = None;
         for part in parts() {
             let tags = part.tags.as_deref();

@@ -1,4 +1,5 @@
-//! The pages of kernel addresses that each CPU owns where there is no direct map, or where pages have colours: see `copy_page`.
+//! The pages of kernel addresses that each CPU owns where there is no direct map, or where pages have colours: see
+//! `copy_page`.
 
 use pageferry_hal::{LockClass, Machine, PAGE_SHIFT, PAGE_SIZE, Va, VaRange};
 

@@ -1,8 +1,9 @@
 //! User mappings, by address: entering, removing, protecting, wiring, looking up.
 //!
-//! All of them but those of devices ([`crate::device`]) are managed, that is, in the list of their frame; so what changes entries holds the lock of reverse
-//! mappings and, inside it, the lock of the address space. Only growing the tables and looking up do with the latter.
-//! Growing needs frames, which must be asked for with no lock held: then `enter` starts over.
+//! All of them but those of devices ([`crate::device`]) are managed, that is, in the list of their frame; so what
+//! changes entries holds the lock of reverse mappings and, inside it, the lock of the address space. Only growing the
+//! tables and looking up do with the latter. Growing needs frames, which must be asked for with no lock held: then
+//! `enter` starts over.
 
 use crate::colours::Reach;
 use crate::config::{FrameSource, PmapDefect, PmapError};
@@ -69,7 +70,8 @@ impl<M: Machine> Pmaps<M> {
         })?
     }
 
-    /// Tries until there are page tables enough: `attempt` is handed cleared frames for new ones, and answers how many it misses.
+    /// Tries until there are page tables enough: `attempt` is handed cleared frames for new ones, and answers how many
+    /// it misses.
     ///
     /// # Errors
     /// [`PmapError::NoFrame`] when `frames` has none left.
@@ -182,8 +184,8 @@ impl<M: Machine> Pmaps<M> {
         self.discharged_if(renewed, flush)
     }
 
-    /// Gives the space another tag if so much of it is about to change that this costs less than invalidating page by page. What
-    /// the old tag leads to is out of reach from then on, in TLB and hash table.
+    /// Gives the space another tag if so much of it is about to change that this costs less than invalidating page by
+    /// page. What the old tag leads to is out of reach from then on, in TLB and hash table.
     fn renew(&self, pv: &mut PvTable<M>, tables: &Tables, shared: &Shared<M>, range: VaRange) -> bool {
         let m = &self.machine;
         let many = |pages: usize| self.config.renew_pages.is_some_and(|most| pages > most);
@@ -296,7 +298,8 @@ impl<M: Machine> Pmaps<M> {
         loop {
             let old = radix::load(m, format, slot);
             let Some(old) = old else {
-                // A claim by another colour has removed it: the frame is wired as before, and the mapping comes back by a fault.
+                // A claim by another colour has removed it: the frame is wired as before, and the mapping comes back by
+                // a fault.
                 assert!(self.colours > 1, "{va:?} is to be wired, but is not mapped");
                 return;
             };
@@ -330,8 +333,8 @@ impl<M: Machine> Pmaps<M> {
         radix::load(m, format, slot).map(|entry| (entry.frame, entry.prot()))
     }
 
-    /// Replaces a valid entry and lists its page; returns the old one. What it has noted is kept with the frame unless the
-    /// new entry notes it too or it is in `forget`: another CPU may have noted it after the caller looked.
+    /// Replaces a valid entry and lists its page; returns the old one. What it has noted is kept with the frame unless
+    /// the new entry notes it too or it is in `forget`: another CPU may have noted it after the caller looked.
     #[track_caller]
     pub(crate) fn rewrite(
         &self,

@@ -1,8 +1,8 @@
 //! Path lengths, and the sizes and numbers of this floor's structures.
 //!
 //! Nothing here changes after boot. The sizes are those of the structures that real kernels of the time kept (FreeBSD 5
-//! and NetBSD 1.4, computed for pointers of 4 and 8 bytes); they decide how many cache lines the kernel's own data takes.
-//! The numbers are limits: a zone that is full makes the call that wanted a structure fail with
+//! and NetBSD 1.4, computed for pointers of 4 and 8 bytes); they decide how many cache lines the kernel's own data
+//! takes. The numbers are limits: a zone that is full makes the call that wanted a structure fail with
 //! [`crate::VmError::NoMemory`].
 
 use pageferry_hal::{Board, PAGE_SIZE, Width, paths};

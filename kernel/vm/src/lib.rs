@@ -1,8 +1,9 @@
 //! Machine-independent virtual memory, modelled on NetBSD's UVM.
 //!
-//! A process's memory is described twice. The [`Space`] has a *map*: sorted entries, each with an upper layer, an *amap*
-//! of *anons* (pages of anonymous memory), and a lower layer, an [`Object`]. That is the truth. The page tables below
-//! (`pageferry_pmap`) cache it: they may forget a page at any time, and a page fault looks it up again (UVM paper, 3.1).
+//! A process's memory is described twice. The [`Space`] has a *map*: sorted entries, each with an upper layer, an
+//! *amap* of *anons* (pages of anonymous memory), and a lower layer, an [`Object`]. That is the truth. The page tables
+//! below (`pageferry_pmap`) cache it: they may forget a page at any time, and a page fault looks it up again (UVM
+//! paper, 3.1).
 //!
 //! ```text
 //!  Space ── map lock ── Map ── Entry ─┬─ Amap ── slots ── Anon ── frame
@@ -10,24 +11,26 @@
 //!    └─ Pmap (page tables)                 Frames: who owns each frame, how often it is wired and lent
 //! ```
 //!
-//! Everything is reference-counted by what it is for: anons by slots, amaps by entries (slot by slot), objects by entries
-//! and holders, frames by one owner and any number of wires and loans.
+//! Everything is reference-counted by what it is for: anons by slots, amaps by entries (slot by slot), objects by
+//! entries and holders, frames by one owner and any number of wires and loans.
 //!
 //! # Rooms
 //! * `page`: frames, the paging queues, the page daemon, the swap area, requests to the disk.
 //! * `anon` and `object`: the two layers.
 //! * `map`: spaces, maps, entries, faults, fork, wiring and locking, and the kernel's own addresses.
 //! * `movers`: loan, transfer, pass, push down, quick references.
-//! * `probe`: what the system tells its checks, and what tests plant. `check`: the conservation laws. (Feature `verify`.)
+//! * `probe`: what the system tells its checks, and what tests plant. `check`: the conservation laws. (Feature
+//!   `verify`.)
 //!
-//! Data comes first (`frame`, `anon`, `amap`, `object`, `entry`, `map`) and knows nothing of the system; [`Vm`] and [`Space`]
-//! hold it together; what is done with it lies above them (`life`, `slots`, `clip`, `fault`, ...). So no file imports one
-//! that imports it.
+//! Data comes first (`frame`, `anon`, `amap`, `object`, `entry`, `map`) and knows nothing of the system; [`Vm`] and
+//! [`Space`] hold it together; what is done with it lies above them (`life`, `slots`, `clip`, `fault`, ...). So no file
+//! imports one that imports it.
 //!
 //! # Locks
 //! In the order of the UVM paper (3.2): map (may sleep), amap, object, anon, page queues; then the leaf locks of the
-//! kernel map and the zones, then those of the pmap. A call that takes `&dyn Threads` locks a map and may sleep. Changes of
-//! mappings are flushed before the lock goes that protects what was mapped, and always before a frame is free again.
+//! kernel map and the zones, then those of the pmap. A call that takes `&dyn Threads` locks a map and may sleep.
+//! Changes of mappings are flushed before the lock goes that protects what was mapped, and always before a frame is
+//! free again.
 //!
 //! # Failures
 //! Whatever a caller gets wrong, and running out of memory, is a [`VmError`]; nothing has changed then. What this floor

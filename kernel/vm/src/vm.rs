@@ -38,8 +38,8 @@ pub struct Vm<M: Machine> {
 }
 
 impl<M: Machine> Vm<M> {
-    /// Takes over the frames from `first_free` on, the kernel addresses in `kva`, and the disk; structures take their modelled
-    /// addresses from `arena`, at most [`VmConfig::arena_bytes`] of them.
+    /// Takes over the frames from `first_free` on, the kernel addresses in `kva`, and the disk; structures take their
+    /// modelled addresses from `arena`, at most [`VmConfig::arena_bytes`] of them.
     ///
     /// # Errors
     /// [`VmError::NoMemory`] when the arena is too small or no frame is free. [`VmError::Invalid`] when paging makes no
@@ -138,8 +138,8 @@ impl<M: Machine> Vm<M> {
         self.io.disk_id()
     }
 
-    /// Takes the disk's answers and wakes the threads that wait for them. To be called after the disk's interrupt, not by its
-    /// handler: it takes locks.
+    /// Takes the disk's answers and wakes the threads that wait for them. To be called after the disk's interrupt, not
+    /// by its handler: it takes locks.
     ///
     /// # Locks
     /// Takes a leaf lock; no spin lock of class `KernelVa` or higher may be held.
@@ -198,8 +198,8 @@ impl<M: Machine> Vm<M> {
         &self.probes.journal
     }
 
-    /// A frame has got its bytes from the disk: forgets what its last owner did to it, and lets it be taken. Nothing maps
-    /// it yet.
+    /// A frame has got its bytes from the disk: forgets what its last owner did to it, and lets it be taken. Nothing
+    /// maps it yet.
     pub(crate) fn publish_clean(&self, frame: Pfn, dirty: bool) {
         self.pmaps.clear_modified(frame).not_cached(&self.pmaps);
         self.pmaps.clear_referenced(frame).not_cached(&self.pmaps);

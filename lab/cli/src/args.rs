@@ -148,8 +148,8 @@ pub(crate) struct Run {
     /// experiment names
     #[arg(long, short, value_name = "K")]
     pub(crate) kernel: Option<String>,
-    /// Change a parameter (total_bytes=1048576), a choice (send=loan), a machine's constant (machine.cpu.clock_mhz=3000) or a kernel's value
-    /// (kernel.ephemeral.entries=6144)
+    /// Change a parameter (total_bytes=1048576), a choice (send=loan), a machine's constant
+    /// (machine.cpu.clock_mhz=3000) or a kernel's value (kernel.ephemeral.entries=6144)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) settings: Vec<String>,
     /// What the payload, and a seeded schedule, are made from
@@ -161,8 +161,8 @@ pub(crate) struct Run {
     /// The experiment's short form
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Write a trace that opens in ui.perfetto.dev: CPUs as tracks, causes as slices, processes and what is attached to them, what moves as arrows, and curves of free
-    /// frames, loans, ephemeral mappings and invalidations
+    /// Write a trace that opens in ui.perfetto.dev: CPUs as tracks, causes as slices, processes and what is attached to
+    /// them, what moves as arrows, and curves of free frames, loans, ephemeral mappings and invalidations
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
     /// Begin the trace so long after the machine was switched on, in modelled time: 2ms, 500us, 1.5s
@@ -190,7 +190,8 @@ pub(crate) struct Show {
 pub(crate) enum SendWord {
     /// Copied into the kernel
     Copy,
-    /// Whole pages are lent. The next write fills the same buffer: each page faults then, and is copied if it is still lent
+    /// Whole pages are lent. The next write fills the same buffer: each page faults then, and is copied if it is still
+    /// lent
     Loan,
     /// Whichever is cheaper, by call
     Auto,
@@ -238,8 +239,8 @@ pub(crate) struct Pipe {
     /// --receive pentium-pro]
     #[arg(long, short, value_name = "M")]
     pub(crate) machine: Option<String>,
-    /// The kernel: a name (see `pageferry kernels`) or a file that ends in .toml [default: sf_buf; with --send or --receive
-    /// uvm]
+    /// The kernel: a name (see `pageferry kernels`) or a file that ends in .toml [default: sf_buf; with --send or
+    /// --receive uvm]
     #[arg(long, short, value_name = "K")]
     pub(crate) kernel: Option<String>,
     /// How bytes get into the pipe, under a kernel whose pipes are sockets
@@ -264,7 +265,8 @@ pub(crate) struct Replay {
     /// What `strace -f -o FILE` wrote; `-e trace=%file,%desc,%process` is enough. `-y` and `-T` tell more
     #[arg(value_name = "FILE")]
     pub(crate) recording: PathBuf,
-    /// Where files hold what they held: a folder with the paths of the recording below it. If absent, files hold what is made up
+    /// Where files hold what they held: a folder with the paths of the recording below it. If absent, files hold what
+    /// is made up
     #[arg(long, value_name = "DIR")]
     pub(crate) files: Option<PathBuf>,
     /// The machine: a name (see `pageferry machines`) or a file that ends in .toml
@@ -323,7 +325,8 @@ pub(crate) struct Explain {
     /// The mechanism, such as loan, sf_buf, bat or refill; a list if absent
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// The machine: a name (see `pageferry machines`) or a file that ends in .toml; if absent, one that suits the mechanism
+    /// The machine: a name (see `pageferry machines`) or a file that ends in .toml; if absent, one that suits the
+    /// mechanism
     #[arg(long, short, value_name = "M", requires = "name")]
     pub(crate) machine: Option<String>,
     /// The kernel: a name (see `pageferry kernels`) or a file that ends in .toml; if absent, one that has the mechanism
@@ -397,8 +400,8 @@ pub(crate) struct TraceRecord {
     /// Where the trace goes
     #[arg(long, short, value_name = "FILE", default_value = "trace.pft")]
     pub(crate) out: PathBuf,
-    /// What the program's architecture must be. Programs of the host's are recorded by valgrind, without system calls; others by
-    /// QEMU
+    /// What the program's architecture must be. Programs of the host's are recorded by valgrind, without system calls;
+    /// others by QEMU
     #[arg(long, value_name = "A", value_parser = PossibleValuesParser::new(ARCHITECTURES.map(|a| a.name)))]
     pub(crate) arch: Option<String>,
     /// A variable of the program's environment, which has no others
@@ -510,7 +513,8 @@ pub(crate) enum HostCommand {
     Doctor(HostDoctor),
     /// Compare the library with what the kernel has, and with plain shared memory, between two processes
     Bench(pageferry_bench::Arguments),
-    /// Measure in about 20 s what the library's `auto` decides by on this host, and write it into the file that it reads
+    /// Measure in about 20 s what the library's `auto` decides by on this host, and write it into the file that it
+    /// reads
     Calibrate(pageferry_bench::Calibration),
     /// Measure the parts that messages are made of, and whether messages take what these add up to
     Predict(pageferry_bench::Prediction),

@@ -1,7 +1,7 @@
 //! `pageferry disk`: images of disks with the file system of [`pageferry_fs`] on them.
 //!
-//! An image is read into memory as a whole. One that was not unmounted is repaired there when it is looked into; only `check --repair`
-//! changes the file.
+//! An image is read into memory as a whole. One that was not unmounted is repaired there when it is looked into; only
+//! `check --repair` changes the file.
 
 use crate::args::{Disk, DiskCheck, DiskCommand, DiskGet, DiskList, DiskMake};
 use crate::terminal::{print, tell};

@@ -122,8 +122,8 @@ fn beside(widths: Widths, told: &Table) -> String {
     format!("{}\n\n{}", wrapped(&told.title, widths.text), table(&head, &rows))
 }
 
-/// The row of a step, below the words for those that follow, if it has any. The parts of a step stand close together, up to the
-/// one that `ends` it.
+/// The row of a step, below the words for those that follow, if it has any. The parts of a step stand close together,
+/// up to the one that `ends` it.
 fn rows(widths: Widths, number: usize, step: &Step, ends: bool) -> Vec<Vec<String>> {
     let none = String::new;
     let section = step.section.iter().map(|section| {

@@ -1,9 +1,9 @@
 //! The `pageferry` command.
 //!
 //! Exit codes: 0 when all is well; 1 when a run broke a law (its numbers are not to be trusted); 2 when what was asked
-//! for cannot be done: bad usage, a bad name, key, value or file, an input that cannot be read, an output that cannot be
-//! written; 128 and the signal's number when a signal ended it, 130 for Ctrl-C. Nothing half-written is left behind in any
-//! case.
+//! for cannot be done: bad usage, a bad name, key, value or file, an input that cannot be read, an output that cannot
+//! be written; 128 and the signal's number when a signal ended it, 130 for Ctrl-C. Nothing half-written is left behind
+//! in any case.
 #![forbid(unsafe_code)]
 
 mod args;

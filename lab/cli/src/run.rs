@@ -102,8 +102,8 @@ pub(crate) fn counts(counters: &BTreeMap<String, u64>) -> Vec<Vec<String>> {
     some.map(|(name, count)| vec![name.clone(), text::grouped(*count as i64)]).collect()
 }
 
-/// A machine and a kernel by their names, with `settings` of theirs: for commands that take no settings of a workload. `hint` follows
-/// what a setting that is none of theirs is refused with.
+/// A machine and a kernel by their names, with `settings` of theirs: for commands that take no settings of a workload.
+/// `hint` follows what a setting that is none of theirs is refused with.
 pub(crate) fn chosen(
     settings: &[String],
     machine: &str,

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Makes the three recordings beside this script anew: a `tar` that packs a small tree through gzip, a `cp -r` of the tree with some
-# symbolic links, and a `git status` in a small repository. Needs strace, tar, gzip and git. Usage: record.sh [FOLDER], where FOLDER is where they go; here if absent.
+# Makes the three recordings beside this script anew: a `tar` that packs a small tree through gzip, a `cp -r` of the
+# tree with some symbolic links, and a `git status` in a small repository. Needs strace, tar, gzip and git. Usage:
+# record.sh [FOLDER], where FOLDER is where they go; here if absent.
 #
-# The programs run in an environment of their own, so that nothing of the user's is in the recordings: no locale, no home, no
-# configuration. `-s 8` leaves out most of what was read and written, which `pageferry replay` does not need.
+# The programs run in an environment of their own, so that nothing of the user's is in the recordings: no locale, no
+# home, no configuration. `-s 8` leaves out most of what was read and written, which `pageferry replay` does not need.
 set -eu
 to=$(cd "${1:-$(dirname "$0")}" && pwd)
 work=/tmp/pageferry-recording

@@ -1,5 +1,5 @@
-//! Files that are read as a whole: no more of them than there can be use for, so that a device that never ends, or a file that was named by
-//! mistake, is refused before memory is full.
+//! Files that are read as a whole: no more of them than there can be use for, so that a device that never ends, or a
+//! file that was named by mistake, is refused before memory is full.
 //!
 //! What can fail: the file is not there, is a directory, cannot be read, is too long, or is no text.
 

@@ -2,7 +2,8 @@
 //!
 //! The rooms, from the ground up; each knows those before it:
 //!
-//! * [`files`]: machines, kernels, experiments and papers by name, what is in their files, and how settings change them.
+//! * [`files`]: machines, kernels, experiments and papers by name, what is in their files, and how settings change
+//!   them.
 //! * [`run`]: from experiments to runs, one run, and many runs on all cores; [`workload`]: what is done in a run.
 //! * [`judge`]: results beside published numbers, by the rules of the experiments; from which size a mechanism pays.
 //! * [`report`]: figures and the report, and files that are written whole or not at all.

@@ -42,8 +42,8 @@ pub fn seconds(value: f64) -> String {
     }
 }
 
-/// An amount of data: `100 bytes`, `64.0 KiB`, `50.0 MiB`. KiB and MiB are powers of 1024; an MB is 10^6 bytes, and is said of
-/// bandwidths only.
+/// An amount of data: `100 bytes`, `64.0 KiB`, `50.0 MiB`. KiB and MiB are powers of 1024; an MB is 10^6 bytes, and is
+/// said of bandwidths only.
 pub fn bytes(value: u64) -> String {
     match value {
         v if v >= 1 << 30 => format!("{:.2} GiB", v as f64 / f64::from(1 << 30)),

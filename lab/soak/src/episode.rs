@@ -1,8 +1,9 @@
 //! One program on one machine, from boot to the end.
 //!
-//! Steps are run in rounds: alone, or several side by side on different CPUs. Behind each round the pages that it touched
-//! are compared with the model, and the laws are checked that what it changed could break; all pages and all laws every so
-//! often, and in the end. When a program is run again to see where it fails, everything is checked at every step.
+//! Steps are run in rounds: alone, or several side by side on different CPUs. Behind each round the pages that it
+//! touched are compared with the model, and the laws are checked that what it changed could break; all pages and all
+//! laws every so often, and in the end. When a program is run again to see where it fails, everything is checked at
+//! every step.
 
 use crate::planted::Planted;
 use crate::program::{Op, Step};

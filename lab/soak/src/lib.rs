@@ -1,12 +1,13 @@
 //! Random programs of many processes, run beside a plain copying model, with the laws of memory checked at every step.
 //!
-//! A program maps, faults, writes, forks, lends, transfers, passes and exits, on one to four CPUs of a modelled machine,
-//! several processes side by side, under the machine's own timing or under schedules that a seed chooses; allocations in it
-//! fail where the program says so. Beside it runs a model that copies everything (module `reference`). What a call answers, what
-//! a load reads, what is lent: all must be as the model says; and the conservation laws must hold.
+//! A program maps, faults, writes, forks, lends, transfers, passes and exits, on one to four CPUs of a modelled
+//! machine, several processes side by side, under the machine's own timing or under schedules that a seed chooses;
+//! allocations in it fail where the program says so. Beside it runs a model that copies everything (module
+//! `reference`). What a call answers, what a load reads, what is lent: all must be as the model says; and the
+//! conservation laws must hold.
 //!
-//! Other kinds of programs use Internet sockets under a whole kernel (module `traffic`), and servers that are processes (module
-//! `servers`).
+//! Other kinds of programs use Internet sockets under a whole kernel (module `traffic`), and servers that are processes
+//! (module `servers`).
 //!
 //! What fails is cut down to a few steps and is plain data: it can be kept, and run again.
 #![allow(

@@ -1,8 +1,8 @@
 //! Programs: what random processes do, step by step.
 //!
-//! Plain data, so that a program can be cut down, printed, kept in a file and run again. Numbers that name a page, a process
-//! or a token are taken modulo what there is when the step is run: so every step of every program means something, and
-//! steps can be left out without breaking those that follow.
+//! Plain data, so that a program can be cut down, printed, kept in a file and run again. Numbers that name a page, a
+//! process or a token are taken modulo what there is when the step is run: so every step of every program means
+//! something, and steps can be left out without breaking those that follow.
 
 use pageferry_hal::Prot;
 use pageferry_vm::{Inherit, PassMode, PushDown};

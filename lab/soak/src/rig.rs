@@ -16,8 +16,8 @@ use std::sync::{Arc, Weak};
 /// An address space.
 pub type AddressSpace = Arc<Space<Model>>;
 
-/// The machines that programs run on, by name: one, two and four CPUs, and every kind of MMU. `mini-soft:4` is the machine
-/// `mini-soft` with four CPUs; what follows a `+` is a choice of the kernel ([`PmapConfig::choose`]).
+/// The machines that programs run on, by name: one, two and four CPUs, and every kind of MMU. `mini-soft:4` is the
+/// machine `mini-soft` with four CPUs; what follows a `+` is a choice of the kernel ([`PmapConfig::choose`]).
 pub const MACHINES: [&str; 19] = [
     "xeon-up",
     "xeon-mp",
@@ -40,8 +40,8 @@ pub const MACHINES: [&str; 19] = [
     "ultrasparc-iie",
 ];
 
-/// As few tags as the kernel that the machine's name chooses can do with, so that they are used again and again; where all CPUs
-/// share them, enough for all address spaces, of which programs here have few.
+/// As few tags as the kernel that the machine's name chooses can do with, so that they are used again and again; where
+/// all CPUs share them, enough for all address spaces, of which programs here have few.
 pub(crate) fn config(name: &str, memory_mb: u64) -> MachineConfig {
     let mut config = small(name, memory_mb);
     config.io = None;
@@ -302,8 +302,8 @@ impl Rig {
         Ok(buf)
     }
 
-    /// Where instructions are fetched, user code executes what it has loaded: what was translated for instructions must go
-    /// with everything else when mappings change. A refusal says that another CPU was faster.
+    /// Where instructions are fetched, user code executes what it has loaded: what was translated for instructions must
+    /// go with everything else when mappings change. A refusal says that another CPU was faster.
     fn execute(&self, at: Va, len_bytes: usize) {
         let board = self.m.board();
         if board.fetches {
@@ -312,7 +312,8 @@ impl Rig {
         }
     }
 
-    /// On a machine with one CPU, where nothing has come between: that user code has used the page at `at` is known of its frame.
+    /// On a machine with one CPU, where nothing has come between: that user code has used the page at `at` is known of
+    /// its frame.
     ///
     /// # Panics
     /// When it is not.

@@ -1,5 +1,5 @@
-//! Makes a failing program short: leaves steps out as long as it goes on failing (delta debugging), then simplifies those
-//! that are left.
+//! Makes a failing program short: leaves steps out as long as it goes on failing (delta debugging), then simplifies
+//! those that are left.
 
 use crate::episode::{Care, Failure, Program, Steps};
 use crate::planted::Planted;

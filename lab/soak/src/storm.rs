@@ -16,8 +16,8 @@ const PAGES: usize = 4;
 const ROUNDS: u8 = 24;
 const RECLAIM_EVERY: usize = 8;
 
-/// Half of the CPUs lend the pages and look at them, the others store into them, and all do the page daemon's work at times,
-/// under a schedule from `seed`.
+/// Half of the CPUs lend the pages and look at them, the others store into them, and all do the page daemon's work at
+/// times, under a schedule from `seed`.
 ///
 /// # Errors
 /// What went wrong.
@@ -70,16 +70,16 @@ const CROWD: usize = 24;
 /// Pages of the row that goes at once: more than a kernel invalidates one by one that gives tags anew.
 const ROW: usize = 8;
 
-/// All CPUs use pages of one space that get in each other's way in a hash table, and in a TLB with sets: every store is found again. Then a
-/// row of pages goes at once.
+/// All CPUs use pages of one space that get in each other's way in a hash table, and in a TLB with sets: every store is
+/// found again. Then a row of pages goes at once.
 ///
 /// # Errors
 /// What went wrong.
 pub(crate) fn crowd(machine: &str, seed: u64, defect: Option<Planted>) -> Result<(), String> {
     with_rig(machine, Schedule::Seeded(seed), defect, move |rig| {
         let space = rig.vm.space().expect("there is memory");
-        // The least hash table has 1024 groups: what lies so many pages apart has the same primary group, and what differs from it in
-        // all bits below has that as its secondary one.
+        // The least hash table has 1024 groups: what lies so many pages apart has the same primary group, and what
+        // differs from it in all bits below has that as its secondary one.
         let places = [5, 1024 - 6].map(|page| (0..CROWD as u64).map(move |i| Va((i * 1024 + page) << 12)));
         let pages: Vec<Va> = places.into_iter().flatten().collect();
         for va in &pages {

@@ -1,5 +1,5 @@
-//! One run of a whole kernel, from boot to the end, and a look at what it leaves behind: frames, sleepers, what the machine's own
-//! checks say.
+//! One run of a whole kernel, from boot to the end, and a look at what it leaves behind: frames, sleepers, what the
+//! machine's own checks say.
 
 use crate::episode::Failure;
 use pageferry_kernel::{Kernel, KernelConfig, User};
@@ -7,7 +7,8 @@ use pageferry_model::Model;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// Boots a kernel on `m`, with `first` for its first process, and runs it until no process is left. What fails, fails at step `at`.
+/// Boots a kernel on `m`, with `first` for its first process, and runs it until no process is left. What fails, fails
+/// at step `at`.
 ///
 /// # Errors
 /// What was wrong, and at which step.

@@ -1,9 +1,10 @@
 //! The processes of a program, twice: as the VM system has them, and as the plain model does.
 //!
 //! A step is made ready, run, and settled: made ready and settled on the host, between the rounds; run on a CPU of the
-//! machine. What it takes (a loan to give back, a slot for a child) it takes when it is made ready, so that steps can run
-//! side by side. Steps that do so belong to different processes and touch nothing that others see, so that what each
-//! should do can be said without knowing in which order they ran; underneath they still share frames, anons and amaps.
+//! machine. What it takes (a loan to give back, a slot for a child) it takes when it is made ready, so that steps can
+//! run side by side. Steps that do so belong to different processes and touch nothing that others see, so that what
+//! each should do can be said without knowing in which order they ran; underneath they still share frames, anons and
+//! amaps.
 
 use crate::program::{FILE_PAGES, Op, PAGES, PROCESSES, Step, TOKENS};
 use crate::reference::{Bytes, FilePage, Page, Process};

@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# Records the traces of lab/trace/data from nothing, on Debian 12 on amd64, as root (it installs packages). It takes about ten
-# minutes on two cores.
+# Records the traces of lab/trace/data from nothing, on Debian 12 on amd64, as root (it installs packages). It takes
+# about ten minutes on two cores.
 #
 #   lab/trace/record/compile.sh [--check]
 #
 # With --check nothing is replaced: each trace is recorded again and compared with the one that is there.
 #
-# What is recorded: a C compiler of its time's kind on 32-bit PowerPC. GCC 3.4.6 is in Debian as the source of gcc-h8300-hms, whole
-# and with its PowerPC port; built for powerpc-linux-gnu, as compiler and as what is compiled for, it is the native compiler. The
-# assembler is that of binutils 2.40. Both are linked statically, with a memset of plain stores (record/memset.c).
+# What is recorded: a C compiler of its time's kind on 32-bit PowerPC. GCC 3.4.6 is in Debian as the source of
+# gcc-h8300-hms, whole and with its PowerPC port; built for powerpc-linux-gnu, as compiler and as what is compiled for,
+# it is the native compiler. The assembler is that of binutils 2.40. Both are linked statically, with a memset of plain
+# stores (record/memset.c).
 #
-# The same bytes come out every time: programs see an empty environment and a fixed stack, seed and kernel release, and the folder has
-# a fixed name, since paths are on the stack. WORK=DIR chooses another one; the traces then differ in a few addresses. The packages'
-# versions matter too: the C library and the compiler that builds are in the traces.
+# The same bytes come out every time: programs see an empty environment and a fixed stack, seed and kernel release, and
+# the folder has a fixed name, since paths are on the stack. WORK=DIR chooses another one; the traces then differ in a
+# few addresses. The packages' versions matter too: the C library and the compiler that builds are in the traces.
 #
 # Fails when a package, the registry or a checksum does; what is there is then as it was.
 set -euo pipefail
@@ -61,8 +62,8 @@ if [ ! -e gcc.done ]; then
     tar xzf gcc-h8300-hms_3.4.6+dfsg2.orig.tar.gz
     sources=$work/gcc-h8300-hms-3.4.6+dfsg2
     build=$work/gcc-build
-    # Its configure knows neither host nor library of today; libiberty is needed twice, for the programs that make parts of the
-    # compiler and for the compiler.
+    # Its configure knows neither host nor library of today; libiberty is needed twice, for the programs that make parts
+    # of the compiler and for the compiler.
     mkdir -p "$build/build-$host/libiberty" "$build/libiberty" "$build/gcc"
     (
         cd "$build/build-$host/libiberty"

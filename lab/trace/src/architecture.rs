@@ -12,7 +12,8 @@ pub struct Architecture {
     /// `e_machine` and byte order of its ELF files.
     machine: u16,
     big_endian: bool,
-    /// The processor that QEMU is to be, where its own choice has instructions that traces of old machines should not have.
+    /// The processor that QEMU is to be, where its own choice has instructions that traces of old machines should not
+    /// have.
     pub(crate) processor: Option<&'static str>,
     /// Where Debian's cross packages have its libraries.
     pub(crate) libraries: Option<&'static str>,

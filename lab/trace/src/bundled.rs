@@ -1,4 +1,5 @@
-//! The traces that come with the crate. `record/compile.sh` makes them; the README says of what. Constants: nothing fails.
+//! The traces that come with the crate. `record/compile.sh` makes them; the README says of what. Constants: nothing
+//! fails.
 
 /// A trace and its name.
 #[derive(Clone, Copy, Debug)]

@@ -1,11 +1,11 @@
 //! Running a program and recording it, under QEMU with a plugin or under valgrind.
 //!
-//! [`record`] runs the command to its end and writes the trace as it runs; the full trace is never stored. The command's standard
-//! input and outputs are those of this process. Its environment holds only what is asked for, so that its stack is the same
-//! everywhere.
+//! [`record`] runs the command to its end and writes the trace as it runs; the full trace is never stored. The
+//! command's standard input and outputs are those of this process. Its environment holds only what is asked for, so
+//! that its stack is the same everywhere.
 //!
-//! A trace is of one thread of one process. Processes that the command starts are not in it; a second thread is an error. What can
-//! fail: see [`CaptureError`].
+//! A trace is of one thread of one process. Processes that the command starts are not in it; a second thread is an
+//! error. What can fail: see [`CaptureError`].
 
 mod lackey;
 mod qemu;

@@ -1,8 +1,8 @@
 //! A binary range coder: bits, each under a probability that adapts, to bytes and back.
 //!
-//! [`Coder::bit`] both writes and reads, so that one function describes a format for both ways: an [`Encoder`] takes the bit that
-//! it is given and returns it, a [`Decoder`] returns the bit that it finds. The model above owns the probabilities. Nothing fails:
-//! a decoder that runs out of bytes goes on with zeros, and any bytes give some bits.
+//! [`Coder::bit`] both writes and reads, so that one function describes a format for both ways: an [`Encoder`] takes
+//! the bit that it is given and returns it, a [`Decoder`] returns the bit that it finds. The model above owns the
+//! probabilities. Nothing fails: a decoder that runs out of bytes goes on with zeros, and any bytes give some bits.
 
 /// The probability that the next bit is 0, of 4,096.
 pub(crate) type Chance = u16;

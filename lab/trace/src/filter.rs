@@ -1,20 +1,21 @@
 //! Which references of a program are worth keeping: those that a TLB or a cache could tell from a repetition.
 //!
-//! A [`Filter`] belongs to whoever records. It holds two small direct-mapped tables for fetches and two for data, one of lines and
-//! one of pages, each entry the last line or page of its set. It keeps a reference that
+//! A [`Filter`] belongs to whoever records. It holds two small direct-mapped tables for fetches and two for data, one
+//! of lines and one of pages, each entry the last line or page of its set. It keeps a reference that
 //!
 //! * changes the line that its set holds, or
 //! * changes the page that its set holds, or
 //! * is the first store to the line since the set holds it.
 //!
-//! What it drops refers to the line and the page that were the last of their sets, by the filter's sets and so by any finer ones.
-//! A cache or a TLB, indexed by the lowest bits of line or page, with as many sets or more and LRU within a set, hits there, and
-//! its order does not change: what it misses, replaces and marks as modified is as by the full trace. (Entries that hold a page are
-//! marked when the page is first stored to, and lines when the line is. Both are kept.)
+//! What it drops refers to the line and the page that were the last of their sets, by the filter's sets and so by any
+//! finer ones. A cache or a TLB, indexed by the lowest bits of line or page, with as many sets or more and LRU within a
+//! set, hits there, and its order does not change: what it misses, replaces and marks as modified is as by the full
+//! trace. (Entries that hold a page are marked when the page is first stored to, and lines when the line is. Both are
+//! kept.)
 //!
-//! The tables are emptied every [`Rules::reset_every`] instructions, around system calls, when a page is first referred to, and
-//! when it is first stored to. There a kernel may run, switch processes or flush, and nothing after it was dropped on account of
-//! what came before.
+//! The tables are emptied every [`Rules::reset_every`] instructions, around system calls, when a page is first referred
+//! to, and when it is first stored to. There a kernel may run, switch processes or flush, and nothing after it was
+//! dropped on account of what came before.
 //!
 //! Nothing here fails, but rules must be good ones ([`Rules::problem`]).
 

@@ -8,8 +8,8 @@
 //! | block, any number of times | `B` (1), records (4; up to [`BLOCK_RECORDS`]), length of what follows (4), packed records, checksum of the block (4) |
 //! | end | `E` (1), instructions, loads, stores, records, calls (8 each), checksum of the end (4) |
 //!
-//! A text is its length (4) and UTF-8. Checksums are CRC-32. Packed records are the bits of one model (`src/model.rs`), which goes
-//! on from block to block, so blocks are read in order. Nothing follows the end.
+//! A text is its length (4) and UTF-8. Checksums are CRC-32. Packed records are the bits of one model (`src/model.rs`),
+//! which goes on from block to block, so blocks are read in order. Nothing follows the end.
 //!
 //! The writer and the reader own what is read and written here; a part that is not as it should be is a [`TraceError`].
 

@@ -1,8 +1,8 @@
 //! Reference traces of real programs: what they fetch, load and store, and their system calls.
 //!
-//! A trace is recorded once and replayed often, on machines whose caches and TLBs are modelled. It leaves out what no such model
-//! could tell from a repetition ([`filter`]), so that it is short and its misses are still those of the program. What is left is
-//! packed to about 4 bits a record ([`mod@format`] is the file's layout).
+//! A trace is recorded once and replayed often, on machines whose caches and TLBs are modelled. It leaves out what no
+//! such model could tell from a repetition ([`filter`]), so that it is short and its misses are still those of the
+//! program. What is left is packed to about 4 bits a record ([`mod@format`] is the file's layout).
 //!
 //! ```
 //! use pageferry_trace::{Kind, Reader, bundled};
@@ -27,8 +27,8 @@
 //! * [`strace`] reads what `strace -f` writes: the system calls alone, with their arguments.
 //! * [`Summary`] says what a trace asks of a TLB; [`bundled`] holds the traces that come with the crate.
 //!
-//! Errors are [`TraceError`] for bytes that are no sound trace and [`CaptureError`](capture::CaptureError) for programs that cannot be
-//! recorded. No bytes make a reader panic.
+//! Errors are [`TraceError`] for bytes that are no sound trace and [`CaptureError`](capture::CaptureError) for programs
+//! that cannot be recorded. No bytes make a reader panic.
 #![forbid(unsafe_code)]
 
 mod architecture;

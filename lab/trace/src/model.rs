@@ -1,11 +1,12 @@
 //! What a record is likely to be, after those before it: the trace's packing.
 //!
 //! [`Model::code`] writes a record under an [`Encoder`](crate::coder::Encoder) and reads it under a
-//! [`Decoder`](crate::coder::Decoder): one function, so the two cannot disagree. Tables remember what followed in the same place of
-//! the program: which record comes next, and which line its data lies on. A right guess costs a fraction of a bit; after wrong ones
-//! the value follows as a number.
+//! [`Decoder`](crate::coder::Decoder): one function, so the two cannot disagree. Tables remember what followed in the
+//! same place of the program: which record comes next, and which line its data lies on. A right guess costs a fraction
+//! of a bit; after wrong ones the value follows as a number.
 //!
-//! The model belongs to one writer or one reader and goes on from block to block. Nothing here fails: any bits give some record.
+//! The model belongs to one writer or one reader and goes on from block to block. Nothing here fails: any bits give
+//! some record.
 
 use crate::coder::{Chance, Coder, EVEN};
 use crate::record::{Kind, Record, SystemCall};
@@ -43,7 +44,8 @@ impl Step {
     }
 }
 
-/// What followed last in some place, and what followed before that. Above the first: how often it was right lately, 0 to 7.
+/// What followed last in some place, and what followed before that. Above the first: how often it was right lately, 0
+/// to 7.
 #[derive(Clone, Copy)]
 struct Guess {
     first: u64,
@@ -80,8 +82,8 @@ impl Guess {
     }
 }
 
-/// Guesses by context. Contexts that fall on the same entry share it. Guesses are kept as bare numbers, because a table of zeros
-/// is had from the host without touching it: reading a short trace takes the memory that it uses, not 32 MB.
+/// Guesses by context. Contexts that fall on the same entry share it. Guesses are kept as bare numbers, because a table
+/// of zeros is had from the host without touching it: reading a short trace takes the memory that it uses, not 32 MB.
 struct Table(Box<[[u64; 2]]>);
 
 /// Where in a table.
@@ -121,7 +123,8 @@ fn mix(a: u64, b: u64) -> u64 {
     (a ^ b.wrapping_mul(0xff51_afd7_ed55_8ccd)).rotate_left(23).wrapping_mul(0xc4ce_b9fe_1a85_ec53)
 }
 
-/// Whether each of several guesses is right, asked in turn: chances by the guess, its trust, and the luck of those before.
+/// Whether each of several guesses is right, asked in turn: chances by the guess, its trust, and the luck of those
+/// before.
 struct Asked<const N: usize> {
     chances: [[Chance; 64]; N],
     luck: usize,
@@ -244,8 +247,8 @@ impl Model {
         }
     }
 
-    /// The next record: `record` to an encoder, whatever comes from a decoder. If it is a call, [`code_call`](Model::code_call)
-    /// follows.
+    /// The next record: `record` to an encoder, whatever comes from a decoder. If it is a call,
+    /// [`code_call`](Model::code_call) follows.
     pub(crate) fn code<C: Coder>(&mut self, coder: &mut C, record: Record) -> Record {
         let line = record.address >> self.line_shift;
         let wanted = Step {

@@ -1,8 +1,8 @@
 //! Reading a trace: records one by one, unpacked as they are asked for.
 //!
-//! A [`Reader`] borrows the bytes. [`Reader::new`] walks over all parts and compares the checksums, so what is cut off or changed is
-//! found before the first record; what can fail later is a record that contradicts the totals or the caller's limit. No bytes make
-//! it panic. Its model takes 32 MB.
+//! A [`Reader`] borrows the bytes. [`Reader::new`] walks over all parts and compares the checksums, so what is cut off
+//! or changed is found before the first record; what can fail later is a record that contradicts the totals or the
+//! caller's limit. No bytes make it panic. Its model takes 32 MB.
 
 use crate::coder::Decoder;
 use crate::error::TraceError;

@@ -20,7 +20,8 @@ pub enum Kind {
 pub struct Record {
     /// What it is.
     pub kind: Kind,
-    /// Instructions begun since the record before. An instruction is begun by its fetch, so a kept fetch counts its own.
+    /// Instructions begun since the record before. An instruction is begun by its fetch, so a kept fetch counts its
+    /// own.
     pub instructions: u32,
     /// The first address of the line that is referred to; of a call, 0.
     pub address: u64,
@@ -53,8 +54,8 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Exact for TLBs of at least 32 sets of 4-KB pages and caches of at least 128 sets of 32-byte lines; forgotten every 10,000
-    /// instructions.
+    /// Exact for TLBs of at least 32 sets of 4-KB pages and caches of at least 128 sets of 32-byte lines; forgotten
+    /// every 10,000 instructions.
     pub const STANDARD: Rules =
         Rules { line_bytes: 32, line_sets: 128, page_bytes: 4096, page_sets: 32, reset_every: 10_000 };
 

@@ -1,7 +1,7 @@
 //! Writing a trace: records in, blocks out.
 //!
-//! A [`Writer`] owns the sink. It fails only as the sink does. A file that it did not [finish](Writer::finish) has no end, and no
-//! reader takes it.
+//! A [`Writer`] owns the sink. It fails only as the sink does. A file that it did not [finish](Writer::finish) has no
+//! end, and no reader takes it.
 
 use crate::coder::Encoder;
 use crate::format::{BLOCK_RECORDS, block_bytes, end_bytes, header_bytes};

@@ -28,8 +28,8 @@ const MAX_MEMORY: usize = 256 << 20;
 /// Bytes by which is measured what the other CPU has: more than one core's caches hold.
 const SHARED: usize = 4 << 20;
 
-/// Nanoseconds of one of `each` operations that a call makes. Other programs are kept off the CPU meanwhile, where this user
-/// may do that.
+/// Nanoseconds of one of `each` operations that a call makes. Other programs are kept off the CPU meanwhile, where this
+/// user may do that.
 fn timed(each: usize, mut call: impl FnMut()) -> Result<Nanos> {
     let realtime = raw::realtime(true).is_ok();
     let began = Instant::now();

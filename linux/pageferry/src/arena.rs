@@ -1,11 +1,12 @@
 //! Memory whose readers are counted by the kernel.
 //!
 //! # The model
-//! A [`Block`] is memory of its own that this process fills. [`Block::lend`] gives it up for a [`Handle`](crate::Handle): a descriptor
-//! for reading, to be sent over a Unix socket. Whoever gets it maps it privately ([`Counted`](crate::Counted)), closes
-//! the descriptor, and unmaps when done. The kernel counts these descriptors and mappings wherever they are: in the queue
-//! of a socket that nobody reads any more, in a process that was killed, in a child. Nobody else counts. There is no
-//! name, no word that two processes write, and nothing to be cleaned up.
+//! A [`Block`] is memory of its own that this process fills. [`Block::lend`] gives it up for a
+//! [`Handle`](crate::Handle): a descriptor for reading, to be sent over a Unix socket. Whoever gets it maps it
+//! privately ([`Counted`](crate::Counted)), closes the descriptor, and unmaps when done. The kernel counts these
+//! descriptors and mappings wherever they are: in the queue of a socket that nobody reads any more, in a process that
+//! was killed, in a child. Nobody else counts. There is no name, no word that two processes write, and nothing to be
+//! cleaned up.
 //!
 //! # When a block is used again
 //! [`Arena::block`] asks the kernel whether a block that was lent is this process's alone again, the one that was lent
@@ -15,13 +16,13 @@
 //! # How much
 //! [`Limits::bytes`] bounds what is lent and what is kept; more is refused ([`Error::Budget`]), and the caller sends
 //! its bytes some other way. Nobody tells this process when a reader has gone, so it looks: at each request, and in
-//! [`Arena::tidy`], which frees blocks that nobody has and nobody has asked for in a second, as far as they are more than
-//! [`Limits::kept`].
+//! [`Arena::tidy`], which frees blocks that nobody has and nobody has asked for in a second, as far as they are more
+//! than [`Limits::kept`].
 //!
 //! A receiver that keeps what it gets would use up all of that. But what it has received is its own affair, as a copy
-//! would be. So who sends says which way a block went ([`Handle::went`](crate::Handle::went)) and when all that went that
-//! way was received ([`Arena::received`]); where room is needed, such blocks are *left* to their readers, the last of
-//! whom frees them, and count no more. What waits to be received always counts.
+//! would be. So who sends says which way a block went ([`Handle::went`](crate::Handle::went)) and when all that went
+//! that way was received ([`Arena::received`]); where room is needed, such blocks are *left* to their readers, the last
+//! of whom frees them, and count no more. What waits to be received always counts.
 //!
 //! # fork
 //! A child has no block of its parent, and makes its own. It refuses to lend what its parent was filling.
@@ -51,8 +52,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// An eighth of the host's memory and 1 GB at most; an eighth of that is kept; and an eighth of the descriptors that
-    /// this process may have, 256 at most.
+    /// An eighth of the host's memory and 1 GB at most; an eighth of that is kept; and an eighth of the descriptors
+    /// that this process may have, 256 at most.
     fn default() -> Limits {
         let page = crate::sys::page_bytes() as u64;
         let memory = rustix::system::sysinfo();

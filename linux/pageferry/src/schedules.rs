@@ -5,8 +5,8 @@
 //! says how many of each a test tries, `PAGEFERRY_SCHEDULE_SEED` which.
 //!
 //! # What is looked at
-//! Every program ends: nobody waits for what has come. Every byte is the one that was sent. At the end nothing is out and
-//! no slot is taken. What is modelled is said in `sync::scheduled`.
+//! Every program ends: nobody waits for what has come. Every byte is the one that was sent. At the end nothing is out
+//! and no slot is taken. What is modelled is said in `sync::scheduled`.
 
 use crate::host::Host;
 use crate::sync::{sends, start_clock};

@@ -1,5 +1,5 @@
-//! The library's errors as Python exceptions, which `pageferry._errors` defines: they have bases of Python's own, several
-//! each, which only a class statement can give them.
+//! The library's errors as Python exceptions, which `pageferry._errors` defines: they have bases of Python's own,
+//! several each, which only a class statement can give them.
 
 use pageferry::{Error, HostFault, PeerFault, Usage};
 use pyo3::PyErrArguments;

@@ -3,9 +3,9 @@
 //! # What it holds
 //! [`ends`]: the two ends of a channel, whose calls wait without the interpreter's lock and look for signals meanwhile.
 //! [`slot`]: memory that is filled and sent. [`loan`]: memory that was received. Both give their bytes by the buffer
-//! protocol ([`export`]) and to other libraries by DLPack ([`dlpack`]); [`ledger`] lists what is out;
-//! [`memory`] is what the drop-in for `multiprocessing` sends. Arrays, nested objects and the drop-in itself are Python,
-//! on top of this.
+//! protocol ([`export`]) and to other libraries by DLPack ([`dlpack`]); [`ledger`] lists what is out; [`memory`] is
+//! what the drop-in for `multiprocessing` sends. Arrays, nested objects and the drop-in itself are Python, on top of
+//! this.
 //!
 //! # Locks
 //! An end's lock is held for a tenth of a second at most, and never while the interpreter's is waited for. Loans and

@@ -1,14 +1,15 @@
-//! The local APIC of each CPU, in x2APIC mode, where its registers are model-specific ones: interrupts to other CPUs, and the
-//! timer. Sources: Intel SDM vol. 3, chapters "Advanced Programmable Interrupt Controller" and "x2APIC"; AMD64 APM vol. 2.
+//! The local APIC of each CPU, in x2APIC mode, where its registers are model-specific ones: interrupts to other CPUs,
+//! and the timer. Sources: Intel SDM vol. 3, chapters "Advanced Programmable Interrupt Controller" and "x2APIC"; AMD64
+//! APM vol. 2.
 //!
 //! # The timer
-//! It counts at a rate of its own, unless it is told to compare the time-stamp counter with a deadline; then it speaks of
-//! the same time as [`cpu::clock`], and nothing has to be measured. That is the only mode used here. A processor without it
-//! (CPUID says so) cannot run this kernel, which has a clock. Intel's processors have it since 2010, and so have virtual
-//! ones under KVM; AMD's older ones and QEMU's emulation have not.
+//! It counts at a rate of its own, unless it is told to compare the time-stamp counter with a deadline; then it speaks
+//! of the same time as [`cpu::clock`], and nothing has to be measured. That is the only mode used here. A processor
+//! without it (CPUID says so) cannot run this kernel, which has a clock. Intel's processors have it since 2010, and so
+//! have virtual ones under KVM; AMD's older ones and QEMU's emulation have not.
 //!
-//! An interrupt that was on its way when the timer was stopped or set anew comes all the same. So the deadline is kept here as
-//! well, and who takes the interrupt asks [`timer_is_due`].
+//! An interrupt that was on its way when the timer was stopped or set anew comes all the same. So the deadline is kept
+//! here as well, and who takes the interrupt asks [`timer_is_due`].
 
 use crate::cpu;
 use core::arch::asm;
@@ -49,8 +50,8 @@ static DEADLINES: [AtomicU64; CpuSet::MAX_CPUS] = [const { AtomicU64::new(0) }; 
 
 /// Writes a register.
 fn write(register: u32, value: u64) {
-    // SAFETY: callers, all in this file, name registers of the APIC, which [`init`] has found and switched on, with values that
-    // decide what interrupts come, and no more; whenever one does, `interrupt` has installed what takes it.
+    // SAFETY: callers, all in this file, name registers of the APIC, which [`init`] has found and switched on, with
+    // values that decide what interrupts come, and no more; whenever one does, `interrupt` has installed what takes it.
     unsafe { cpu::write_msr(register, value) }
 }
 

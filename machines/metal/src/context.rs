@@ -1,11 +1,11 @@
 //! Contexts: a stack, and the registers that a call preserves.
 //!
 //! A context is *left* when nobody runs it and its stack pointer is saved; whoever wants to continue it takes that flag
-//! first, and so waits for a CPU that is still on its way out. When its entry returns, the context is over; its memory is
-//! used again once it has been left for the last time. Stacks have no guard pages yet.
+//! first, and so waits for a CPU that is still on its way out. When its entry returns, the context is over; its memory
+//! is used again once it has been left for the last time. Stacks have no guard pages yet.
 //!
-//! The table is under a spin lock that is held for look-ups only. A context in it moves nowhere, and goes only when it is
-//! over and left; that is what makes the raw pointers below sound.
+//! The table is under a spin lock that is held for look-ups only. A context in it moves nowhere, and goes only when it
+//! is over and left; that is what makes the raw pointers below sound.
 
 use crate::lock::Spin;
 use crate::{cpu, interrupt};
@@ -45,8 +45,8 @@ struct Context {
     _stack: Option<Vec<u128>>,
 }
 
-// SAFETY: `rsp` is written by the CPU that leaves the context and read by the one that has taken `left`, which orders the
-// two; the rest is atomic, locked or never touched.
+// SAFETY: `rsp` is written by the CPU that leaves the context and read by the one that has taken `left`, which orders
+// the two; the rest is atomic, locked or never touched.
 unsafe impl Sync for Context {}
 
 /// An entry on its way to the CPU that runs it first.
@@ -152,8 +152,8 @@ pub(crate) fn finish(next: Option<ContextId>) -> ! {
     let me = lookup(current());
     let next_saved = take(next);
     CURRENT[cpu::number().index()].store(next.0, Ordering::Relaxed);
-    // SAFETY: as in `switch`. The context may be freed when it is over *and* left, and it is left only when this CPU is off
-    // its stack.
+    // SAFETY: as in `switch`. The context may be freed when it is over *and* left, and it is left only when this CPU is
+    // off its stack.
     unsafe {
         (*me).over.store(true, Ordering::Release);
         pageferry_switch(&raw const (*me).saved, next_saved);

@@ -1,7 +1,7 @@
 //! Copies and fills that end at a page fault instead of dying of it (`copyin`, `copyout`, with `PCB_ONFAULT` in BSD).
 //!
-//! Each is one string instruction, at a known address, with the count of what is left in RCX. A page fault at that address
-//! goes on behind it; the caller sees that something is left, and what the fault was.
+//! Each is one string instruction, at a known address, with the count of what is left in RCX. A page fault at that
+//! address goes on behind it; the caller sees that something is left, and what the fault was.
 
 use crate::cpu;
 use core::arch::global_asm;
@@ -49,8 +49,8 @@ static LAST: [[AtomicU64; 2]; CpuSet::MAX_CPUS] =
 /// Copies upwards; what was copied, and the fault that ended it if that is not all.
 ///
 /// # Safety
-/// Wherever the addresses are mapped, reading `from` and writing `to` must be allowed to the caller, and the ranges do not
-/// overlap. They need not be mapped.
+/// Wherever the addresses are mapped, reading `from` and writing `to` must be allowed to the caller, and the ranges do
+/// not overlap. They need not be mapped.
 pub(crate) unsafe fn copy(to: u64, from: u64, len_bytes: usize) -> Result<(), (usize, Fault)> {
     // SAFETY: the caller's promise; faults are caught at `pageferry_copy_at`.
     let left = unsafe { pageferry_copy(to as *mut u8, from as *const u8, len_bytes) };

@@ -1,8 +1,8 @@
 //! The privileged and other instructions of amd64 that this port needs, one function each. Sources: AMD64 Architecture
 //! Programmer's Manual vol. 2 and 3.
 //!
-//! All of them are executed at privilege 0, which the loader hands over; that is the part of every SAFETY note below that
-//! is not repeated there.
+//! All of them are executed at privilege 0, which the loader hands over; that is the part of every SAFETY note below
+//! that is not repeated there.
 
 use core::arch::asm;
 use pageferry_hal::{CpuId, Pa, Va};
@@ -152,8 +152,8 @@ pub(crate) unsafe fn load_root(root: Pa) {
 
 /// Drops the line of `va` from all caches.
 pub(crate) fn flush_line(va: Va) {
-    // SAFETY: `clflush` loses nothing, dirty lines are written back. It faults like a load; callers pass addresses of the
-    // direct map.
+    // SAFETY: `clflush` loses nothing, dirty lines are written back. It faults like a load; callers pass addresses of
+    // the direct map.
     unsafe { core::arch::x86_64::_mm_clflush(va.0 as *const u8) }
 }
 

@@ -1,5 +1,5 @@
-//! The allocator: `talc` on what the arena has behind the image, under one spin lock. The handler of the timer wakes threads, and
-//! run queues grow; so the lock masks interrupts.
+//! The allocator: `talc` on what the arena has behind the image, under one spin lock. The handler of the timer wakes
+//! threads, and run queues grow; so the lock masks interrupts.
 
 use crate::cpu;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -61,7 +61,8 @@ unsafe extern "C" {
     static mut _end: u8;
 }
 
-/// What the loader maps from the kernel's base on, and where the heap must end until the kernel has its own page tables.
+/// What the loader maps from the kernel's base on, and where the heap must end until the kernel has its own page
+/// tables.
 const MAPPED_BYTES: usize = 1 << 30;
 
 /// Takes the memory from the end of the image to the end of the arena. Called once, first of all.
@@ -70,8 +71,8 @@ pub(crate) fn give_rest_of_arena(arena_bytes: usize) {
     let start = &raw mut _end;
     let end = AMD64_LAYOUT.kernel_base.0 as usize + arena_bytes;
     let len_bytes = end.checked_sub(start as usize).expect("the image fills the arena");
-    // SAFETY: this memory is mapped, by the loader and later by `pmap`, and nobody's: it begins behind the image, and the
-    // frames behind the arena are the first that the kernel takes. That a heap is given once is the caller's part.
+    // SAFETY: this memory is mapped, by the loader and later by `pmap`, and nobody's: it begins behind the image, and
+    // the frames behind the arena are the first that the kernel takes. That a heap is given once is the caller's part.
     let heap = unsafe { HEAP.lock().claim(start, len_bytes) };
     assert!(heap.is_some(), "the arena has no room for a heap");
 }

@@ -1,8 +1,8 @@
 //! Descriptor tables of each CPU, and the entry code of interrupts.
 //!
-//! Handlers run on stacks of their own (IST): code for the hosted target keeps data below its stack pointer (the red zone),
-//! where an interrupt without a stack switch would write. They run with interrupts off, so one stack for each kind does.
-//! A page fault may come while a handler runs, never the other way round.
+//! Handlers run on stacks of their own (IST): code for the hosted target keeps data below its stack pointer (the red
+//! zone), where an interrupt without a stack switch would write. They run with interrupts off, so one stack for each
+//! kind does. A page fault may come while a handler runs, never the other way round.
 
 use crate::apic::{self, vector};
 use crate::copy::{self, Fault};
@@ -69,8 +69,8 @@ unsafe extern "C" {
     fn pageferry_on_unexpected();
 }
 
-// All that a call may destroy is kept: nine registers, RBP to find the way back, and the floating-point state, which the
-// handlers' Rust code may use for moves. R12 to R15 and RBX are kept by the callee.
+// All that a call may destroy is kept: nine registers, RBP to find the way back, and the floating-point state, which
+// the handlers' Rust code may use for moves. R12 to R15 and RBX are kept by the callee.
 global_asm!(
     ".macro pageferry_enter",
     "    push rax",
@@ -186,8 +186,8 @@ pub(crate) fn send(apic_id: u32, interrupt: Interrupt) {
     apic::send(apic_id, vector);
 }
 
-/// Sets the executing CPU up as number `number`: descriptor tables, stacks for handlers, control registers, APIC. Its interrupts
-/// come only when [`cpu::enable_interrupts`] says so.
+/// Sets the executing CPU up as number `number`: descriptor tables, stacks for handlers, control registers, APIC. Its
+/// interrupts come only when [`cpu::enable_interrupts`] says so.
 pub(crate) fn init_cpu(number: CpuId) {
     let mut ist = [0; 7];
     for which in [Ist::Interrupt, Ist::Fault, Ist::Unexpected] {
@@ -244,8 +244,8 @@ fn interrupt_table() -> [[u64; 2]; 256] {
 fn load_tables(tables: &'static Tables) {
     let gdt = TablePointer { limit: size_of_val(&tables.gdt) as u16 - 1, base: &raw const tables.gdt as u64 };
     let idt = TablePointer { limit: size_of_val(&tables.idt) as u16 - 1, base: &raw const tables.idt as u64 };
-    // SAFETY: the tables live for ever, describe flat segments as those in use are, and gates to the entries above. The far
-    // return goes to the next line with the new code selector. Interrupts are off.
+    // SAFETY: the tables live for ever, describe flat segments as those in use are, and gates to the entries above. The
+    // far return goes to the next line with the new code selector. Interrupts are off.
     unsafe {
         asm!(
             "lgdt [{gdt}]",

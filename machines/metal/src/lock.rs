@@ -1,8 +1,8 @@
-//! Spin locks: those of the crate `spin`, an atomic word each. The order of lock classes is not checked here; the model does
-//! that.
+//! Spin locks: those of the crate `spin`, an atomic word each. The order of lock classes is not checked here; the model
+//! does that.
 //!
-//! Waiting leaves interrupts as they are. Holding a lock of a class that interrupt handlers take keeps them off: a handler
-//! would else wait for what it has interrupted. Handlers take no others.
+//! Waiting leaves interrupts as they are. Holding a lock of a class that interrupt handlers take keeps them off: a
+//! handler would else wait for what it has interrupted. Handlers take no others.
 
 use crate::cpu;
 use core::ops::{Deref, DerefMut};

@@ -9,19 +9,20 @@
 //!
 //! # What is here
 //! From the bottom up; a file imports only what is named before it.
-//! * [`cpu`]: the instructions of the processor. [`lock`]: spin locks. [`heap`]: the allocator. [`runtime`]: what the compiler
-//!   takes for granted, messages, and panics.
-//! * [`apic`]: interrupts to other CPUs, and the timer. [`copy`]: copies that survive a page fault. [`interrupt`]: descriptor
-//!   tables and entry code.
+//! * [`cpu`]: the instructions of the processor. [`lock`]: spin locks. [`heap`]: the allocator. [`runtime`]: what the
+//!   compiler takes for granted, messages, and panics.
+//! * [`apic`]: interrupts to other CPUs, and the timer. [`copy`]: copies that survive a page fault. [`interrupt`]:
+//!   descriptor tables and entry code.
 //! * [`context`]: threads of control on stacks of their own.
-//! * [`metal`]: [`pageferry_hal::Machine`] by all of these, all accounting empty. [`config`]: the kernel that is booted on it.
+//! * [`metal`]: [`pageferry_hal::Machine`] by all of these, all accounting empty. [`config`]: the kernel that is booted
+//!   on it.
 //! * Here: the entries, and a first process that carries a megabyte through a pipe.
 //!
 //! # What the loader provides
-//! * **The processor.** Long mode, privilege 0, interrupts off, SSE switched on, SMAP and PCID off. It has x2APIC and RDTSCP,
-//!   a time-stamp counter that runs at one rate, and a timer that compares it with a deadline (see [`apic`]).
-//! * **Memory.** The image at physical 1 MB. Page tables that map the first gigabyte of memory, writable and executable, from
-//!   `kernel_base` on (so the image lies at its link address), and all memory in the direct map at
+//! * **The processor.** Long mode, privilege 0, interrupts off, SSE switched on, SMAP and PCID off. It has x2APIC and
+//!   RDTSCP, a time-stamp counter that runs at one rate, and a timer that compares it with a deadline (see [`apic`]).
+//! * **Memory.** The image at physical 1 MB. Page tables that map the first gigabyte of memory, writable and
+//!   executable, from `kernel_base` on (so the image lies at its link address), and all memory in the direct map at
 //!   `AMD64_LAYOUT.direct_map`. The lowest memory, from 0 to the end of the arena and the page tables behind it, is the
 //!   kernel's; the loader's tables lie above.
 //! * **The entries.** CPU 0 enters at `_start` with the address of a [`Handover`] in RDI; every other CPU enters at
@@ -71,9 +72,9 @@ impl Handover {
     const MAGIC: u64 = u64::from_le_bytes(*b"pageferr");
 }
 
-// A kernel is shared by all CPUs. The compiler proves that its lowest floor may be, and no more: the floors above have room for
-// devices, and those of a modelled machine may not. What is there beside the devices was found to be `Send` and `Sync` by way
-// of trial, with these demanded of devices, too; and `boot` gives the kernel none.
+// A kernel is shared by all CPUs. The compiler proves that its lowest floor may be, and no more: the floors above have
+// room for devices, and those of a modelled machine may not. What is there beside the devices was found to be `Send`
+// and `Sync` by way of trial, with these demanded of devices, too; and `boot` gives the kernel none.
 const fn assert_shared<T: Send + Sync>() {}
 const _: () = assert_shared::<Pmaps<Metal>>();
 

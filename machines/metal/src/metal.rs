@@ -25,7 +25,8 @@ static CPUS: AtomicUsize = AtomicUsize::new(0);
 static FRAMES: AtomicUsize = AtomicUsize::new(0);
 static APIC_IDS: [AtomicU32; CpuSet::MAX_CPUS] = [const { AtomicU32::new(0) }; CpuSet::MAX_CPUS];
 
-/// A board of amd64 with this many CPUs and frames. Its TLBs could tell address spaces apart (PCID), but are not told to.
+/// A board of amd64 with this many CPUs and frames. Its TLBs could tell address spaces apart (PCID), but are not told
+/// to.
 pub(crate) fn board(cpus: usize, frames: usize) -> Board {
     Board {
         cpus,
@@ -137,13 +138,13 @@ impl Machine for Metal {
         Ok(())
     }
 
-    // Programs run in privilege 0 for now, so user mode is kept in its bounds here. All of user space is mapped for user
-    // mode, and read-only pages refuse stores in either mode (CR0.WP).
+    // Programs run in privilege 0 for now, so user mode is kept in its bounds here. All of user space is mapped for
+    // user mode, and read-only pages refuse stores in either mode (CR0.WP).
 
     fn load(&self, mode: Mode, from: Va, buf: &mut [u8]) -> Result<(), CopyFault> {
         within_mode(mode, from, buf.len(), Access::Read)?;
-        // SAFETY: `buf` is the caller's and mapped. Reading `from` is what the caller asks for: in kernel mode it answers
-        // for the address, in user mode it lies in user space, where no Rust value lives.
+        // SAFETY: `buf` is the caller's and mapped. Reading `from` is what the caller asks for: in kernel mode it
+        // answers for the address, in user mode it lies in user space, where no Rust value lives.
         unsafe { copy::copy(buf.as_mut_ptr() as u64, from.0, buf.len()) }.map_err(|e| copy_fault(mode, e))
     }
     fn store(&self, mode: Mode, to: Va, bytes: &[u8]) -> Result<(), CopyFault> {
@@ -160,8 +161,8 @@ impl Machine for Metal {
         self.copy_kernel(to, from, len_bytes)
     }
     fn copy_kernel(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault> {
-        // SAFETY: the caller names data pages: frames behind kernel mappings, or pages of user space, and no Rust value lives
-        // in either; by the trait's contract they do not overlap.
+        // SAFETY: the caller names data pages: frames behind kernel mappings, or pages of user space, and no Rust value
+        // lives in either; by the trait's contract they do not overlap.
         unsafe { copy::copy(to.0, from.0, len_bytes) }.map_err(|e| copy_fault(Mode::Kernel, e))
     }
     fn zero(&self, to: Va, len_bytes: usize) -> Result<(), CopyFault> {
@@ -177,8 +178,8 @@ impl Machine for Metal {
         entry(at, width).store(value, Ordering::Release);
     }
     fn pt_swap(&self, at: Pa, width: Width, value: u64) -> u64 {
-        // One instruction, so that no accessed or dirty bit is lost that a walker sets meanwhile; and a barrier, so that
-        // who changes an entry and then asks which CPUs use it cannot miss one.
+        // One instruction, so that no accessed or dirty bit is lost that a walker sets meanwhile; and a barrier, so
+        // that who changes an entry and then asks which CPUs use it cannot miss one.
         entry(at, width).swap(value, Ordering::SeqCst)
     }
     fn pt_replace(&self, at: Pa, width: Width, old: u64, new: u64) -> Result<(), u64> {
@@ -198,8 +199,8 @@ impl Machine for Metal {
 
     #[inline]
     fn activate(&self, context: Context) {
-        // SAFETY: only `pmap` makes roots, and every one has the kernel's half: the arena from physical 0 on, in which image,
-        // heap and stacks lie at their link addresses, and the direct map.
+        // SAFETY: only `pmap` makes roots, and every one has the kernel's half: the arena from physical 0 on, in which
+        // image, heap and stacks lie at their link addresses, and the direct map.
         unsafe { cpu::load_root(context.root) }
     }
     #[inline]

@@ -68,8 +68,8 @@ global_asm!(
     "    ret",
 );
 
-// The library `alloc` of the stock toolchain is compiled for unwinding, and names these. Panics stop the machine here, so
-// nothing ever unwinds.
+// The library `alloc` of the stock toolchain is compiled for unwinding, and names these. Panics stop the machine here,
+// so nothing ever unwinds.
 global_asm!(
     ".global _Unwind_Resume",
     ".global rust_eh_personality",
@@ -80,8 +80,8 @@ global_asm!(
 
 /// Writes to the first serial port, if there is one that works.
 pub(crate) fn print(text: fmt::Arguments<'_>) {
-    // SAFETY: where PCs have their first serial port; nothing else here uses it. It is set up anew for each message, because it
-    // may never have been, and a panic may come at any time.
+    // SAFETY: where PCs have their first serial port; nothing else here uses it. It is set up anew for each message,
+    // because it may never have been, and a panic may come at any time.
     if let Ok(mut port) = unsafe { Uart16550Tty::new_port(0x3f8, Config::default()) } {
         let _ = port.write_fmt(text);
     }

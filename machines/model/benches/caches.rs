@@ -1,7 +1,8 @@
 //! What a line costs the host, in each machine's caches: millions of lines a second.
 //!
-//! `cargo bench -p pageferry-model --bench caches [-- MACHINE/PATTERN]`. Streams go through 32 MB page by page, as the model's
-//! copies and clears do; `hot` reads one page again and again; `chase` reads lines in a scattered order, each by itself.
+//! `cargo bench -p pageferry-model --bench caches [-- MACHINE/PATTERN]`. Streams go through 32 MB page by page, as the
+//! model's copies and clears do; `hot` reads one page again and again; `chase` reads lines in a scattered order, each
+//! by itself.
 
 use pageferry_hal::PAGE_SIZE;
 use pageferry_model::MachineConfig;

@@ -25,8 +25,8 @@ pub struct Hardware {
     pub fetch_misses: u64,
     /// Misses at kernel addresses, of the TLBs for data and for instructions.
     pub kernel_misses: u64,
-    /// Entries of both TLBs that were in use when they were sampled, all samples together: on machines whose hardware walks no
-    /// page tables, every [`SAMPLE_CYCLES`].
+    /// Entries of both TLBs that were in use when they were sampled, all samples together: on machines whose hardware
+    /// walks no page tables, every [`SAMPLE_CYCLES`].
     pub sampled_entries: u64,
     /// Those of them that the kernel's addresses had.
     pub sampled_kernel_entries: u64,

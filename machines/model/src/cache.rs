@@ -1,24 +1,25 @@
 //! The cache hierarchies of all packages, the memory behind them, and what they cost.
 //!
-//! A package has up to four levels, shared by its SMT siblings: set-associative, true LRU, indexed and tagged by physical
-//! addresses, one line size throughout. The first level of a machine with one package may be indexed by virtual addresses: then
-//! it has a line of memory once for each *colour* by which it was accessed, as if these were different lines (`cache::colour`).
-//! Only the state of lines is held here; the bytes are in the modelled memory, which is always current, since one access is
-//! carried out at a time. Everything is counted (`CacheStats`), and [`Caches::check`] asserts the conservation laws between the
-//! counts and against the state.
+//! A package has up to four levels, shared by its SMT siblings: set-associative, true LRU, indexed and tagged by
+//! physical addresses, one line size throughout. The first level of a machine with one package may be indexed by
+//! virtual addresses: then it has a line of memory once for each *colour* by which it was accessed, as if these were
+//! different lines (`cache::colour`). Only the state of lines is held here; the bytes are in the modelled memory, which
+//! is always current, since one access is carried out at a time. Everything is counted (`CacheStats`), and
+//! [`Caches::check`] asserts the conservation laws between the counts and against the state.
 //!
 //! Rules:
-//! - A read fills every level from the first to the one that had the line, except a second level that is exclusive: that
-//!   holds only what the first evicted, and gives a line away when it is read.
-//! - Other levels are neither inclusive nor exclusive, as on the Pentium 4: an eviction from the second level leaves the
-//!   first one's copy alone.
-//! - A store passes write-through levels, which update a line that they have and take in none, and allocates in the first
-//!   write-back level. Without one it goes to memory.
-//! - Between packages the protocol is MESI: a line that may be written without asking is `UNIQUE`. A read of a line that is
-//!   dirty elsewhere moves it at `transfer_cycles`, and memory gets it too; a store moves it and leaves memory as it was.
-//!   A store to a shared line takes the copies away from the others at `upgrade_cycles`.
-//! - Writing back a victim costs time only in a stream, where it takes bandwidth from it; a single access does not wait for
-//!   the write buffer. Streams that take turns at memory pay `row_change_cycles` for each turn. A victim that moves from level to level costs nothing beyond the constants of the levels.
+//! - A read fills every level from the first to the one that had the line, except a second level that is exclusive:
+//!   that holds only what the first evicted, and gives a line away when it is read.
+//! - Other levels are neither inclusive nor exclusive, as on the Pentium 4: an eviction from the second level leaves
+//!   the first one's copy alone.
+//! - A store passes write-through levels, which update a line that they have and take in none, and allocates in the
+//!   first write-back level. Without one it goes to memory.
+//! - Between packages the protocol is MESI: a line that may be written without asking is `UNIQUE`. A read of a line
+//!   that is dirty elsewhere moves it at `transfer_cycles`, and memory gets it too; a store moves it and leaves memory
+//!   as it was. A store to a shared line takes the copies away from the others at `upgrade_cycles`.
+//! - Writing back a victim costs time only in a stream, where it takes bandwidth from it; a single access does not wait
+//!   for the write buffer. Streams that take turns at memory pay `row_change_cycles` for each turn. A victim that moves
+//!   from level to level costs nothing beyond the constants of the levels.
 
 pub(crate) mod aliases;
 mod check;
@@ -46,10 +47,11 @@ use run::{MOST_LINES, Run};
 /// How an access depends on those before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// The next step waits for it, as in a page table walk or along a list: it pays the latency of the first level that has
-    /// the line.
+    /// The next step waits for it, as in a page table walk or along a list: it pays the latency of the first level that
+    /// has the line.
     Latency,
-    /// One line of a copy or a fill, overlapped with its neighbours: it pays the stream cost of the level that takes it.
+    /// One line of a copy or a fill, overlapped with its neighbours: it pays the stream cost of the level that takes
+    /// it.
     Stream,
 }
 
@@ -60,8 +62,8 @@ pub struct Caches {
     /// The first line that some level cannot tag.
     line_limit: u64,
     packages: Vec<Package>,
-    /// For each page of memory, the packages that may hold lines of it, a bit each: the others need not be asked. A bit stays
-    /// when the last line has left.
+    /// For each page of memory, the packages that may hold lines of it, a bit each: the others need not be asked. A bit
+    /// stays when the last line has left.
     holders: Vec<u64>,
     memory: Memory,
     /// A run has no more lines than this, a power of two, and lies in a block of so many.
@@ -195,7 +197,8 @@ impl Caches {
         }
     }
 
-    /// Takes the line of `pa` out of every cache; dirty copies are written to memory. Costs nothing: the caller knows why.
+    /// Takes the line of `pa` out of every cache; dirty copies are written to memory. Costs nothing: the caller knows
+    /// why.
     ///
     /// # Panics
     /// When `pa` lies beyond what the caches can tag.
@@ -214,7 +217,8 @@ impl Caches {
         }
     }
 
-    /// Writes back and drops what the first level holds of the page of `pa` under a colour. Gives how many of its lines were dirty.
+    /// Writes back and drops what the first level holds of the page of `pa` under a colour. Gives how many of its lines
+    /// were dirty.
     ///
     /// # Panics
     /// When the first level is not indexed by virtual addresses, or `pa` lies beyond what the caches can tag.
@@ -241,7 +245,8 @@ impl Caches {
         }
     }
 
-    /// What is left of an access to a line that was found at a level with flags. Gives the cost beyond that of a hit there.
+    /// What is left of an access to a line that was found at a level with flags. Gives the cost beyond that of a hit
+    /// there.
     #[inline(never)]
     fn bring(&mut self, page: Entered, line: u64, found: (usize, u32), write: bool, kind: Kind) -> u32 {
         let must_ask = write && found.1 & UNIQUE == 0 && self.packages.len() > 1;

@@ -1,11 +1,11 @@
 //! A machine as its file describes it: `machines/*.toml`, of this crate ([`crate::machines`]) or of yours.
 //!
-//! Every number is [`Sourced`]; in a file of your own it may also be plain, without a source. Times have their unit in the key:
-//! `_us` and `_ns` are time, `_cycles` are cycles of the CPU's clock. What happens outside of the CPU takes its time whatever that
-//! clock is: the cycles of `[memory]`, and of the delivery of interrupts, are counted by `memory.clock_mhz`. A file may name
-//! another in `extends`: its tables are then laid upon those of the other key by key, so that the members of a family
-//! share their constants. [`MachineConfig::validate`] refuses what no machine could be; the rest of the model relies on
-//! it and does not ask again.
+//! Every number is [`Sourced`]; in a file of your own it may also be plain, without a source. Times have their unit in
+//! the key: `_us` and `_ns` are time, `_cycles` are cycles of the CPU's clock. What happens outside of the CPU takes
+//! its time whatever that clock is: the cycles of `[memory]`, and of the delivery of interrupts, are counted by
+//! `memory.clock_mhz`. A file may name another in `extends`: its tables are then laid upon those of the other key by
+//! key, so that the members of a family share their constants. [`MachineConfig::validate`] refuses what no machine
+//! could be; the rest of the model relies on it and does not ask again.
 
 mod fetch;
 mod mmu;
@@ -185,8 +185,8 @@ pub struct TlbLevelConfig {
     pub ways: Number,
     /// Entries for superpages, fully associative; 0 means that they share those for 4 KB pages.
     pub superpage_entries: Number,
-    /// Entries for pages of 1 GB, fully associative; 0 means that they share those for 4 KB pages. Absent where the machine has
-    /// no such pages.
+    /// Entries for pages of 1 GB, fully associative; 0 means that they share those for 4 KB pages. Absent where the
+    /// machine has no such pages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gigabyte_entries: Option<Number>,
 }
@@ -228,8 +228,8 @@ pub struct CacheConfig {
     pub write_policy: Sourced<WritePolicy>,
     /// True for a second level that holds only what the first evicted.
     pub exclusive: Sourced<bool>,
-    /// True for a first level that is indexed by virtual addresses. Where a way of it is larger than a page, pages have colours
-    /// ([`MachineConfig::colours`]).
+    /// True for a first level that is indexed by virtual addresses. Where a way of it is larger than a page, pages have
+    /// colours ([`MachineConfig::colours`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub virtual_index: Option<Sourced<bool>>,
     /// Where pages have colours: software writes back and drops one line, without what the write itself takes.
@@ -243,8 +243,9 @@ pub struct CacheConfig {
 pub struct MemoryConfig {
     /// Capacity, in 2^20 bytes.
     pub size_mb: Number,
-    /// The clock that the cycles of this table are counted by: that of the CPU beside which they were found, so that memory is
-    /// as fast beside a faster one. A file that does not say it, nor extends one that does, means the clock of its own CPU.
+    /// The clock that the cycles of this table are counted by: that of the CPU beside which they were found, so that
+    /// memory is as fast beside a faster one. A file that does not say it, nor extends one that does, means the clock
+    /// of its own CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_mhz: Option<Number>,
     /// Load to use, in cycles; this or `latency_ns`.
@@ -259,8 +260,8 @@ pub struct MemoryConfig {
     pub stream_store_cycles: Number,
     /// One dirty line written back during a copy.
     pub writeback_cycles: Number,
-    /// More for a line of a stream, read or written back, that does not follow the one that memory served before it: a row
-    /// of the memory chips is closed and another opened. Without it streams do not disturb each other.
+    /// More for a line of a stream, read or written back, that does not follow the one that memory served before it: a
+    /// row of the memory chips is closed and another opened. Without it streams do not disturb each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row_change_cycles: Option<Number>,
     /// A dependent access to a line that is dirty in another package.
@@ -293,8 +294,8 @@ pub struct IoConfig {
 pub struct DiskConfig {
     /// Capacity, in 2^20 bytes.
     pub size_mb: Number,
-    /// From the start of a request to its first byte: seek and rotation. A request that goes on where the last one ended
-    /// pays nothing.
+    /// From the start of a request to its first byte: seek and rotation. A request that goes on where the last one
+    /// ended pays nothing.
     pub access_us: Number,
     /// Between medium and memory, in 10^6 bytes a second.
     pub bandwidth_mb_s: Number,
@@ -319,8 +320,8 @@ fn colours(virtual_index: Option<&Sourced<bool>>, size_bytes: &Number, ways: &Nu
 }
 
 impl MachineConfig {
-    /// Reads the machine file called `name`, whose contents are `text`. `base_lookup` gives the contents of the files that
-    /// it extends.
+    /// Reads the machine file called `name`, whose contents are `text`. `base_lookup` gives the contents of the files
+    /// that it extends.
     ///
     /// # Errors
     /// When the file or one that it extends is not a machine, with the place of the fault.

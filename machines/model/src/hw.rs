@@ -145,7 +145,8 @@ fn colour(va: Va, colours: u32) -> u32 {
     (va.0 >> pageferry_hal::PAGE_SHIFT) as u32 & (colours - 1)
 }
 
-/// Bytes from `pa` to the end of its line. Lines are powers of two, which the compiler does not know: divisions would be felt.
+/// Bytes from `pa` to the end of its line. Lines are powers of two, which the compiler does not know: divisions would
+/// be felt.
 #[inline(always)]
 fn left_in_line(pa: Pa, line_bytes: usize) -> usize {
     line_bytes - (pa.0 as usize & (line_bytes - 1))
@@ -171,7 +172,8 @@ impl Room {
         lines == 0 || self.0.is_some_and(|room| cycles <= room)
     }
 
-    /// True when lines that cost no more than this do not pass the deadline: then they need not be looked at one by one.
+    /// True when lines that cost no more than this do not pass the deadline: then they need not be looked at one by
+    /// one.
     fn is_left_for(&self, most_cycles: u64) -> bool {
         self.0.is_some_and(|room| most_cycles <= room)
     }
@@ -195,7 +197,8 @@ pub(crate) struct Hw {
     pub(crate) oracle: Oracle,
     pub(crate) counters: [u64; Counter::COUNT],
     pub(crate) counts: Counts,
-    /// The most entries that the kernel's addresses had in the TLBs of one CPU, in a sample since this was last set to 0.
+    /// The most entries that the kernel's addresses had in the TLBs of one CPU, in a sample since this was last set to
+    /// 0.
     pub(crate) most_kernel_entries: usize,
     /// When the last interrupt handler finished: what it wrote cannot be seen earlier by a CPU that spins.
     pub(crate) handled_at: u64,
@@ -368,7 +371,8 @@ impl Hw {
         }
     }
 
-    /// So many lines of one frame, from that of `pa` on, are accessed by the address `va`: reports it if one of them is stale.
+    /// So many lines of one frame, from that of `pa` on, are accessed by the address `va`: reports it if one of them is
+    /// stale.
     #[inline(never)]
     fn judge_lines(&mut self, cpu: usize, va: Va, pa: Pa, lines: usize, write: bool) {
         let Some(aliases) = &mut self.aliases else { return };
@@ -462,9 +466,9 @@ impl Hw {
         self.counts.tlb_hits += again;
     }
 
-    /// Copies up to `len_bytes` without leaving either page or passing `deadline`; how many bytes it was. A miss at `to` leaves what
-    /// was loaded before in `registers`: to store that, `from` need not be translated once more, and so a copy comes on
-    /// even if each refill drops the translation of the other side.
+    /// Copies up to `len_bytes` without leaving either page or passing `deadline`; how many bytes it was. A miss at
+    /// `to` leaves what was loaded before in `registers`: to store that, `from` need not be translated once more, and
+    /// so a copy comes on even if each refill drops the translation of the other side.
     pub(crate) fn copy(
         &mut self,
         cpu: usize,
@@ -535,8 +539,8 @@ impl Hw {
         Ok(done)
     }
 
-    /// Accesses a kernel structure, from its `done`-th cache line on: dependent loads or stores, charged with their latency.
-    /// Counts `done` up, so that a refused access can be taken up again.
+    /// Accesses a kernel structure, from its `done`-th cache line on: dependent loads or stores, charged with their
+    /// latency. Counts `done` up, so that a refused access can be taken up again.
     pub(crate) fn touch(
         &mut self,
         cpu: usize,
@@ -559,8 +563,8 @@ impl Hw {
         Ok(())
     }
 
-    /// Makes references of a program, without passing `deadline` by more than one; how many. A refused one that is the first has
-    /// executed its instructions.
+    /// Makes references of a program, without passing `deadline` by more than one; how many. A refused one that is the
+    /// first has executed its instructions.
     pub(crate) fn refer(
         &mut self,
         cpu: usize,
@@ -652,7 +656,8 @@ impl Hw {
         at
     }
 
-    /// Gives a CPU its place among those that can go on: after it has run, and when something changes for one that does not run.
+    /// Gives a CPU its place among those that can go on: after it has run, and when something changes for one that does
+    /// not run.
     pub(crate) fn take_turn(&mut self, cpu: usize) {
         let c = &self.cpus[cpu];
         let ready_at = match c.state {

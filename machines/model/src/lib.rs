@@ -1,7 +1,7 @@
 //! Modelled machines: everything that `pageferry-hal` asks for, in software, deterministic, with every cycle accounted.
 //!
-//! A kit for those who write kernels. Code that is written against [`pageferry_hal::Machine`] runs here on one to sixty-four
-//! CPUs, as an ordinary test, and a mistake in it ends the run with an error that names the place:
+//! A kit for those who write kernels. Code that is written against [`pageferry_hal::Machine`] runs here on one to
+//! sixty-four CPUs, as an ordinary test, and a mistake in it ends the run with an error that names the place:
 //!
 //! | what goes wrong | what the error says |
 //! |---|---|
@@ -56,8 +56,8 @@
 //! | know that all is well at the end | [`Model::check`] |
 //!
 //! # A first run
-//! A machine is either [built in](machines) or described in a file of your own ([`config`]). [`Model::run`] switches it on:
-//! CPU 0 runs your boot code, which starts the others, and the run ends when all CPUs have stopped.
+//! A machine is either [built in](machines) or described in a file of your own ([`config`]). [`Model::run`] switches it
+//! on: CPU 0 runs your boot code, which starts the others, and the run ends when all CPUs have stopped.
 //!
 //! ```
 //! use pageferry_hal::{Instructions, Machine};
@@ -74,23 +74,23 @@
 //! ```
 //!
 //! # What to know
-//! * **CPUs interleave at calls.** CPUs take turns at calls on the machine ([`Machine`]'s, and locks); code between two calls is
-//!   atomic. Where another CPU could come between two accesses to shared data, account for the instructions executed there
-//!   ([`execute`]), and a seed will put another CPU there.
+//! * **CPUs interleave at calls.** CPUs take turns at calls on the machine ([`Machine`]'s, and locks); code between two
+//!   calls is atomic. Where another CPU could come between two accesses to shared data, account for the instructions
+//!   executed there ([`execute`]), and a seed will put another CPU there.
 //! * **Seeds are schedules.** Under [`Schedule::Timed`] CPUs go on as their clocks say; use it to measure. Under
-//!   [`Schedule::Seeded`] a random CPU goes on at every call; use it to test. The same seed gives the same run, on every host.
-//!   [`testing`] runs a body under many seeds, and can run a seed that failed again.
+//!   [`Schedule::Seeded`] a random CPU goes on at every call; use it to test. The same seed gives the same run, on
+//!   every host. [`testing`] runs a body under many seeds, and can run a seed that failed again.
 //! * **The kernel declares mappings.** Tables and TLBs hold copies. A mapping is what the kernel declared last, by
 //!   [`mapping_changed`], and a change is over when its [window] is closed. By these declarations the
-//!   [oracle](mmu::oracle) judges every translation that is used. A removal that is not declared is none to the oracle: the
-//!   old translation stands.
+//!   [oracle](mmu::oracle) judges every translation that is used. A removal that is not declared is none to the oracle:
+//!   the old translation stands.
 //! * **Locks have classes.** A [`LockClass`] is a name and a rank, or a name alone; yours are constants of your kernel.
-//! * **Memory is yours, and begins as zeros.** Any frame of the [board] may be used, from 0 on; one that is used again holds what
-//!   was left in it: tables are cleared by [`pt_clear`]. Page tables are reached by physical address, and need no mapping. Loads
-//!   and stores are translated, by what the CPU itself has told [`activate`]; where the user's addresses are and where the
-//!   kernel's, the board's [layout] says.
-//! * **Waits look at memory alone.** What is handed to [`spin_until`] and [`idle_until`] reads what others write, and calls neither
-//!   the machine nor a lock.
+//! * **Memory is yours, and begins as zeros.** Any frame of the [board] may be used, from 0 on; one that is used again
+//!   holds what was left in it: tables are cleared by [`pt_clear`]. Page tables are reached by physical address, and
+//!   need no mapping. Loads and stores are translated, by what the CPU itself has told [`activate`]; where the user's
+//!   addresses are and where the kernel's, the board's [layout] says.
+//! * **Waits look at memory alone.** What is handed to [`spin_until`] and [`idle_until`] reads what others write, and
+//!   calls neither the machine nor a lock.
 //! * **Errors end the run**, by a panic on the stack of the CPU that erred, so that `RUST_BACKTRACE=1` shows the calls
 //!   that led to the error. [`Options`] says what is tolerated, and how long CPUs may wait.
 //!

@@ -14,8 +14,8 @@ use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::rc::Rc;
 
-/// Instructions around the atomic one; all of the cost on a uniprocessor. They are part of the run that takes the lock, and
-/// are fetched with it.
+/// Instructions around the atomic one; all of the cost on a uniprocessor. They are part of the run that takes the lock,
+/// and are fetched with it.
 const LOCK_PATH: Instructions = Instructions(4);
 
 /// A spin lock of a modelled machine.

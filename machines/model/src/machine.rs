@@ -288,8 +288,8 @@ impl Model {
         true
     }
 
-    /// Looks at the kernel from outside, in the middle of a run: what `look` does with locks is neither charged nor ordered.
-    /// For checks in user mode, while no other CPU can be in the middle of something that is looked at.
+    /// Looks at the kernel from outside, in the middle of a run: what `look` does with locks is neither charged nor
+    /// ordered. For checks in user mode, while no other CPU can be in the middle of something that is looked at.
     pub fn inspect<R>(&self, look: impl FnOnce() -> R) -> R {
         let was_running = self.0.running.replace(false);
         let result = look();
@@ -340,8 +340,8 @@ impl Model {
         bytes.len() == pageferry_hal::PAGE_SIZE && self.0.hw.borrow().memory.holds(frame.pa(), bytes)
     }
 
-    /// What is on this board beside processors and memory. A disk that is asked for can be had once or many times: all are
-    /// the same disk.
+    /// What is on this board beside processors and memory. A disk that is asked for can be had once or many times: all
+    /// are the same disk.
     pub fn devices(&self) -> Devices {
         let hw = self.0.hw.borrow();
         let disk =
@@ -351,8 +351,8 @@ impl Model {
         Devices { disk, audio, nic }
     }
 
-    /// The most entries that the kernel's addresses had in the TLBs of one CPU, in a [sample](crate::account::SAMPLE_CYCLES)
-    /// since this was asked last.
+    /// The most entries that the kernel's addresses had in the TLBs of one CPU, in a
+    /// [sample](crate::account::SAMPLE_CYCLES) since this was asked last.
     pub fn take_most_kernel_entries(&self) -> usize {
         std::mem::take(&mut self.0.hw.borrow_mut().most_kernel_entries)
     }

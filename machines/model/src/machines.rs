@@ -1,8 +1,8 @@
 //! The machines that are built in, by name.
 //!
-//! Each is a file of [`crate::config`], every constant with its source. [`MachineConfig::named`] gives one of them, ready to be
-//! changed and run; [`text`] gives the file itself, for files that extend it. Its CPUs are `cpu.packages.value` times
-//! `cpu.threads_per_package.value`, its memory is `memory.size_mb.value`:
+//! Each is a file of [`crate::config`], every constant with its source. [`MachineConfig::named`] gives one of them,
+//! ready to be changed and run; [`text`] gives the file itself, for files that extend it. Its CPUs are
+//! `cpu.packages.value` times `cpu.threads_per_package.value`, its memory is `memory.size_mb.value`:
 //!
 //! ```
 //! let mut machine = pageferry_model::MachineConfig::named("opteron-mp").expect("it is built in");

@@ -1,7 +1,7 @@
 //! Physical memory: bytes, frame after frame.
 //!
-//! A frame takes from the host what it holds up to its last byte that was ever written; what lies beyond are zeros. A machine of
-//! 3 GB costs the host only what the run writes, and a frame that holds a word costs a line.
+//! A frame takes from the host what it holds up to its last byte that was ever written; what lies beyond are zeros. A
+//! machine of 3 GB costs the host only what the run writes, and a frame that holds a word costs a line.
 
 use pageferry_hal::{PAGE_SHIFT, PAGE_SIZE, Pa, Pfn, Width};
 

@@ -1,12 +1,12 @@
 //! What happens outside of the CPUs: the network card, the wire, and what is at its far end, in the order of time.
 //!
-//! Nothing here waits for a CPU: an event is due at some time, and takes place before any CPU that is not behind it goes on,
-//! whether CPUs run, are halted or have interrupts off. The driver sees to that ([`crate::machine`]). Time is in picoseconds since
-//! the machine was switched on, so that a bit on a fast wire has a length.
+//! Nothing here waits for a CPU: an event is due at some time, and takes place before any CPU that is not behind it
+//! goes on, whether CPUs run, are halted or have interrupts off. The driver sees to that ([`crate::machine`]). Time is
+//! in picoseconds since the machine was switched on, so that a bit on a fast wire has a length.
 //!
-//! `Outside` belongs to the hardware and is borrowed with it. The card is a state of its own, which moves bytes by
-//! a [`Dma`] and asks for events; wire and far end are those of [`crate::net`]. Events of the same time take place in the order in
-//! which they were asked for.
+//! `Outside` belongs to the hardware and is borrowed with it. The card is a state of its own, which moves bytes by a
+//! [`Dma`] and asks for events; wire and far end are those of [`crate::net`]. Events of the same time take place in the
+//! order in which they were asked for.
 
 use crate::cache::aliases::Aliases;
 use crate::cache::power_on::PoweredOn;
@@ -53,7 +53,8 @@ fn saturating(time: u128) -> u64 {
     u64::try_from(time).unwrap_or(NEVER)
 }
 
-/// How a device reaches memory: what it reads is supplied by whatever cache has it, what it writes is in no cache afterwards.
+/// How a device reaches memory: what it reads is supplied by whatever cache has it, what it writes is in no cache
+/// afterwards.
 pub(crate) struct Dma<'a> {
     pub(crate) memory: &'a mut Memory,
     pub(crate) caches: Option<&'a mut PoweredOn>,
@@ -252,8 +253,8 @@ impl Outside {
         self.plan_asking(self.time(cycle));
     }
 
-    /// Lets the far end wait for the world: CPUs have been at `cycle`, and the machine does nothing until `until`. True when
-    /// something has changed.
+    /// Lets the far end wait for the world: CPUs have been at `cycle`, and the machine does nothing until `until`. True
+    /// when something has changed.
     pub(crate) fn wait(&mut self, cycle: u64, until: u64) -> bool {
         let Some(far_end) = &mut self.far_end else { return false };
         let changed = far_end.wait((until != NEVER).then(|| self.clock.ps(until) / 1000));

@@ -1,8 +1,8 @@
 //! Panics that are results: [`Model::run`](crate::Model::run) catches them, and its caller tells of them.
 //!
-//! A panic is printed as it begins, whoever catches it. Where hundreds of runs are expected to end by one, and one of them is to
-//! be told of, what is printed of the others hides it. [`quietly`] keeps panics of the calling thread from being printed, and
-//! gives what would have been: the place, and the calls where `RUST_BACKTRACE` asks for them.
+//! A panic is printed as it begins, whoever catches it. Where hundreds of runs are expected to end by one, and one of
+//! them is to be told of, what is printed of the others hides it. [`quietly`] keeps panics of the calling thread from
+//! being printed, and gives what would have been: the place, and the calls where `RUST_BACKTRACE` asks for them.
 //!
 //! The hook of panics is the process's. It is wrapped once, by the first call; other threads, and this one outside of
 //! [`quietly`], see the hook that was there before.
@@ -67,8 +67,8 @@ pub fn quietly<R>(work: impl FnOnce() -> R) -> (R, Option<PanicPlace>) {
     (result, place)
 }
 
-/// The calls of a context that lie between where it began and where it panicked; not those that handle the panic, nor those of
-/// the host below.
+/// The calls of a context that lie between where it began and where it panicked; not those that handle the panic, nor
+/// those of the host below.
 fn within_context(calls: &str) -> String {
     let mut frames: Vec<String> = Vec::new();
     for line in calls.lines() {

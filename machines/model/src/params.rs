@@ -70,7 +70,8 @@ pub(crate) struct Params {
     /// Writing one block register.
     pub(crate) block_set: u64,
     pub(crate) line_bytes: usize,
-    /// Colours of pages, and what it costs to write back and drop one line of a page under one of them; more if it is dirty.
+    /// Colours of pages, and what it costs to write back and drop one line of a page under one of them; more if it is
+    /// dirty.
     pub(crate) colours: u32,
     pub(crate) writes_through: bool,
     pub(crate) purge_line: u64,

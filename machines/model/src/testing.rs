@@ -17,20 +17,20 @@
 //! [flat](Model::flat): these are tests of what happens, not of when. A run is right when it ends well
 //! ([`Model::run`]) and the machine's laws hold ([`Model::check`]); the body asserts all else.
 //!
-//! The seed takes the place of the schedule in the [`Options`]; the events that a run keeps are chosen here (the last 40, or what
-//! [`replay`] is told), and the rest of the options is yours. Clocks of events may go back: under a seed the CPU that goes on is
-//! not the one that is behind.
+//! The seed takes the place of the schedule in the [`Options`]; the events that a run keeps are chosen here (the last
+//! 40, or what [`replay`] is told), and the rest of the options is yours. Clocks of events may go back: under a seed
+//! the CPU that goes on is not the one that is behind.
 //!
-//! When a seed fails, [`seeds`] panics with the error, what the CPUs did last, and the seed; where the kernel panicked, with
-//! the place of that, and with the calls that led there if `RUST_BACKTRACE=1`. Nothing is printed besides: panics of single runs
-//! are results here.
+//! When a seed fails, [`seeds`] panics with the error, what the CPUs did last, and the seed; where the kernel panicked,
+//! with the place of that, and with the calls that led there if `RUST_BACKTRACE=1`. Nothing is printed besides: panics
+//! of single runs are results here.
 //!
-//! `PAGEFERRY_SEED=17 cargo test NAME -- --exact --nocapture` runs that schedule alone, and prints all that CPUs did, well or
-//! not, as far as `PAGEFERRY_EVENTS` goes (100,000 if it is not set). Every test that runs looks at the variable, which is why
-//! the one is named. [`find`] and [`replay`] do not look at it.
+//! `PAGEFERRY_SEED=17 cargo test NAME -- --exact --nocapture` runs that schedule alone, and prints all that CPUs did,
+//! well or not, as far as `PAGEFERRY_EVENTS` goes (100,000 if it is not set). Every test that runs looks at the
+//! variable, which is why the one is named. [`find`] and [`replay`] do not look at it.
 //!
-//! Beside races there is what rigs of tests have in common: machines by name ([`small`]), and CPUs that do what they are handed
-//! ([`Workers`]).
+//! Beside races there is what rigs of tests have in common: machines by name ([`small`]), and CPUs that do what they
+//! are handed ([`Workers`]).
 
 mod machines;
 mod workers;
@@ -94,8 +94,8 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Runs `body` under one seed, and keeps the last `keep_events` events. Prints nothing: what a panic would have printed is in
-/// the [`Outcome`].
+/// Runs `body` under one seed, and keeps the last `keep_events` events. Prints nothing: what a panic would have printed
+/// is in the [`Outcome`].
 ///
 /// # Panics
 /// When the machine's configuration contradicts itself.

@@ -1,13 +1,13 @@
 //! What each CPU did and when, what moved between owners, and how much there was of what: for a program that draws it.
 //!
-//! Off unless asked for, and nothing that is recorded has a cost or an effect. A *slice* is a stretch of one CPU's time in
-//! one cause and one context; stretches that touch are one. A *holding* is a stretch in which memory was attached to a process.
-//! An *arrow* leads from where an owner gave a page, a range or
-//! some bytes to where another got it. A *sample* is a level from some moment on.
+//! Off unless asked for, and nothing that is recorded has a cost or an effect. A *slice* is a stretch of one CPU's time
+//! in one cause and one context; stretches that touch are one. A *holding* is a stretch in which memory was attached to
+//! a process. An *arrow* leads from where an owner gave a page, a range or some bytes to where another got it. A
+//! *sample* is a level from some moment on.
 //!
-//! A recording keeps what lies in its window of time; slices and holdings are cut at its ends. It listens from the start all the same:
-//! levels are sums of changes, and what was sent before the window may be received in it. There is room for a number of
-//! slices, holdings, arrows and samples each: what comes later is counted and not kept.
+//! A recording keeps what lies in its window of time; slices and holdings are cut at its ends. It listens from the
+//! start all the same: levels are sums of changes, and what was sent before the window may be received in it. There is
+//! room for a number of slices, holdings, arrows and samples each: what comes later is counted and not kept.
 
 use pageferry_hal::{Attachment, Cause, Counter, Flow, FlowStep, Level, Parcel, Va};
 use std::collections::{BTreeMap, VecDeque};

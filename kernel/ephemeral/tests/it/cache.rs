@@ -110,7 +110,8 @@ fn the_safe_rule_keeps_the_mask_over_an_untouched_mapping() {
 }
 
 /// The case that the printed rule gets wrong, step by step: CPU 1 caches the address for frame 0; CPU 0 takes it over
-/// privately for frame 1 and never touches it; CPU 1 takes it over for frame 2 and concludes that nothing can be cached.
+/// privately for frame 1 and never touches it; CPU 1 takes it over for frame 2 and concludes that nothing can be
+/// cached.
 fn defect(rule: AccessedRule) -> (usize, [u8; 4]) {
     let seen = Rc::new(Cell::new([0; 4]));
     let result = seen.clone();
@@ -258,8 +259,8 @@ fn a_signal_ends_an_interruptible_sleep_only() {
     }
 }
 
-/// Two wait for one frame and one for another; two buffers come free at once. If the two are woken, the second finds its
-/// frame mapped and must pass its wakeup on, or the third sleeps beside a free buffer.
+/// Two wait for one frame and one for another; two buffers come free at once. If the two are woken, the second finds
+/// its frame mapped and must pass its wakeup on, or the third sleeps beside a free buffer.
 #[test]
 fn a_wakeup_that_was_not_needed_is_passed_on() {
     let passed_on = Rc::new(Cell::new(0));

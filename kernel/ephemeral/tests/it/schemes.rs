@@ -220,8 +220,8 @@ fn vmem_saves_addresses_and_no_invalidation() {
     }
 }
 
-/// Frames that the cache has by addresses of another colour than their own are reached by such; the others by the direct map. Nothing has
-/// to leave the cache for it (sf_buf paper, 4.4).
+/// Frames that the cache has by addresses of another colour than their own are reached by such; the others by the
+/// direct map. Nothing has to leave the cache for it (sf_buf paper, 4.4).
 #[test]
 fn the_hybrid_takes_the_direct_map_where_colours_agree() {
     if other_kind().is_some() {

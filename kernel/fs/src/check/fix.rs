@@ -1,7 +1,7 @@
 //! Doing what problems ask for, until there are none.
 //!
-//! A pass does all it can, and the next one looks again: what is cleared may leave others without names. What has no name and holds
-//! something gets one in `lost+found`.
+//! A pass does all it can, and the next one looks again: what is cleared may leave others without names. What has no
+//! name and holds something gets one in `lost+found`.
 
 use super::scan::Scan;
 use super::{Fix, Report, from_a_copy, is_of_another_version};

@@ -3,8 +3,8 @@
 //! * `scan`: superblock, groups, inodes and their blocks. `tree`: directories, names, counts of names.
 //! * `fix`: doing what a [`Problem`] asks for.
 //!
-//! The scan believes nothing: what it reads is tested before it is used, and every walk is bounded by the size of the volume. It needs
-//! memory for a copy of the inodes and for a word a block.
+//! The scan believes nothing: what it reads is tested before it is used, and every walk is bounded by the size of the
+//! volume. It needs memory for a copy of the inodes and for a word a block.
 
 mod fix;
 mod scan;

@@ -1,4 +1,5 @@
-//! Volumes that are none, truncated, of another version, or damaged: named and refused, found and repaired, never a panic.
+//! Volumes that are none, truncated, of another version, or damaged: named and refused, found and repaired, never a
+//! panic.
 
 use crate::common::*;
 use pageferry_fs::*;

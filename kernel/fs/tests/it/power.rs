@@ -1,4 +1,5 @@
-//! The power goes at any write: what the order of writes prevents is not there, what was synced is, and the repair makes the volume whole.
+//! The power goes at any write: what the order of writes prevents is not there, what was synced is, and the repair
+//! makes the volume whole.
 
 use crate::common::*;
 use pageferry_fs::*;

@@ -1,7 +1,8 @@
 //! What a sound device is: samples that are played from frames, or recorded into them, at a rate of its own.
 //!
-//! Fragments of one direction are served in the order in which they come; the two directions do not wait for each other.
-//! Between two fragments that do not follow each other in time there is silence, and what was there to be recorded is lost.
+//! Fragments of one direction are served in the order in which they come; the two directions do not wait for each
+//! other. Between two fragments that do not follow each other in time there is silence, and what was there to be
+//! recorded is lost.
 
 use crate::addr::Pfn;
 use crate::dev::device::{DeviceId, Transfer};
@@ -19,8 +20,9 @@ pub trait Audio {
     /// # Panics
     /// When the fragment is in no frame.
     fn submit(&self, request: AudioRequest);
-    /// The answer to the oldest fragment that is done and was not answered yet. A call on the machine: not for the tests of
-    /// [`Machine::spin_until`](crate::Machine::spin_until) and [`Machine::idle_until`](crate::Machine::idle_until).
+    /// The answer to the oldest fragment that is done and was not answered yet. A call on the machine: not for the
+    /// tests of [`Machine::spin_until`](crate::Machine::spin_until) and
+    /// [`Machine::idle_until`](crate::Machine::idle_until).
     fn take_done(&self) -> Option<AudioDone>;
 }
 

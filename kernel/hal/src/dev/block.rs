@@ -1,7 +1,7 @@
 //! What a disk is: numbered blocks of a page each, moved to and from frames while the CPUs go on.
 //!
-//! Requests are served in the order in which they come; each is answered once. See the [module above](super) for whose the
-//! frames are meanwhile.
+//! Requests are served in the order in which they come; each is answered once. See the [module above](super) for whose
+//! the frames are meanwhile.
 
 use crate::addr::Pfn;
 use crate::dev::device::{DeviceId, Transfer};
@@ -18,8 +18,8 @@ pub trait BlockDevice {
     /// # Panics
     /// When it has no such blocks, or the request moves nothing.
     fn submit(&self, request: DiskRequest);
-    /// The answer to the oldest request that is done and was not answered yet. A call on the machine: not for the tests of
-    /// [`Machine::spin_until`](crate::Machine::spin_until) and [`Machine::idle_until`](crate::Machine::idle_until).
+    /// The answer to the oldest request that is done and was not answered yet. A call on the machine: not for the tests
+    /// of [`Machine::spin_until`](crate::Machine::spin_until) and [`Machine::idle_until`](crate::Machine::idle_until).
     fn take_done(&self) -> Option<DiskDone>;
 }
 

@@ -1,9 +1,9 @@
 //! Devices: what is on a board beside processors and memory.
 //!
-//! A device is a trait object, handed to the kernel at boot in [`Devices`]; the machine knows of it only that it interrupts
-//! ([`crate::Interrupt::Device`]). All devices work alike: a request is handed over and not waited for; the device moves the
-//! bytes by itself, to and from physical memory, at some moment until it interrupts; then the kernel takes its answers. Until
-//! the answer is taken the memory belongs to the device.
+//! A device is a trait object, handed to the kernel at boot in [`Devices`]; the machine knows of it only that it
+//! interrupts ([`crate::Interrupt::Device`]). All devices work alike: a request is handed over and not waited for; the
+//! device moves the bytes by itself, to and from physical memory, at some moment until it interrupts; then the kernel
+//! takes its answers. Until the answer is taken the memory belongs to the device.
 //!
 //! * [`device`]: what all have in common. [`block`]: disks. [`audio`]: fragments of sound. [`nic`]: network cards.
 

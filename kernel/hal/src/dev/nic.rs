@@ -1,21 +1,21 @@
 //! What a network card is: frames of Ethernet, sent from and received into memory that the kernel hands over.
 //!
-//! Each direction has a ring of descriptors in the kernel's memory. The kernel posts buffers, which fills descriptors, and then
-//! rings that direction's doorbell, which hands over all that was posted before. The card takes them in order, moves the bytes
-//! by itself, writes the descriptor back, and interrupts, not more often than it is set to. An interrupt that was not yet
-//! acknowledged stands for all that has happened since.
+//! Each direction has a ring of descriptors in the kernel's memory. The kernel posts buffers, which fills descriptors,
+//! and then rings that direction's doorbell, which hands over all that was posted before. The card takes them in order,
+//! moves the bytes by itself, writes the descriptor back, and interrupts, not more often than it is set to. An
+//! interrupt that was not yet acknowledged stands for all that has happened since.
 //!
-//! Each fragment takes a descriptor, a buffer for headers too. They are free again when the answer is taken; all of a ring may
-//! be in use.
+//! Each fragment takes a descriptor, a buffer for headers too. They are free again when the answer is taken; all of a
+//! ring may be in use.
 //!
 //! A frame is an Ethernet frame without preamble and checksum (FCS). A short one is padded with zeros as it is sent, to
-//! [`ETHERNET_LEAST_BYTES`]. A card takes what is sent to its own address or to a group; of that, a frame that finds no buffer,
-//! or no room in its buffers, is lost, and counted.
+//! [`ETHERNET_LEAST_BYTES`]. A card takes what is sent to its own address or to a group; of that, a frame that finds no
+//! buffer, or no room in its buffers, is lost, and counted.
 //!
-//! A card can be taken out while it works. From then on it interrupts no more but once, answers everything that it still has
-//! with [`NicError::Removed`], and so it answers whatever is posted to it. A kernel that has no more use for a card
-//! [stops](Nic::stop) it, to get back what it has posted. Frames that had arrived before, or were sent, are answered as ever,
-//! and first.
+//! A card can be taken out while it works. From then on it interrupts no more but once, answers everything that it
+//! still has with [`NicError::Removed`], and so it answers whatever is posted to it. A kernel that has no more use for
+//! a card [stops](Nic::stop) it, to get back what it has posted. Frames that had arrived before, or were sent, are
+//! answered as ever, and first.
 
 use crate::addr::{Pa, Pfn};
 use crate::dev::device::DeviceId;
@@ -36,8 +36,8 @@ pub trait Nic {
     fn id(&self) -> DeviceId;
     /// What it is and can do. Always the same.
     fn info(&self) -> NicInfo;
-    /// Says where the rings are: so many descriptors of [`NIC_DESCRIPTOR_BYTES`] as [`NicInfo`] says. Called once, before
-    /// anything is posted.
+    /// Says where the rings are: so many descriptors of [`NIC_DESCRIPTOR_BYTES`] as [`NicInfo`] says. Called once,
+    /// before anything is posted.
     ///
     /// # Panics
     /// When it was called before, or a ring leaves memory or is not aligned to a descriptor.
@@ -46,28 +46,28 @@ pub trait Nic {
     ///
     /// # Panics
     /// When its fragments need more descriptors than are free, are empty or leave their frames, or are more than
-    /// [`NicInfo::transmit_fragments`]; when it is longer than a frame may be, or shorter than a header; when it wants a checksum
-    /// that lies outside of it, or that the card cannot compute.
+    /// [`NicInfo::transmit_fragments`]; when it is longer than a frame may be, or shorter than a header; when it wants
+    /// a checksum that lies outside of it, or that the card cannot compute.
     fn post_transmit(&self, packet: NicTransmit);
     /// Rings the doorbell of the transmit ring.
     fn start_transmit(&self);
     /// Fills the next descriptors with buffers for one frame. Nothing happens before [`Nic::start_receive`].
     ///
     /// # Panics
-    /// When they need more descriptors than are free, or are empty or leave their frames; when there is a buffer for headers and
-    /// the card does not split them off.
+    /// When they need more descriptors than are free, or are empty or leave their frames; when there is a buffer for
+    /// headers and the card does not split them off.
     fn post_receive(&self, buffer: NicReceive);
     /// Rings the doorbell of the receive ring.
     fn start_receive(&self);
-    /// Reads and clears the register of reasons to interrupt: the interrupt is acknowledged, and what happens from here on
-    /// interrupts anew. A card that was taken out reads as [`NicEvents::removed`] for ever.
+    /// Reads and clears the register of reasons to interrupt: the interrupt is acknowledged, and what happens from here
+    /// on interrupts anew. A card that was taken out reads as [`NicEvents::removed`] for ever.
     fn acknowledge(&self) -> NicEvents;
     /// The answer to the oldest frame that was sent and not answered yet. Reads no register.
     fn take_transmitted(&self) -> Option<NicTransmitted>;
     /// The oldest frame that has arrived, in buffers of the receive ring, and was not taken yet. Reads no register.
     fn take_received(&self) -> Option<NicReceived>;
-    /// Stops the card for good: it sends, receives and interrupts no more, and answers everything that it still has, and
-    /// whatever is posted to it, with [`NicError::Stopped`]. The answers are there when this returns.
+    /// Stops the card for good: it sends, receives and interrupts no more, and answers everything that it still has,
+    /// and whatever is posted to it, with [`NicError::Stopped`]. The answers are there when this returns.
     fn stop(&self);
     /// What was lost, and what was moved, since the machine was switched on.
     fn statistics(&self) -> NicStatistics;
@@ -148,7 +148,8 @@ pub struct NicTransmit {
 pub struct NicReceive {
     /// Comes back with the answer; no two frames under way have the same.
     pub tag: u64,
-    /// For the headers, if they are to be split off. Headers that do not fit, or are not understood, go in front of the rest.
+    /// For the headers, if they are to be split off. Headers that do not fit, or are not understood, go in front of the
+    /// rest.
     pub header: Option<Fragment>,
     /// For the frame, or what is behind its headers.
     pub data: Vec<Fragment>,

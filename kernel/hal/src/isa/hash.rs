@@ -1,9 +1,10 @@
 //! A hash table of translations that hardware looks into (PowerPC, 32 bits).
 //!
-//! The table is an array of *groups* of eight entries. The number of a virtual segment (VSID) and the index of a page in it
-//! are hashed to a primary group and, inverted, to a secondary one; hardware takes the first valid entry of the two that
-//! matches. Nothing orders entries, and nothing says which pages have one: the table is a cache of the kernel's own.
-//! Source: IBM, PowerPC 604 User's Manual, 5.5; Motorola, PowerPC Microprocessor Family: The Programming Environments, 7.6.
+//! The table is an array of *groups* of eight entries. The number of a virtual segment (VSID) and the index of a page
+//! in it are hashed to a primary group and, inverted, to a secondary one; hardware takes the first valid entry of the
+//! two that matches. Nothing orders entries, and nothing says which pages have one: the table is a cache of the
+//! kernel's own. Source: IBM, PowerPC 604 User's Manual, 5.5; Motorola, PowerPC Microprocessor Family: The Programming
+//! Environments, 7.6.
 
 use crate::addr::{PAGE_SHIFT, Pa, Pfn, Va};
 use crate::mmu::{Asid, HashTable};
@@ -23,7 +24,8 @@ pub const HPTE_H: u64 = 1 << 38;
 pub const HPTE_R: u64 = 0x100;
 /// Was stored through.
 pub const HPTE_C: u64 = 0x80;
-/// What it permits (PP): 0 the kernel loads and stores, 1 the user may load, 2 the user may store, 3 both may only load.
+/// What it permits (PP): 0 the kernel loads and stores, 1 the user may load, 2 the user may store, 3 both may only
+/// load.
 pub const HPTE_PP: u64 = 3;
 
 /// log2 of the bytes of a segment, of which an address space has 16.

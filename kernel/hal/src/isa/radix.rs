@@ -1,8 +1,8 @@
 //! Page tables in levels: the shape of a table, and the bits of an entry.
 //!
-//! i386 and amd64 share their bits; they differ in depth, width of an entry and size of a superpage. The table in which a
-//! kernel keeps the truth where hardware knows no table has the same shape ([`RadixFormat::SOFT`]). Sources: Intel SDM vol. 3
-//! (32-bit paging), AMD64 APM vol. 2 (long mode paging).
+//! i386 and amd64 share their bits; they differ in depth, width of an entry and size of a superpage. The table in which
+//! a kernel keeps the truth where hardware knows no table has the same shape ([`RadixFormat::SOFT`]). Sources: Intel
+//! SDM vol. 3 (32-bit paging), AMD64 APM vol. 2 (long mode paging).
 
 use crate::addr::{PAGE_SHIFT, Pa, Pfn, Va};
 use crate::mmu::{Attr, Tte, Width};
@@ -108,11 +108,11 @@ impl RadixFormat {
 
     /// The entry that says `tte`: of a leaf table, or of level 1 or 2 for a larger page ([`Tte::shift`]).
     ///
-    /// An entry that leads to the next table is made by this too, as one of a page, the table's frame. Hardware permits an
-    /// access only if the entries of *all* levels do. So an inner entry needs [`Attr::WRITE`] if any page below it is to be
-    /// written, and [`Attr::USER`] if any is the user's; the leaf then decides for each page. Inner entries usually have both in
-    /// the user's half, and [`Attr::WRITE`] alone in the kernel's. [`Attr::GLOBAL`] and [`Attr::MODIFIED`] mean nothing in
-    /// them; a walk sets [`Attr::REFERENCED`] at every level.
+    /// An entry that leads to the next table is made by this too, as one of a page, the table's frame. Hardware permits
+    /// an access only if the entries of *all* levels do. So an inner entry needs [`Attr::WRITE`] if any page below it
+    /// is to be written, and [`Attr::USER`] if any is the user's; the leaf then decides for each page. Inner entries
+    /// usually have both in the user's half, and [`Attr::WRITE`] alone in the kernel's. [`Attr::GLOBAL`] and
+    /// [`Attr::MODIFIED`] mean nothing in them; a walk sets [`Attr::REFERENCED`] at every level.
     ///
     /// ```
     /// use pageferry_hal::isa::x86::I386;

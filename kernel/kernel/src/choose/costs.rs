@@ -1,15 +1,16 @@
 //! What moving data costs on this machine: the table that choices are made from, and its place in the kernel.
 //!
 //! # What it holds
-//! [`MoveCosts`] is a table of numbers. [`Moves`] keeps it: written once, when a cost is first asked for, by what `measure`
-//! does; read without a lock from then on. Kernels in which no call asks do not pay for it.
+//! [`MoveCosts`] is a table of numbers. [`Moves`] keeps it: written once, when a cost is first asked for, by what
+//! `measure` does; read without a lock from then on. Kernels in which no call asks do not pay for it.
 //!
 //! # Locks
-//! The thread that measures has a sleep lock in a monitor of class `Pipe`; others wait for it. No spin lock may be held.
+//! The thread that measures has a sleep lock in a monitor of class `Pipe`; others wait for it. No spin lock may be
+//! held.
 //!
 //! # What can fail
-//! Measuring, for want of memory or of a thread structure. Then everything but copying is taken to cost more than it can be
-//! worth, until the costs have been asked for a thousand times more: memory may have grown by then.
+//! Measuring, for want of memory or of a thread structure. Then everything but copying is taken to cost more than it
+//! can be worth, until the costs have been asked for a thousand times more: memory may have grown by then.
 
 use super::rally::{RALLY_BYTES, Rally};
 use super::requests::RequestCosts;
@@ -23,7 +24,8 @@ use once_cell::race::OnceBox;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{Access, Machine, PAGE_SIZE, StructArena, StructVa};
 
-/// Working sets are measured up to 2 to the power of this many pages (8 MB), if a quarter of the free memory is so much.
+/// Working sets are measured up to 2 to the power of this many pages (8 MB), if a quarter of the free memory is so
+/// much.
 pub(super) const CLASSES: usize = 11;
 
 /// The cost of one call of `n` pages: `call_cycles + n * page_cycles`.
@@ -94,7 +96,8 @@ pub(crate) struct Moves<M: Machine> {
     /// How often the costs are still taken to be unknown before they are measured again.
     unknown: AtomicU32,
     pub(super) measuring: Monitor<M, SleepLock>,
-    /// How they are measured: given at boot, because measuring sends and receives, and stands above what reads the costs.
+    /// How they are measured: given at boot, because measuring sends and receives, and stands above what reads the
+    /// costs.
     measure: Measure<M>,
     /// What a request of a server costs; measured when that is first asked for.
     pub(super) requests: OnceBox<RequestCosts>,

@@ -1,8 +1,8 @@
 //! What the choice between copying and lending remembers of a process: what its loans and its copies have cost.
 //!
 //! # What it holds
-//! [`LoanStats`] are plain values, a few estimates and counts. Each process owns one set, in [`KeptStats`]; only its own
-//! thread reads and writes them, between two steps of a call. The VM system counts the events
+//! [`LoanStats`] are plain values, a few estimates and counts. Each process owns one set, in [`KeptStats`]; only its
+//! own thread reads and writes them, between two steps of a call. The VM system counts the events
 //! (`pageferry_vm::LoanHistory`).
 //!
 //! # Locks, failures
@@ -34,7 +34,8 @@ pub(crate) struct LoanStats {
 impl LoanStats {
     /// The copy ratio of what was measured.
     pub(super) const AS_MEASURED: u32 = 16;
-    /// From this ratio on copies take longer than measured. Below, the guess at the working set may be as wrong as that.
+    /// From this ratio on copies take longer than measured. Below, the guess at the working set may be as wrong as
+    /// that.
     pub(super) const SLOW: u32 = 2 * LoanStats::AS_MEASURED;
     /// The ratio of a page that was copied is taken to be no more and no less: it may have waited for the disk.
     const RATIOS: (u32, u32) = (4, 128);
@@ -56,8 +57,8 @@ impl LoanStats {
         self
     }
 
-    /// Judges the copies of the call before: however many they were, they count as much as all that was known. The oftener
-    /// copies have been found slow, the rarer that is looked at again.
+    /// Judges the copies of the call before: however many they were, they count as much as all that was known. The
+    /// oftener copies have been found slow, the rarer that is looked at again.
     pub(super) fn judge_copies(&mut self) {
         let Some(seen) = self.timed_ratios.checked_div(self.timed) else { return };
         self.copy_ratio = if self.trust == 0 { seen } else { (self.copy_ratio + seen).div_ceil(2) };
@@ -82,8 +83,8 @@ impl Default for LoanStats {
     }
 }
 
-/// The statistics of one process, kept between its calls. Atomic because the process is shared, with those that signal it and wait
-/// for it; they do not look here, so no lock is needed.
+/// The statistics of one process, kept between its calls. Atomic because the process is shared, with those that signal
+/// it and wait for it; they do not look here, so no lock is needed.
 #[derive(Debug)]
 pub(crate) struct KeptStats {
     words: [AtomicU32; 8],

@@ -3,8 +3,8 @@
 //! # What is measured
 //! The kernel does each thing a few times on scratch memory in the address space of the caller, and reads the clock, as
 //! real kernels choose their copy loops at boot. So processor, caches, memory, TLB, invalidations and the kernel's own
-//! paths are all in the numbers, and no configuration names any of them. It is done once, when a cost is first asked for:
-//! see `costs`.
+//! paths are all in the numbers, and no configuration names any of them. It is done once, when a cost is first asked
+//! for: see `costs`.
 //!
 //! * *Copying* a page costs by where the page is, and that depends on how much memory is used between two uses of the
 //!   same: the *working set*. The cost is measured for sets of 2, 4, 8, ... pages that are copied in turn.

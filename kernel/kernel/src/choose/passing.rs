@@ -1,14 +1,15 @@
 //! What passing memory costs, measured between two address spaces that are in use.
 //!
-//! The caller and a partner (`rally`) pass pages to and fro, each into its own address space, and touch what came or do not.
-//! So where there are several CPUs, what the sender's CPU still has in its TLB is invalidated there, and the
+//! The caller and a partner (`rally`) pass pages to and fro, each into its own address space, and touch what came or do
+//! not. So where there are several CPUs, what the sender's CPU still has in its TLB is invalidated there, and the
 //! structures of the memory come out of its cache.
 //!
 //! # Locks
 //! None of its own. Only the thread whose turn it is writes to [`Passed`].
 //!
 //! # What can fail
-//! Passing, and making the partner, for want of memory or structures. The memory that was passed is unmapped in any case.
+//! Passing, and making the partner, for want of memory or structures. The memory that was passed is unmapped in any
+//! case.
 
 use super::costs::Linear;
 use super::measure::MANY;

@@ -2,29 +2,31 @@
 //!
 //! # The model
 //! Each way has a cost on this machine, which the kernel has measured (`measure`, into the table of `costs`); the least
-//! wins. What a choice depends on is known when a call is made: its length and alignment, what is at the other end, what is
-//! in the socket, and what became of this process's earlier loans (`loan_stats`).
+//! wins. What a choice depends on is known when a call is made: its length and alignment, what is at the other end,
+//! what is in the socket, and what became of this process's earlier loans (`loan_stats`).
 //!
 //! * **Working set.** The cost of a copy depends on how much memory is used between two uses of the same. To the null
-//!   protocol that is the buffer and one cluster, which is freed and used again. Between two processes it is the sender's
-//!   buffer, the clusters, and the receiver's buffer. What is received from a loan was in no cluster: then it is two
-//!   buffers. What a device has written is in no cache at all; what is sent to one is in as many clusters as it takes. A
-//!   process that is known to write to its buffers has just had them in the cache.
+//!   protocol that is the buffer and one cluster, which is freed and used again. Between two processes it is the
+//!   sender's buffer, the clusters, and the receiver's buffer. What is received from a loan was in no cluster: then it
+//!   is two buffers. What a device has written is in no cache at all; what is sent to one is in as many clusters as it
+//!   takes. A process that is known to write to its buffers has just had them in the cache.
 //! * **Whole pages.** What is before the first whole page and behind the last is copied in any case.
-//! * **Copy ratio.** The measured cost holds for memory that this CPU has used. A line that another CPU has written comes
-//!   out of that CPU's cache; a page that was passed takes a fault, a page that was lent does not. So copies of whole pages
-//!   are timed, and their ratio to the measured cost is kept, smoothed over the calls. Where pages are lent only because of
-//!   the ratio, one is copied now and then.
-//! * **Copy-on-write penalty.** A process that writes to a page that it has lent, or received as a loan, pays a fault, and
-//!   a copy while the loan stands. The VM system counts both (`pageferry_vm::LoanHistory`); the smoothed cost of them for
-//!   each page is added to the cost of lending. A process that is kept from lending by the penalty alone lends a page of
-//!   its data now and then, so that a change in its behaviour is found.
-//! * **Space.** No loan is longer than a socket has space for. Of what does not fit in a socket, each page takes a switch:
-//!   the sender, or the receiver, sleeps until the other has dealt with one.
+//! * **Copy ratio.** The measured cost holds for memory that this CPU has used. A line that another CPU has written
+//!   comes out of that CPU's cache; a page that was passed takes a fault, a page that was lent does not. So copies of
+//!   whole pages are timed, and their ratio to the measured cost is kept, smoothed over the calls. Where pages are lent
+//!   only because of the ratio, one is copied now and then.
+//! * **Copy-on-write penalty.** A process that writes to a page that it has lent, or received as a loan, pays a fault,
+//!   and a copy while the loan stands. The VM system counts both (`pageferry_vm::LoanHistory`); the smoothed cost of
+//!   them for each page is added to the cost of lending. A process that is kept from lending by the penalty alone lends
+//!   a page of its data now and then, so that a change in its behaviour is found.
+//! * **Space.** No loan is longer than a socket has space for. Of what does not fit in a socket, each page takes a
+//!   switch: the sender, or the receiver, sleeps until the other has dealt with one.
 //! * **Passing** is for whole buffers, and the processes have to agree on it: `User::choose_carrier` answers what is
-//!   cheaper. A page that was passed and is never touched costs nothing to map and to unmap; the caller says which it is.
-//! * **A request of a server** is for them, too, where the kernel has servers that are processes: `User::choose_any_carrier`. It is
-//!   measured between two processes, as is a message over a socket that has no data, which the others need (`requests`).
+//!   cheaper. A page that was passed and is never touched costs nothing to map and to unmap; the caller says which it
+//!   is.
+//! * **A request of a server** is for them, too, where the kernel has servers that are processes:
+//!   `User::choose_any_carrier`. It is measured between two processes, as is a message over a socket that has no data,
+//!   which the others need (`requests`).
 //!
 //! # Locks, failures
 //! None of its own, but the first choice measures, and sleeps for it (in a nonblocking call, too). An estimate that is
@@ -163,8 +165,8 @@ impl<M: Machine> Syscall<'_, M> {
         Plan { lent, is_chosen: true, copy_page_cycles: (watched && now > 0).then_some(now) }
     }
 
-    /// Which of `len` bytes of a file are to be lent to a socket: each page is a loan of its own. No process of which it is known
-    /// writes to them, so there is no penalty.
+    /// Which of `len` bytes of a file are to be lent to a socket: each page is a loan of its own. No process of which
+    /// it is known writes to them, so there is no penalty.
     pub(crate) fn plan_file(&self, len: usize) -> Plan {
         let costs = self.move_costs();
         let working_set = len + self.kernel.config.socket.high_water_bytes;

@@ -1,8 +1,8 @@
 //! Two threads that run alternately, for measuring what happens between two of them.
 //!
 //! A kernel thread is made for the measurement, the *partner*. The one whose turn it is runs, the other sleeps. The
-//! scheduler places the partner as it places any thread; so where a CPU is idle, its interrupt and its waking from the halt
-//! are in the numbers, and what the one wrote comes out of the other's cache.
+//! scheduler places the partner as it places any thread; so where a CPU is idle, its interrupt and its waking from the
+//! halt are in the numbers, and what the one wrote comes out of the other's cache.
 //!
 //! # Locks
 //! Whose turn it is, is in a monitor of class `Pipe`, which the table of costs owns. One thread at a time measures: the
@@ -22,8 +22,8 @@ use pageferry_vm::Space;
 /// Bytes of the structure.
 pub(crate) const RALLY_BYTES: usize = 64;
 
-/// Rounds of which the least counts, behind one that brings the partner to its first sleep: what others do meanwhile stays
-/// out.
+/// Rounds of which the least counts, behind one that brings the partner to its first sleep: what others do meanwhile
+/// stays out.
 const ROUNDS: usize = 8;
 
 /// Whose turn it is.
@@ -67,7 +67,8 @@ impl<M: Machine> Rally<M> {
         })
     }
 
-    /// Runs `game` while there is a partner, in `space`, that has had one turn, and gets others by [`Self::partners_turn`].
+    /// Runs `game` while there is a partner, in `space`, that has had one turn, and gets others by
+    /// [`Self::partners_turn`].
     ///
     /// # Errors
     /// [`Errno::NoMemory`].

@@ -1,15 +1,16 @@
 //! What a request of a server costs, and a message without data over a socket, measured between two processes.
 //!
-//! The kernel begins a process, the *partner*. First the caller and it send each other a byte over a socket, round after round; then the
-//! caller makes requests of it, with a data piece that both touch, page by page. Half of the least round is a message. So the switch, the
-//! queue or the crossing, attaching, detaching and the misses that follow are in the numbers, whatever the method.
+//! The kernel begins a process, the *partner*. First the caller and it send each other a byte over a socket, round
+//! after round; then the caller makes requests of it, with a data piece that both touch, page by page. Half of the
+//! least round is a message. So the switch, the queue or the crossing, attaching, detaching and the misses that follow
+//! are in the numbers, whatever the method.
 //!
 //! # Locks
 //! The sleep lock of the costs ([`super::costs`]), while it is measured; no spin lock.
 //!
 //! # What can fail
-//! All of it, for want of memory, structures or reserved entries, and where the kernel has no servers. Then a request is taken to cost more
-//! than it can be worth.
+//! All of it, for want of memory, structures or reserved entries, and where the kernel has no servers. Then a request
+//! is taken to cost more than it can be worth.
 
 use super::costs::Linear;
 use super::measure::MANY;
@@ -166,7 +167,8 @@ impl<M: Machine> Pair<'_, M> {
     }
 }
 
-/// What the partner does: it serves, but first it answers messages as long as there are any; then requests, until it is told.
+/// What the partner does: it serves, but first it answers messages as long as there are any; then requests, until it is
+/// told.
 fn play<M: Machine>(user: &User<M>, over: &Arc<AtomicBool>) {
     let is_over = |user: &User<M>| over.load(Ordering::Relaxed) || user.is_killed();
     let Ok(byte) = user.map(PAGE_SIZE, Prot::RW, Inherit::None) else { return };

@@ -1,23 +1,24 @@
-//! The sound device: playing what processes send, recording what they receive (UVM paper, 4.1.3 and 4.2.3: audio playback as
-//! a use of loans, audio recording as one of page transfer).
+//! The sound device: playing what processes send, recording what they receive (UVM paper, 4.1.3 and 4.2.3: audio
+//! playback as a use of loans, audio recording as one of page transfer).
 //!
-//! What is on its way to or from the device is in mbufs, as in sockets. A *player* fills clusters, or lends its pages, and
-//! the device reads them where they are; when their sound has ended they are freed, and loans given back. A *recorder* gets
-//! the clusters that the device has filled: copied out, or donated. A card with memory of its own records into that, and
-//! then everything is copied: pages of a card stay the card's. Recording begins with the first call that receives and goes
-//! on until the device is closed; what no call fetches in time is lost, as with any microphone.
+//! What is on its way to or from the device is in mbufs, as in sockets. A *player* fills clusters, or lends its pages,
+//! and the device reads them where they are; when their sound has ended they are freed, and loans given back. A
+//! *recorder* gets the clusters that the device has filled: copied out, or donated. A card with memory of its own
+//! records into that, and then everything is copied: pages of a card stay the card's. Recording begins with the first
+//! call that receives and goes on until the device is closed; what no call fetches in time is lost, as with any
+//! microphone.
 //!
 //! One open file at a time has the device. The last close waits until the device has played all, and has released all
 //! memory.
 //!
 //! # Locks
-//! A monitor (class `Pipe`). Playing and recording have a sleep lock each; the thread that holds one may copy and fault. A
-//! thread that waits for the device releases it meanwhile, so sounds of two processes may alternate. Answers of the device
-//! are taken by the thread behind its interrupt, under the monitor's spin lock.
+//! A monitor (class `Pipe`). Playing and recording have a sleep lock each; the thread that holds one may copy and
+//! fault. A thread that waits for the device releases it meanwhile, so sounds of two processes may alternate. Answers
+//! of the device are taken by the thread behind its interrupt, under the monitor's spin lock.
 //!
 //! # What can fail
-//! Copies and loans, as for a socket; memory for clusters; signals end waits. Everything before the point of failure has been
-//! played or received.
+//! Copies and loans, as for a socket; memory for clusters; signals end waits. Everything before the point of failure
+//! has been played or received.
 
 use crate::error::Errno;
 use crate::net::{CardPage, Mbuf, Pool};

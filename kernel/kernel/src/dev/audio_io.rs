@@ -1,5 +1,5 @@
-//! The sound device as an open file: playing and recording, as a process does it. The state, its locks and what can fail:
-//! see `audio`.
+//! The sound device as an open file: playing and recording, as a process does it. The state, its locks and what can
+//! fail: see `audio`.
 
 use super::audio::{PAGES, State};
 use crate::choose::{Peer, Sending};

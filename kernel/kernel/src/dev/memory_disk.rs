@@ -1,17 +1,19 @@
-//! A memory disk: frames that are read and written as the sectors of a disk (`md`; sf_buf paper, 2.2), as a device file.
+//! A memory disk: frames that are read and written as the sectors of a disk (`md`; sf_buf paper, 2.2), as a device
+//! file.
 //!
 //! # What it holds
-//! At most one disk. Its pages get their frames when they are first written or read, and keep them until the disk is destroyed;
-//! what was never written reads as zeros. The frames are the disk's alone, so they need no wiring; they are mapped only while bytes
-//! move, page by page, by a [`Window`].
+//! At most one disk. Its pages get their frames when they are first written or read, and keep them until the disk is
+//! destroyed; what was never written reads as zeros. The frames are the disk's alone, so they need no wiring; they are
+//! mapped only while bytes move, page by page, by a [`Window`].
 //!
 //! # Locks
-//! One request at a time, as the driver's one thread served them: a sleep lock, held while bytes move. FreeBSD 5 also mapped the
-//! *caller's* pages for the driver's thread (`physio`), in both kernels alike; here the caller's thread copies, as the paper tells it.
+//! One request at a time, as the driver's one thread served them: a sleep lock, held while bytes move. FreeBSD 5 also
+//! mapped the *caller's* pages for the driver's thread (`physio`), in both kernels alike; here the caller's thread
+//! copies, as the paper tells it.
 //!
 //! # What can fail
-//! A request for no whole sectors; a first write, for want of frames; the caller's addresses; a wait, by a signal. Making a disk
-//! where there is one, and destroying one that is open.
+//! A request for no whole sectors; a first write, for want of frames; the caller's addresses; a wait, by a signal.
+//! Making a disk where there is one, and destroying one that is open.
 
 use crate::Kernel;
 use crate::error::Errno;
@@ -113,8 +115,8 @@ impl<M: Machine> MemoryDisk<M> {
         disk.frames.len() as u64 * PAGE_SIZE as u64
     }
 
-    /// Does `piece` with each page of the bytes from `at` on, which are whole sectors within the disk; `writes` says which way.
-    /// Answers how many bytes were done.
+    /// Does `piece` with each page of the bytes from `at` on, which are whole sectors within the disk; `writes` says
+    /// which way. Answers how many bytes were done.
     pub(crate) fn request(
         &self,
         kernel: &Kernel<M>,

@@ -1,9 +1,10 @@
-//! The console on a frame buffer: a line of text is drawn where the last one ended, from the top again behind the lowest.
+//! The console on a frame buffer: a line of text is drawn where the last one ended, from the top again behind the
+//! lowest.
 //!
-//! Letters are 8 by 16 pixels of two bytes. What they look like is of no concern here: their bytes are those of the text. The
-//! frame buffer is reached through the kernel's mapping of the memory of devices, by pages or by a block; no cache holds any of it.
-//! One line of text touches all its 16 lines of pixels, and as many pages as those lie on. No lock: a line is drawn at once, and two
-//! that are drawn at a time lie beside each other.
+//! Letters are 8 by 16 pixels of two bytes. What they look like is of no concern here: their bytes are those of the
+//! text. The frame buffer is reached through the kernel's mapping of the memory of devices, by pages or by a block; no
+//! cache holds any of it. One line of text touches all its 16 lines of pixels, and as many pages as those lie on. No
+//! lock: a line is drawn at once, and two that are drawn at a time lie beside each other.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use pageferry_hal::{Access, Machine, Mode, PAGE_SIZE};
@@ -47,8 +48,8 @@ impl Screen {
     }
 }
 
-/// What the handler of a device's interrupt does before all else: it asks the interrupt controller which it is, and tells it that the
-/// interrupt was taken. Nothing where the board does not describe the registers.
+/// What the handler of a device's interrupt does before all else: it asks the interrupt controller which it is, and
+/// tells it that the interrupt was taken. Nothing where the board does not describe the registers.
 pub(crate) fn acknowledge<M: Machine>(pmaps: &Pmaps<M>) {
     let m = pmaps.machine();
     let Some(devices) = m.board().device_memory.filter(|devices| devices.register_pages > 0) else { return };

@@ -1,19 +1,21 @@
 //! The buffer cache of a mounted volume: pieces of the memory disk in the page cache, and kernel addresses for them.
 //!
 //! # What it holds
-//! The pages are those of one VM object, the disk's, and stay resident whether or not a buffer shows them. A buffer is a run of addresses
-//! that keeps four pages mapped and wired: what it was made for once is used again and again without any work on mappings, in every kind of
-//! kernel alike (FreeBSD 5: `getblk`, `pmap_qenter`). When all buffers are in use, the one that was used least recently is mapped anew. Of
-//! each sector it is known whether the page has it, and whether it waits to be written.
+//! The pages are those of one VM object, the disk's, and stay resident whether or not a buffer shows them. A buffer is
+//! a run of addresses that keeps four pages mapped and wired: what it was made for once is used again and again without
+//! any work on mappings, in every kind of kernel alike (FreeBSD 5: `getblk`, `pmap_qenter`). When all buffers are in
+//! use, the one that was used least recently is mapped anew. Of each sector it is known whether the page has it, and
+//! whether it waits to be written.
 //!
-//! A write at once writes the buffer as `bwrite` does: all of it that is valid and lies around what changed. Buffers that wait are written
-//! when there are too many, the oldest first.
+//! A write at once writes the buffer as `bwrite` does: all of it that is valid and lies around what changed. Buffers
+//! that wait are written when there are too many, the oldest first.
 //!
 //! # Locks
 //! None of its own: whoever mounted the volume holds its sleep lock.
 //!
 //! # What can fail
-//! Getting a buffer, for want of frames or addresses, or by a signal in a wait: an error of the disk to the file system.
+//! Getting a buffer, for want of frames or addresses, or by a signal in a wait: an error of the disk to the file
+//! system.
 
 use super::volume_work::{BUFFER_BYTES, Buffered, SECTOR, Sectors, cut_sectors, runs, sectors, spans};
 use crate::Kernel;

@@ -1,8 +1,9 @@
-//! Where an open file is read or written next, and what it was opened for: what all files with an offset have in common.
+//! Where an open file is read or written next, and what it was opened for: what all files with an offset have in
+//! common.
 //!
 //! # Locks
-//! The offset is under a lock of class `Pipe`, taken for a moment. A call that reads it, moves bytes and [moves it on](Cursor::moved_on)
-//! holds a sleep lock of the file meanwhile.
+//! The offset is under a lock of class `Pipe`, taken for a moment. A call that reads it, moves bytes and [moves it
+//! on](Cursor::moved_on) holds a sleep lock of the file meanwhile.
 //!
 //! # What can fail
 //! Nothing here.

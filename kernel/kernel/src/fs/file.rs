@@ -1,9 +1,9 @@
 //! Descriptors: a process's small numbers for its open files.
 //!
 //! # What it holds
-//! An open [`File`] is shared by all descriptors that fork made of one, in any process; with the last descriptor what is
-//! behind it is released. What that is, a pipe's end, a socket, a file on the disk, a device, a [`FileOps`] hides: each
-//! kind is in the folder of what it is. A [`FileTable`] belongs to one process, whose threads change it: its own,
+//! An open [`File`] is shared by all descriptors that fork made of one, in any process; with the last descriptor what
+//! is behind it is released. What that is, a pipe's end, a socket, a file on the disk, a device, a [`FileOps`] hides:
+//! each kind is in the folder of what it is. A [`FileTable`] belongs to one process, whose threads change it: its own,
 //! and those that are inside for others ([`crate::ispc`]).
 //!
 //! # Locks
@@ -31,9 +31,9 @@ const MAX_FILES: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fd(pub u32);
 
-/// What can be done with an open file of one kind. The defaults are for a kind that lacks an operation: [`Errno::BadFd`], as
-/// for a descriptor that is not open for it. [`File`] has tested, before it asks a kind to read or write, that the file is open
-/// for that and that the buffer lies within user space.
+/// What can be done with an open file of one kind. The defaults are for a kind that lacks an operation:
+/// [`Errno::BadFd`], as for a descriptor that is not open for it. [`File`] has tested, before it asks a kind to read or
+/// write, that the file is open for that and that the buffer lies within user space.
 ///
 /// # Locks
 /// Operations may sleep, and take locks from class `Process` on: no lock is held before and after.
@@ -154,8 +154,8 @@ pub(crate) trait FileOps<M: Machine> {
         Err(Errno::BadFd)
     }
 
-    /// Calls `work` with the kernel address of the file's first page, of which so many bytes are the file's; for exec, which any CPU may go
-    /// on with.
+    /// Calls `work` with the kernel address of the file's first page, of which so many bytes are the file's; for exec,
+    /// which any CPU may go on with.
     fn with_header(
         &self,
         _call: &Syscall<'_, M>,
@@ -212,8 +212,8 @@ impl<M: Machine> File<M> {
         self.nonblocking.load(Ordering::Relaxed)
     }
 
-    /// Tests what every kind of file asks of a call: that the file is open for it, then that the buffer, if there is one, lies
-    /// within user space.
+    /// Tests what every kind of file asks of a call: that the file is open for it, then that the buffer, if there is
+    /// one, lies within user space.
     fn ready(is_open: bool, call: &Syscall<'_, M>, at: Option<Va>, len_bytes: usize) -> Result<(), Errno> {
         if !is_open {
             return Err(Errno::BadFd);
@@ -311,8 +311,8 @@ impl<M: Machine> FileTable<M> {
         self.open.iter().flatten().count() + count <= MAX_FILES
     }
 
-    /// Gives `file` the lowest free number; the caller has tested [`FileTable::has_room`]. (A call
-    /// of another thread inside the process that tests at the same time may find room for the same one: then there is one more.)
+    /// Gives `file` the lowest free number; the caller has tested [`FileTable::has_room`]. (A call of another thread
+    /// inside the process that tests at the same time may find room for the same one: then there is one more.)
     pub(crate) fn insert(&mut self, file: File<M>) -> Fd {
         self.share(Arc::new(file))
     }

@@ -1,10 +1,10 @@
-//! Reading a file by page transfer (UVM paper, 4.2.3): the pages of its object are lent to anons, which become the reader's
-//! anonymous memory. No byte is copied, and unlike a mapping of the file it cuts no map entry and needs no addresses of its
-//! own.
+//! Reading a file by page transfer (UVM paper, 4.2.3): the pages of its object are lent to anons, which become the
+//! reader's anonymous memory. No byte is copied, and unlike a mapping of the file it cuts no map entry and needs no
+//! addresses of its own.
 //!
 //! Only whole pages go, which lie on page boundaries in the file and at the reader's. What is before and behind them is
-//! copied; and where pages cannot be lent (one is wired) or are refused at the reader's (one there is wired), the rest of
-//! the call is. The last page of a file is whole only if the file fills it: what a mapping has stored behind the end
+//! copied; and where pages cannot be lent (one is wired) or are refused at the reader's (one there is wired), the rest
+//! of the call is. The last page of a file is whole only if the file fills it: what a mapping has stored behind the end
 //! belongs to no reader.
 //!
 //! The reader has what was in the file at that moment: a later write to the file, or to what was read, goes to another
@@ -27,8 +27,8 @@ use pageferry_hal::{Counter, Machine, PAGE_SIZE, Va};
 const MOST_PAGES: usize = 256;
 
 impl<M: Machine> Regular<M> {
-    /// Reads from the offset on, and moves it: up to `len_bytes`, nothing at the end of the file. Without an address only as
-    /// much as goes in one piece.
+    /// Reads from the offset on, and moves it: up to `len_bytes`, nothing at the end of the file. Without an address
+    /// only as much as goes in one piece.
     pub(super) fn transfer(
         &self,
         call: &Syscall<'_, M>,

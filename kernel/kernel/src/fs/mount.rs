@@ -1,16 +1,17 @@
 //! A mounted volume: the file system on the memory disk, below `/mnt`.
 //!
 //! # What it holds
-//! At most one [`Volume`], its [`Buffers`], and how many files of it are open. All that a file system does is in `pageferry_fs`; here are
-//! paths, the buffers that it is lent for a call, and copies between those and processes.
+//! At most one [`Volume`], its [`Buffers`], and how many files of it are open. All that a file system does is in
+//! `pageferry_fs`; here are paths, the buffers that it is lent for a call, and copies between those and processes.
 //!
 //! # Locks
-//! One sleep lock over all of it, as FreeBSD 5 ran its file systems under one lock; whoever holds it has taken the volume out of the state.
-//! It is held while bytes move to a process or from it, and while the disk works. No spin lock is held before and after.
+//! One sleep lock over all of it, as FreeBSD 5 ran its file systems under one lock; whoever holds it has taken the
+//! volume out of the state. It is held while bytes move to a process or from it, and while the disk works. No spin lock
+//! is held before and after.
 //!
 //! # What can fail
-//! All that fails in a file system; a wait, by a signal; copies, at the caller's addresses. A file that is closed, and what becomes free
-//! by that, waits for the lock whatever comes.
+//! All that fails in a file system; a wait, by a signal; copies, at the caller's addresses. A file that is closed, and
+//! what becomes free by that, waits for the lock whatever comes.
 
 use super::buffers::{Buffers, Disk};
 use super::cursor::Rights;

@@ -6,7 +6,8 @@
 //! The inode's sleep lock, for as long as bytes or pages move; the offset's lock of class `Pipe` for a moment.
 //!
 //! # What can fail
-//! Rights that the file was not opened with; space on the disk, memory, the disk itself; the caller's addresses; signals.
+//! Rights that the file was not opened with; space on the disk, memory, the disk itself; the caller's addresses;
+//! signals.
 
 use super::cursor::{Cursor, either};
 use super::file::FileOps;

@@ -1,12 +1,13 @@
 //! Sending a file over a socket without its bytes going through a process (`sendfile`).
 //!
-//! By *copy*, each turn takes as much of one page as the socket has space for out of the page cache into an mbuf. By *loan*, the
-//! page itself goes on loan to the kernel and an mbuf shows it, until the other end has it and the last mbuf over it is freed
-//! (sf_buf paper, 2.3); a page that cannot be lent, because it is wired or memory is short, is copied. Either way what is sent is
-//! what was in the file at that turn: a write to a page that is lent goes to another frame.
+//! By *copy*, each turn takes as much of one page as the socket has space for out of the page cache into an mbuf. By
+//! *loan*, the page itself goes on loan to the kernel and an mbuf shows it, until the other end has it and the last
+//! mbuf over it is freed (sf_buf paper, 2.3); a page that cannot be lent, because it is wired or memory is short, is
+//! copied. Either way what is sent is what was in the file at that turn: a write to a page that is lent goes to another
+//! frame.
 //!
-//! A turn holds the inode's sleep lock; the wait for space, and for an address, is without it, so that a slow receiver does not keep
-//! others from the file. A file that is cut meanwhile ends there: the call answers how much was sent.
+//! A turn holds the inode's sleep lock; the wait for space, and for an address, is without it, so that a slow receiver
+//! does not keep others from the file. A file that is cut meanwhile ends there: the call answers how much was sent.
 //!
 //! # What can fail
 //! What can in reading the file and in sending. A call that has sent anything fails only if the receiver is gone.

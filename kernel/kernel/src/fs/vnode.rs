@@ -1,18 +1,19 @@
 //! Files: a directory of names, inodes, and blocks of the modelled disk.
 //!
-//! The directory is flat and, like the inodes, lives in memory; what the disk holds is the contents, a block for each page,
-//! behind the swap area. An inode's contents are the pages of one VM object, whether they are read and written by system
-//! calls or mapped: there is one cache, and it is always coherent. `read` and `write` wire a page of the object, map it by an
-//! ephemeral mapping, and copy (sf_buf paper, 2.3: as the vnode pager and `uiomove` of a page in FreeBSD 5).
+//! The directory is flat and, like the inodes, lives in memory; what the disk holds is the contents, a block for each
+//! page, behind the swap area. An inode's contents are the pages of one VM object, whether they are read and written by
+//! system calls or mapped: there is one cache, and it is always coherent. `read` and `write` wire a page of the object,
+//! map it by an ephemeral mapping, and copy (sf_buf paper, 2.3: as the vnode pager and `uiomove` of a page in FreeBSD
+//! 5).
 //!
 //! An inode lives as long as it has a name or is open, its object as long as anything maps it; the blocks are free when
-//! both are gone. A file has blocks for all of its pages from the moment in which it grows, so only growing can find the
-//! disk full.
+//! both are gone. A file has blocks for all of its pages from the moment in which it grows, so only growing can find
+//! the disk full.
 //!
 //! # Locks
-//! The directory and the free blocks are under one lock of class `Process`, held for a look-up only. An inode is a monitor
-//! (class `Pipe`); a thread that reads or writes it, or changes its length, holds its sleep lock, and may sleep. Faults on
-//! a mapping of the file do not take that, so a process may read a file into its own mapping of it.
+//! The directory and the free blocks are under one lock of class `Process`, held for a look-up only. An inode is a
+//! monitor (class `Pipe`); a thread that reads or writes it, or changes its length, holds its sleep lock, and may
+//! sleep. Faults on a mapping of the file do not take that, so a process may read a file into its own mapping of it.
 //!
 //! # What can fail
 //! Making a file, for want of memory or of an inode; growing it, for want of blocks; the disk; waits, by a signal.
@@ -304,8 +305,8 @@ impl<M: Machine> Inode<M> {
         })
     }
 
-    /// Takes what lies behind `size_bytes` from the file, and gives its blocks back. The rest of the last page is cleared
-    /// when the file grows again, at the latest. The caller holds its sleep lock.
+    /// Takes what lies behind `size_bytes` from the file, and gives its blocks back. The rest of the last page is
+    /// cleared when the file grows again, at the latest. The caller holds its sleep lock.
     fn cut(&self, call: &Syscall<'_, M>, size_bytes: u64) {
         let pages = size_bytes.div_ceil(PAGE_SIZE as u64);
         self.state.lock().size_bytes = size_bytes;
@@ -313,8 +314,9 @@ impl<M: Machine> Inode<M> {
         call.kernel.files.give_blocks(blocks);
     }
 
-    /// Makes room for `len_bytes` from byte `at` on and lets `write` fill it, which answers how much it wrote. A file that
-    /// grew ends where the writing ended; where nothing was written it is as long as before. The caller holds its sleep lock.
+    /// Makes room for `len_bytes` from byte `at` on and lets `write` fill it, which answers how much it wrote. A file
+    /// that grew ends where the writing ended; where nothing was written it is as long as before. The caller holds its
+    /// sleep lock.
     ///
     /// # Errors
     /// When there is no room, and nothing was tried; what `write` answers is passed on.

@@ -1,8 +1,8 @@
 //! A file of the mounted volume as an open file: read, written, cut, synced, and mapped.
 //!
-//! Bytes go between the caller and the volume's buffers. A mapping is private: its pages are a VM object's of its own, which the vnode pager
-//! fills when it is made, block by block, because a block may be smaller than a page: each page is mapped for all CPUs while the disk writes
-//! to it (sf_buf paper, 2.6; `vnode_pager_input_smlfs`).
+//! Bytes go between the caller and the volume's buffers. A mapping is private: its pages are a VM object's of its own,
+//! which the vnode pager fills when it is made, block by block, because a block may be smaller than a page: each page
+//! is mapped for all CPUs while the disk writes to it (sf_buf paper, 2.6; `vnode_pager_input_smlfs`).
 //!
 //! # Locks
 //! The volume's sleep lock, for as long as bytes move; the offset's lock of class `Pipe` for a moment.
@@ -274,8 +274,8 @@ pub(crate) fn show_first_page<M: Machine>(
     shown
 }
 
-/// Makes a page of an object resident that has the bytes of a file from `at` on, and wires it: the vnode pager's way where a block may be
-/// smaller than a page.
+/// Makes a page of an object resident that has the bytes of a file from `at` on, and wires it: the vnode pager's way
+/// where a block may be smaller than a page.
 fn page_in<M: Machine>(
     call: &Syscall<'_, M>,
     object: &Arc<Object<M>>,

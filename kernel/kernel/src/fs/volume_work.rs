@@ -1,11 +1,12 @@
 //! What is done with a volume by name and by bytes, whoever owns it: the kernel ([`super::mount`]) or a file server
 //! ([`crate::served`]).
 //!
-//! A path leads through symbolic links; at its end one is followed or not, as the call says. A path of a link begins at the link's
-//! directory, or at the volume's root if it names the mount point; any other leads off the volume, where there is nothing.
+//! A path leads through symbolic links; at its end one is followed or not, as the call says. A path of a link begins at
+//! the link's directory, or at the volume's root if it names the mount point; any other leads off the volume, where
+//! there is nothing.
 //!
-//! An owner has a [`Volume`] and a store of buffers, [`Buffered`], and brings both. How bytes go between a buffer and where they are
-//! wanted is the caller's: it gets the address of every piece.
+//! An owner has a [`Volume`] and a store of buffers, [`Buffered`], and brings both. How bytes go between a buffer and
+//! where they are wanted is the caller's: it gets the address of every piece.
 //!
 //! # Locks
 //! None: an owner does one thing at a time.
@@ -57,7 +58,8 @@ pub(crate) trait Buffered: Store {
     /// As of the disk.
     fn write_oldest(&mut self) -> Result<(), Errno>;
 
-    /// Does `piece` with each piece of bytes of the disk, at their addresses: to read them, or, if `writes`, to write them later.
+    /// Does `piece` with each piece of bytes of the disk, at their addresses: to read them, or, if `writes`, to write
+    /// them later.
     fn each_piece(&mut self, at: u64, len_bytes: usize, writes: bool, piece: MovePiece<'_>) -> Moved {
         let mut done = 0;
         for (index, span) in spans(at..at + len_bytes as u64) {
@@ -181,7 +183,8 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// The directory of the path, its last name, which is no link's unless `links` says that it may be, and what that is.
+    /// The directory of the path, its last name, which is no link's unless `links` says that it may be, and what that
+    /// is.
     fn found(
         &mut self,
         volume: &mut Volume,

@@ -1,25 +1,26 @@
 //! Export and import: ranges of address spaces offered to other processes (UVM paper, 4.3.2).
 //!
 //! # What it holds
-//! One table of offers. A process *exports* a range of its addresses: it chooses how the memory is to be passed and which
-//! processes may have it, and gets a number for the offer. Nothing is passed yet. One of those *imports* the offer by its
-//! number: then what is mapped in the range at that moment goes to the importer (`pageferry_vm::pass`), or its pages are
-//! lent to it. Memory that is shared or copied can be imported any number of times, memory that is donated once: the import
-//! takes the offer with it.
+//! One table of offers. A process *exports* a range of its addresses: it chooses how the memory is to be passed and
+//! which processes may have it, and gets a number for the offer. Nothing is passed yet. One of those *imports* the
+//! offer by its number: then what is mapped in the range at that moment goes to the importer (`pageferry_vm::pass`), or
+//! its pages are lent to it. Memory that is shared or copied can be imported any number of times, memory that is
+//! donated once: the import takes the offer with it.
 //!
 //! # Life of an offer
-//! From the export to the import that takes it, the withdrawal by its maker, or the exit of its maker. Numbers are never
-//! used twice, so a number that was given out and is no longer there has been taken back, and one that was never given out
-//! is nonsense.
+//! From the export to the import that takes it, the withdrawal by its maker, or the exit of its maker. Numbers are
+//! never used twice, so a number that was given out and is no longer there has been taken back, and one that was never
+//! given out is nonsense.
 //!
 //! # Locks
-//! One of class `Process`, held for a look-up only; never while memory is passed. An import of a donation claims the offer
-//! first: a second one finds it busy and neither waits nor passes anything. An import that fails leaves the offer as it was.
-//! The maker may exit at any point of an import: its map lock decides whether the memory was passed before or is gone.
+//! One of class `Process`, held for a look-up only; never while memory is passed. An import of a donation claims the
+//! offer first: a second one finds it busy and neither waits nor passes anything. An import that fails leaves the offer
+//! as it was. The maker may exit at any point of an import: its map lock decides whether the memory was passed before
+//! or is gone.
 //!
 //! # What can fail
-//! An export, for want of a structure or because nothing is mapped; an import, for the importer's sake or because the offer
-//! is gone. Nothing has changed then on either side.
+//! An export, for want of a structure or because nothing is mapped; an import, for the importer's sake or because the
+//! offer is gone. Nothing has changed then on either side.
 
 use crate::Kernel;
 use crate::error::Errno;

@@ -1,4 +1,5 @@
-//! What goes from process to process without a socket: pipes of their own kind, memory that is offered, memory of a child.
+//! What goes from process to process without a socket: pipes of their own kind, memory that is offered, memory of a
+//! child.
 
 mod export;
 mod pipe;

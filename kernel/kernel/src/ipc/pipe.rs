@@ -1,7 +1,7 @@
 //! Pipes: a one-way stream of bytes between processes, through its kernel buffer. Direct writes are in `pipe_direct`.
 //!
-//! The buffer grows once, when a large write finds it empty. The behaviour is that of FreeBSD 5's `sys_pipe.c`: which call
-//! sleeps where, which wakes which, and when.
+//! The buffer grows once, when a large write finds it empty. The behaviour is that of FreeBSD 5's `sys_pipe.c`: which
+//! call sleeps where, which wakes which, and when.
 //!
 //! # Locks
 //! Those of `pipe_state`: bytes move under `io`, with the spin lock released.
@@ -33,8 +33,8 @@ impl<M: Machine> Pipe<M> {
     /// Reads up to `len_bytes`: what is there, at least one byte; zero at the end of the stream.
     ///
     /// # Errors
-    /// [`Errno::WouldBlock`], [`Errno::Interrupted`], or a bad address: only if nothing was read. Bytes that could not be
-    /// delivered stay in the pipe.
+    /// [`Errno::WouldBlock`], [`Errno::Interrupted`], or a bad address: only if nothing was read. Bytes that could not
+    /// be delivered stay in the pipe.
     pub(crate) fn read(
         &self,
         call: &Syscall<'_, M>,
@@ -252,8 +252,8 @@ impl<M: Machine> Pipe<M> {
         (held, done, result)
     }
 
-    /// Takes the large buffer if a write of `len_bytes` exceeds the small one, that is empty, and there is memory: without,
-    /// the small one serves, so no thread waits for it. Holds the sleep lock.
+    /// Takes the large buffer if a write of `len_bytes` exceeds the small one, that is empty, and there is memory:
+    /// without, the small one serves, so no thread waits for it. Holds the sleep lock.
     fn grow_for<'a>(&'a self, call: &Syscall<'_, M>, held: Held<'a, M>, len_bytes: usize) -> Held<'a, M> {
         let config = &call.kernel.config.pipe;
         let small = held.size() < config.big_buffer_bytes;

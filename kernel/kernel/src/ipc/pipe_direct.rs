@@ -1,22 +1,23 @@
 //! Direct pipe writes: the writer's pages are handed to the reader, and the bytes are copied once.
 //!
-//! The writer finds and wires the pages of a piece of its buffer, puts them in the pipe, and sleeps until the reader has
-//! drained them (sf_buf paper, 2.1; FreeBSD 5, `pipe_direct_write`). Which side maps them is a policy ([`PipeMapping`]):
-//! * `WriterRun`: the writer, all at once, into a [`KvaRun`](pageferry_ephemeral::KvaRun) that the pipe keeps. The reader
-//!   may run on another CPU, so every TLB is invalidated, at mapping and at unmapping.
+//! The writer finds and wires the pages of a piece of its buffer, puts them in the pipe, and sleeps until the reader
+//! has drained them (sf_buf paper, 2.1; FreeBSD 5, `pipe_direct_write`). Which side maps them is a policy
+//! ([`PipeMapping`]):
+//! * `WriterRun`: the writer, all at once, into a [`KvaRun`](pageferry_ephemeral::KvaRun) that the pipe keeps. The
+//!   reader may run on another CPU, so every TLB is invalidated, at mapping and at unmapping.
 //! * `ReaderPage`: the reader, page by page, each by a private ephemeral mapping for the time of the copy.
 //!
 //! # The owner of the run
 //! The state holds it from the end of its making until the writer takes it back, and only its writer does. The reader
-//! shares it while it copies, under the pipe's sleep lock. While there is one, no other write begins, direct or buffered:
-//! bytes stay in order.
+//! shares it while it copies, under the pipe's sleep lock. While there is one, no other write begins, direct or
+//! buffered: bytes stay in order.
 //!
 //! # Locks
 //! Those of `pipe_state`: a run is made, read and undone under the sleep lock, and waited for without it.
 //!
 //! # What can end it early
-//! A signal: the bytes that are left move into the kernel buffer, so that the writer's pages are its own again. The last
-//! reader's end: they are lost, and the writer learns it.
+//! A signal: the bytes that are left move into the kernel buffer, so that the writer's pages are its own again. The
+//! last reader's end: they are lost, and the writer learns it.
 
 use super::pipe_state::{Direct, Held, Pipe, Run};
 use crate::config::{Defect, PipeMapping};

@@ -1,14 +1,14 @@
-//! Reading and writing the memory of a child (`ptrace`), through quick references to it (UVM paper, 4.3.1), or through its frames (sf_buf
-//! paper, 2.5).
+//! Reading and writing the memory of a child (`ptrace`), through quick references to it (UVM paper, 4.3.1), or through
+//! its frames (sf_buf paper, 2.5).
 //!
-//! By frames the child's pages are faulted in and wired as the child could have touched them itself, so that a write breaks its loans and
-//! copies what it shares; each is mapped for a moment, and unwired. What its mapping does not permit at the moment goes by quick reference in
-//! any case.
+//! By frames the child's pages are faulted in and wired as the child could have touched them itself, so that a write
+//! breaks its loans and copies what it shares; each is mapped for a moment, and unwired. What its mapping does not
+//! permit at the moment goes by quick reference in any case.
 //!
-//! A parent may look into its children, and no process into any other. The bytes go from one address space to the other in
-//! one copy: a few pages of the child at a time stand in the parent's map while the copy runs, and the child's map keeps
-//! its entries. What the child's mapping permits at the moment does not matter, what it could ever permit does. Holds
-//! nothing between calls.
+//! A parent may look into its children, and no process into any other. The bytes go from one address space to the other
+//! in one copy: a few pages of the child at a time stand in the parent's map while the copy runs, and the child's map
+//! keeps its entries. What the child's mapping permits at the moment does not matter, what it could ever permit does.
+//! Holds nothing between calls.
 
 use crate::Kernel;
 use crate::config::PtraceBy;
@@ -41,8 +41,8 @@ impl<M: Machine> Kernel<M> {
         if its_parent == Some(parent) { Ok(space) } else { Err(Errno::Access) }
     }
 
-    /// Copies between the caller's memory and that of its child `pid`. Gives how many bytes it copied, fewer only where the
-    /// memory of either ends.
+    /// Copies between the caller's memory and that of its child `pid`. Gives how many bytes it copied, fewer only where
+    /// the memory of either ends.
     pub(crate) fn trace(
         &self,
         call: &Syscall<'_, M>,

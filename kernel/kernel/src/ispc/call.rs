@@ -4,8 +4,9 @@
 //! That of [`super::ica::State`], let go while a thread sleeps. A thread that wakes looks again.
 //!
 //! # What can fail
-//! What the caller got wrong (a piece that it has not, a service that is not there), a reserved entry that is not free where it does
-//! not wait for one, and a server that dies ([`Errno::ConnectionReset`]): then the pieces of the request come back as they are.
+//! What the caller got wrong (a piece that it has not, a service that is not there), a reserved entry that is not free
+//! where it does not wait for one, and a server that dies ([`Errno::ConnectionReset`]): then the pieces of the request
+//! come back as they are.
 
 use super::IspcDefect;
 use super::ica::{Holder, Ispc, State};
@@ -134,7 +135,8 @@ impl<M: Machine> Ispc<M> {
         Ok(())
     }
 
-    /// Makes a request of a server: the caller's pieces go there, and come back with the answer. A synchronous one waits for that.
+    /// Makes a request of a server: the caller's pieces go there, and come back with the answer. A synchronous one
+    /// waits for that.
     pub(crate) fn call_request(
         &self,
         call: &Syscall<'_, M>,
@@ -198,8 +200,8 @@ impl<M: Machine> Ispc<M> {
         Ok(id)
     }
 
-    /// Waits until a request in a queue is done. If `interruptible`, a signal calls it back, which ends it; but not what its server has
-    /// taken already.
+    /// Waits until a request in a queue is done. If `interruptible`, a signal calls it back, which ends it; but not
+    /// what its server has taken already.
     pub(super) fn wait_for_answer(&self, call: &Syscall<'_, M>, id: RequestId, interruptible: bool) {
         let mut interruptible = interruptible;
         let mut state = self.state.lock();
@@ -260,8 +262,8 @@ impl<M: Machine> Ispc<M> {
         }
     }
 
-    /// Attaches the pieces of a request that is done to its maker, the caller, and ends the request. If it must not wait for entries
-    /// and there are none, the request goes to the results.
+    /// Attaches the pieces of a request that is done to its maker, the caller, and ends the request. If it must not
+    /// wait for entries and there are none, the request goes to the results.
     pub(super) fn finish(
         &self,
         call: &Syscall<'_, M>,
@@ -327,8 +329,8 @@ impl<M: Machine> Ispc<M> {
         self.receive(call, wait, "request", |_| None, |inquiry| inquiry)
     }
 
-    /// What `first` finds for the caller; if that is nothing, the next request made of it, as `asked` puts it. It waits for either,
-    /// for `what`.
+    /// What `first` finds for the caller; if that is nothing, the next request made of it, as `asked` puts it. It waits
+    /// for either, for `what`.
     pub(super) fn receive<T>(
         &self,
         call: &Syscall<'_, M>,

@@ -1,12 +1,14 @@
 //! The network card of a kernel whose protocols are servers: what a driver that is a process cannot do itself.
 //!
-//! The driver's server has a frame in a piece of the area and asks the kernel to hand it to the card: the kernel knows which memory
-//! that is, writes its cache lines back, and rings the doorbell. The card reads the piece until the frame is sent, so the driver
-//! answers its request only then: it waits for that, or goes on with others and is told. A driver that ends waits, too. What arrives
-//! is in [`super::received`]: where nobody has given the card a piece for it, a frame finds no buffer.
+//! The driver's server has a frame in a piece of the area and asks the kernel to hand it to the card: the kernel knows
+//! which memory that is, writes its cache lines back, and rings the doorbell. The card reads the piece until the frame
+//! is sent, so the driver answers its request only then: it waits for that, or goes on with others and is told. A
+//! driver that ends waits, too. What arrives is in [`super::received`]: where nobody has given the card a piece for it,
+//! a frame finds no buffer.
 //!
 //! # Locks
-//! That of [`super::ica::State`], which counts what the card has. The card's interrupt is taken by a soft-interrupt thread.
+//! That of [`super::ica::State`], which counts what the card has. The card's interrupt is taken by a soft-interrupt
+//! thread.
 //!
 //! # What can fail
 //! A frame that is not the caller's, or longer than the card takes; a card that is not there, or was removed.
@@ -74,8 +76,8 @@ impl DriverCard {
 }
 
 impl<M: Machine> Ispc<M> {
-    /// Hands a frame to the card that lies in a piece of the calling server's, which the card reads until it is sent. `request` is what
-    /// is to be answered then ([`Ispc::take_sent`]), if the caller does not wait for that.
+    /// Hands a frame to the card that lies in a piece of the calling server's, which the card reads until it is sent.
+    /// `request` is what is to be answered then ([`Ispc::take_sent`]), if the caller does not wait for that.
     ///
     /// # Errors
     /// [`Errno::NotSupported`], [`Errno::MessageSize`], [`Errno::Invalid`], [`Errno::Access`]; [`Errno::WouldBlock`]: the card has
@@ -186,7 +188,8 @@ impl<M: Machine> Ispc<M> {
         }
     }
 
-    /// Takes what the card says of frames that it was to send: whether there was any, and one whose request is to be answered.
+    /// Takes what the card says of frames that it was to send: whether there was any, and one whose request is to be
+    /// answered.
     fn take_answers(&self, card: &DriverCard) -> (bool, bool) {
         let (mut answered, mut told) = (false, false);
         while let Some(sent) = card.nic.take_transmitted() {

@@ -12,11 +12,12 @@ pub enum Method {
     Random,
     /// By a reserved entry for each page, whether a server or an application has it, and by no page table.
     Previous,
-    /// Servers see the whole area by permanent reserved entries of large pages; an application has a reserved entry for each of
-    /// its pages. No page table.
+    /// Servers see the whole area by permanent reserved entries of large pages; an application has a reserved entry for
+    /// each of its pages. No page table.
     Proposed,
-    /// A thread that makes a request crosses into its server's space, and back when that is answered: no queue, and no switch of
-    /// threads. Attached is as by [`Method::Proposed`] where the kernel loads the TLB, and by page tables elsewhere.
+    /// A thread that makes a request crosses into its server's space, and back when that is answered: no queue, and no
+    /// switch of threads. Attached is as by [`Method::Proposed`] where the kernel loads the TLB, and by page tables
+    /// elsewhere.
     Migrating,
 }
 
@@ -48,7 +49,8 @@ paths! {
         pub ica: Path,
         /// Finding a reserved entry that is free, or giving one back.
         pub entry: Path,
-        /// Changing the space that a thread runs in: noting where it came from, a stack for it there, the root and the tag.
+        /// Changing the space that a thread runs in: noting where it came from, a stack for it there, the root and the
+        /// tag.
         pub cross: Path,
         /// Handing a frame to the card for a driver,
         pub card_send: Path,
@@ -141,10 +143,11 @@ pub struct IspcConfig {
     pub server_entries: usize,
     /// Bytes of a page of the servers', where those see all of the area.
     pub server_page_bytes: usize,
-    /// Bytes of a page by which a reserved entry attaches a piece, or a part of one: a frame, or what is smaller and the machine has.
+    /// Bytes of a page by which a reserved entry attaches a piece, or a part of one: a frame, or what is smaller and
+    /// the machine has.
     pub piece_page_bytes: usize,
-    /// Detachment from a page table looks through all TLB entries by software where it can; else the page is invalidated by an
-    /// associative write.
+    /// Detachment from a page table looks through all TLB entries by software where it can; else the page is
+    /// invalidated by an associative write.
     pub searches: bool,
     /// Pieces of the area, and requests, at a time.
     pub pieces: usize,
@@ -230,7 +233,8 @@ pub enum IspcError {
     NoSoftTlb,
 }
 
-/// The sizes of pages by which servers can see all of the area, on a machine with these larger pages: all that the area is aligned to.
+/// The sizes of pages by which servers can see all of the area, on a machine with these larger pages: all that the area
+/// is aligned to.
 struct ServerPages(&'static [u8]);
 
 impl ServerPages {

@@ -1,24 +1,26 @@
-//! Crossing: a thread that makes a request goes into its server's space, and comes back with the answer (migrating threads).
+//! Crossing: a thread that makes a request goes into its server's space, and comes back with the answer (migrating
+//! threads).
 //!
 //! # The model
-//! A server names a *procedure*. A thread that makes a request of it detaches its pieces, changes its space, attaches them there,
-//! and runs the procedure in user mode, as a thread of the server's process; then the same backwards. Nothing is queued, nothing is
-//! woken, and the scheduler is not asked. A procedure may make requests itself: every thread has a stack of [`Activation`]s. Any
-//! number of threads may be inside a server at a time, beside its own, which waits for the end of its service.
+//! A server names a *procedure*. A thread that makes a request of it detaches its pieces, changes its space, attaches
+//! them there, and runs the procedure in user mode, as a thread of the server's process; then the same backwards.
+//! Nothing is queued, nothing is woken, and the scheduler is not asked. A procedure may make requests itself: every
+//! thread has a stack of [`Activation`]s. Any number of threads may be inside a server at a time, beside its own, which
+//! waits for the end of its service.
 //!
 //! # Owners
-//! [`Gate`]s are the servers' that may be crossed into; each holds its process, so the space is there as long as a thread is inside.
-//! Activations are in [`super::ica::State`], and are changed together with the space that their thread runs in: the holder of the lock
-//! sees both or neither.
+//! [`Gate`]s are the servers' that may be crossed into; each holds its process, so the space is there as long as a
+//! thread is inside. Activations are in [`super::ica::State`], and are changed together with the space that their
+//! thread runs in: the holder of the lock sees both or neither.
 //!
 //! # Locks
 //! That of the state, for each way; the scheduler's within it. Not while the procedure runs.
 //!
 //! # What can fail
-//! A server that dies while threads are inside. A procedure cannot be cut off, but its hands are tied, as those of all that is killed
-//! are: its calls fail, its sleeps end, and its loads give zeros. So it returns, its maker is told [`Errno::ConnectionReset`], and has
-//! its pieces. The server's memory goes when the last has left. A maker that is killed while its thread is inside ends
-//! when that comes back.
+//! A server that dies while threads are inside. A procedure cannot be cut off, but its hands are tied, as those of all
+//! that is killed are: its calls fail, its sleeps end, and its loads give zeros. So it returns, its maker is told
+//! [`Errno::ConnectionReset`], and has its pieces. The server's memory goes when the last has left. A maker that is
+//! killed while its thread is inside ends when that comes back.
 
 use super::call::{Inquiry, Wait};
 use super::config::IspcDefect;
@@ -185,7 +187,8 @@ impl<M: Machine> Ispc<M> {
         m.count(Counter::Syscalls, 1);
     }
 
-    /// The calling process ends: no thread crosses into it any more, and those inside are told to leave. Returns when all have.
+    /// The calling process ends: no thread crosses into it any more, and those inside are told to leave. Returns when
+    /// all have.
     pub(crate) fn close_gate(&self, call: &Syscall<'_, M>, process: &Process<M>) {
         if self.gates.lock().remove(&call.pid).is_none() {
             return;

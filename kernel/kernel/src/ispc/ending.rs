@@ -1,10 +1,10 @@
 //! The end of a process that communicates, and the laws that hold between its calls.
 //!
-//! A process ends in its own space, which still runs: what is attached to it is detached as in any call. Requests that it has taken
-//! and not answered are done, with an error, and their pieces go back to those who made them. Requests that it has made go with
-//! it: those in a queue at once, those that a server has when that answers. A process that threads cross into waits first until all have
-//! left it. A piece that it got with a request and handed on with
-//! one of its own is freed when that is answered.
+//! A process ends in its own space, which still runs: what is attached to it is detached as in any call. Requests that
+//! it has taken and not answered are done, with an error, and their pieces go back to those who made them. Requests
+//! that it has made go with it: those in a queue at once, those that a server has when that answers. A process that
+//! threads cross into waits first until all have left it. A piece that it got with a request and handed on with one of
+//! its own is freed when that is answered.
 
 use super::card::Sending;
 use super::config::IspcDefect;
@@ -76,8 +76,8 @@ impl<M: Machine> Ispc<M> {
         }
     }
 
-    /// Detaches the pieces of a request from the server that has them, the calling process. What it has handed on goes with that
-    /// request, and is no more this one's.
+    /// Detaches the pieces of a request from the server that has them, the calling process. What it has handed on goes
+    /// with that request, and is no more this one's.
     pub(super) fn take_back(&self, call: &Syscall<'_, M>, state: &mut State, id: RequestId) {
         let pieces: Vec<usize> = state.requests.get(&id).expect("it is there").pieces().collect();
         for page in pieces {
@@ -111,7 +111,8 @@ impl<M: Machine> Ispc<M> {
         }
     }
 
-    /// Tests the laws: the owner of a piece is there, what attaches it is what the TLB has reserved, and no entry is two things.
+    /// Tests the laws: the owner of a piece is there, what attaches it is what the TLB has reserved, and no entry is
+    /// two things.
     ///
     /// # Errors
     /// What is broken, in words.

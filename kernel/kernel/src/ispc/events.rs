@@ -1,9 +1,9 @@
 //! What a server of the kernel's waits for: requests, ends of its own, and notices, whichever comes first.
 //!
-//! Such a server makes requests without waiting for their answers, and works on what no request asks for: the time, an interrupt. A
-//! *notice* says that there is such work; several are one. The pieces of the server's own requests are kept by it between two uses,
-//! attached to nobody, so a server that has many takes no reserved entry for them; they are given back when it ends, and make way for
-//! nobody before.
+//! Such a server makes requests without waiting for their answers, and works on what no request asks for: the time, an
+//! interrupt. A *notice* says that there is such work; several are one. The pieces of the server's own requests are
+//! kept by it between two uses, attached to nobody, so a server that has many takes no reserved entry for them; they
+//! are given back when it ends, and make way for nobody before.
 //!
 //! # Locks
 //! That of [`super::ica::State`]. A notice may be given with any lock held that comes before it.
@@ -23,7 +23,8 @@ use pageferry_hal::{Cause, Machine, SpinLock, Threads, Va};
 pub(crate) enum Event {
     /// A request made of the caller.
     Request(Inquiry),
-    /// A request that the caller has made is done. Its pieces are kept; one is missing if a server that died had handed it on.
+    /// A request that the caller has made is done. Its pieces are kept; one is missing if a server that died had handed
+    /// it on.
     Done(Finished),
     /// There is work that nobody asks for.
     Notice,
@@ -102,8 +103,8 @@ impl<M: Machine> Ispc<M> {
     ///
     /// # Errors
     /// [`Errno::WouldBlock`]: too few reserved entries are free, and it does not wait. [`Errno::NoMemory`]: no frame for a page table, or
-    /// there will not be so many entries as long as the caller waits. [`Errno::Access`]: one of them is not the caller's to attach.
-    /// [`Errno::Interrupted`].
+    /// there will not be so many entries as long as the caller waits. [`Errno::Access`]: one of them is not the
+    /// caller's to attach. [`Errno::Interrupted`].
     pub(crate) fn attach_kept(&self, call: &Syscall<'_, M>, pieces: &[Va], wait: Wait) -> Result<(), Errno> {
         let _c = call.machine().scope(Cause::Protocol);
         let mut state = loop {
@@ -148,8 +149,8 @@ impl<M: Machine> Ispc<M> {
         }
     }
 
-    /// Makes a request of a server without waiting for its answer, which comes as [`Event::Done`]. The pieces are the caller's, attached
-    /// to it; where this fails they still are.
+    /// Makes a request of a server without waiting for its answer, which comes as [`Event::Done`]. The pieces are the
+    /// caller's, attached to it; where this fails they still are.
     ///
     /// # Errors
     /// [`Errno::ConnectionRefused`]: nobody serves that, or no more. [`Errno::NoMemory`].
@@ -164,8 +165,8 @@ impl<M: Machine> Ispc<M> {
         self.enqueue(call, to, pieces, false)
     }
 
-    /// Makes a request of a server by going there, with pieces that are the caller's, attached to it; and keeps them then, whatever comes
-    /// of it.
+    /// Makes a request of a server by going there, with pieces that are the caller's, attached to it; and keeps them
+    /// then, whatever comes of it.
     ///
     /// # Errors
     /// [`Errno::ConnectionRefused`], [`Errno::ConnectionReset`]: nobody serves that, or it died. [`Errno::NoMemory`].

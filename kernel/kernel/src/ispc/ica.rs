@@ -1,21 +1,21 @@
 //! Pieces of the communication area (ICAs): the owner of each, and what attaches it.
 //!
 //! # What it holds
-//! [`State`] is all of ISPC: pieces of the area by their first page, ports, requests, and the reserved entries that are free. A
-//! *piece* is some pages of the area in a row. It is attached to one process, or on its way with a request and attached nowhere.
-//! (Servers that see all of the area can reach every piece; it is not attached to them for that.) A piece has the same address
-//! wherever it is.
+//! [`State`] is all of ISPC: pieces of the area by their first page, ports, requests, and the reserved entries that are
+//! free. A *piece* is some pages of the area in a row. It is attached to one process, or on its way with a request and
+//! attached nowhere. (Servers that see all of the area can reach every piece; it is not attached to them for that.) A
+//! piece has the same address wherever it is.
 //!
 //! # Attaching
-//! Always in the space that runs: the sender detaches, the receiver attaches, each in a call of its own. So an entry is never
-//! written for a space whose tag is not known.
+//! Always in the space that runs: the sender detaches, the receiver attaches, each in a call of its own. So an entry is
+//! never written for a space whose tag is not known.
 //!
 //! # Locks
 //! One of class `Pipe` over [`State`]. What attaches takes the pmap's locks within.
 //!
 //! # What can fail
-//! An attachment, when no reserved entry is free: the caller waits or is told ([`Errno::WouldBlock`]); by a page table, for want of a
-//! frame. Nothing is attached then.
+//! An attachment, when no reserved entry is free: the caller waits or is told ([`Errno::WouldBlock`]); by a page table,
+//! for want of a frame. Nothing is attached then.
 
 use super::card::{DriverCard, Sending};
 use super::config::{Attaching, IspcConfig, IspcDefect};
@@ -255,8 +255,9 @@ impl<M: Machine> Ispc<M> {
         if ica.holder == Holder::Process(call.pid) { Ok(page) } else { Err(Errno::Access) }
     }
 
-    /// True when too few reserved entries are free to attach pieces of so many pages to the caller. Of several pieces it is asked for all
-    /// before the first is attached: to detach that again would wake others that wait for entries, who would do the same to the caller.
+    /// True when too few reserved entries are free to attach pieces of so many pages to the caller. Of several pieces
+    /// it is asked for all before the first is attached: to detach that again would wake others that wait for entries,
+    /// who would do the same to the caller.
     pub(super) fn lacks_entries(&self, call: &Syscall<'_, M>, state: &State, pages: usize) -> bool {
         let sees_all = self.attaching.servers_see_all && state.is_server(call.pid);
         let by_entries = self.attaching.by_entries && !sees_all && !self.has(IspcDefect::SilentlyByTable);

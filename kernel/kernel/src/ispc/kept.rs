@@ -1,16 +1,18 @@
-//! Requests that the kernel makes for a process, in a system call of its, and the pieces of the area that it keeps for them.
+//! Requests that the kernel makes for a process, in a system call of its, and the pieces of the area that it keeps for
+//! them.
 //!
 //! # What it holds
-//! A process that makes such calls keeps a control piece and data pieces of several lengths between them. They are attached to it only for the time
-//! of a call, so a process that does something else has no reserved entry; and they are clear only when they are new, because what is
-//! in them is the process's own and its servers'. Where the area is full, kept pieces make way.
+//! A process that makes such calls keeps a control piece and data pieces of several lengths between them. They are
+//! attached to it only for the time of a call, so a process that does something else has no reserved entry; and they
+//! are clear only when they are new, because what is in them is the process's own and its servers'. Where the area is
+//! full, kept pieces make way.
 //!
 //! # Locks
 //! That of [`super::ica::State`], not while a request is made.
 //!
 //! # What can fail
-//! Attaching both, for want of reserved entries: the caller has none of them while it waits for as many as it needs. The server, by its
-//! end.
+//! Attaching both, for want of reserved entries: the caller has none of them while it waits for as many as it needs.
+//! The server, by its end.
 
 use super::ica::{Holder, Ispc, State};
 use super::port::{RequestId, Stage};
@@ -19,7 +21,8 @@ use crate::proc::{Pid, Syscall};
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, Machine, SpinLock, Va};
 
-/// The pieces of a process: how many pages each has, and its first. At most one of each length of data, and one for control.
+/// The pieces of a process: how many pages each has, and its first. At most one of each length of data, and one for
+/// control.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kept {
     control: Option<usize>,
@@ -155,14 +158,16 @@ impl<M: Machine> Ispc<M> {
         self.wait_for_entry(call, state, true)
     }
 
-    /// True when there will not be entries for so many pages as long as the caller waits: it has them, or there are fewer.
+    /// True when there will not be entries for so many pages as long as the caller waits: it has them, or there are
+    /// fewer.
     fn never_free(&self, call: &Syscall<'_, M>, state: &State, pages: usize) -> bool {
         let needed = pages * self.config.entries_of_a_page();
         let own = (state.icas.values()).filter(|ica| ica.holder == Holder::Process(call.pid));
         needed + own.map(|ica| ica.entries.len()).sum::<usize>() > self.entries_of_programs()
     }
 
-    /// The call is over: its pieces are kept for the next, or given back, when another thread inside the process has left some meanwhile.
+    /// The call is over: its pieces are kept for the next, or given back, when another thread inside the process has
+    /// left some meanwhile.
     pub(crate) fn put_kept(&self, call: &Syscall<'_, M>, pieces: Pieces) {
         let m = call.machine();
         let _c = m.scope(Cause::Protocol);
@@ -200,12 +205,13 @@ impl<M: Machine> Ispc<M> {
         state.kept.extend(own.map(|own| (call.pid, own)));
     }
 
-    /// Makes a request of the server of `service`, which must be `expected` if that is said, and waits for its end. The pieces are the
-    /// caller's again then, whatever comes of it. Answers which server it was.
+    /// Makes a request of the server of `service`, which must be `expected` if that is said, and waits for its end. The
+    /// pieces are the caller's again then, whatever comes of it. Answers which server it was.
     ///
     /// # Errors
     /// [`Errno::ConnectionRefused`]: nobody serves that. [`Errno::ConnectionReset`]: the server has died, or is not the one that was
-    /// expected. [`Errno::Interrupted`], only if `interruptible`: the server has not seen the request. [`Errno::NoMemory`].
+    /// expected. [`Errno::Interrupted`], only if `interruptible`: the server has not seen the request.
+    /// [`Errno::NoMemory`].
     pub(crate) fn request_for(
         &self,
         call: &Syscall<'_, M>,

@@ -1,5 +1,6 @@
-//! Communication between processes by memory that is attached to one of them at a time (ISPC; Yamauchi et al., 3): servers are
-//! processes, a request and its data are pages of the communication area, and the kernel attaches them and queues requests.
+//! Communication between processes by memory that is attached to one of them at a time (ISPC; Yamauchi et al., 3):
+//! servers are processes, a request and its data are pages of the communication area, and the kernel attaches them and
+//! queues requests.
 //!
 //! * `config`: the methods of attaching, and what a kernel chooses.
 //! * `ica`: pieces of the area, their owners, and the entries that attach them.

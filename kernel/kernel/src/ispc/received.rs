@@ -1,9 +1,10 @@
 //! What the network card receives, for a driver that is a server: into pieces of the area.
 //!
 //! # The model
-//! The driver's server gives the card pieces of its own. From then on they are the card's: nobody has them attached, and no driver that
-//! ends takes them with it, because a card cannot be told to forget its buffers. A frame that has arrived waits in its piece until a
-//! driver takes it, the next one if need be. The piece of a frame is one page after the other, each its own fragment.
+//! The driver's server gives the card pieces of its own. From then on they are the card's: nobody has them attached,
+//! and no driver that ends takes them with it, because a card cannot be told to forget its buffers. A frame that has
+//! arrived waits in its piece until a driver takes it, the next one if need be. The piece of a frame is one page after
+//! the other, each its own fragment.
 //!
 //! # Locks
 //! That of [`super::ica::State`]. The card's interrupt is taken by a soft-interrupt thread.
@@ -144,7 +145,8 @@ impl<M: Machine> Ispc<M> {
         Ok(Some(Taken { at: self.va(page), len, verdict }))
     }
 
-    /// Takes what has arrived out of the card's ring; true if there was anything. Pieces that come back without a frame are freed.
+    /// Takes what has arrived out of the card's ring; true if there was anything. Pieces that come back without a frame
+    /// are freed.
     pub(super) fn take_received(&self, m: &M, card: &DriverCard) -> bool {
         let mut any = false;
         while let Some(answer) = card.nic.take_received() {

@@ -1,13 +1,14 @@
 //! Chains of mbufs: packets, and parts of streams (4.4BSD, `uipc_mbuf.c`).
 //!
-//! A [`Chain`] owns its mbufs, in order, and knows how many bytes they have. Bytes are read and written where they are, through
-//! the addresses that the kernel has for them; only headers are looked at byte by byte.
+//! A [`Chain`] owns its mbufs, in order, and knows how many bytes they have. Bytes are read and written where they are,
+//! through the addresses that the kernel has for them; only headers are looked at byte by byte.
 //!
 //! # Locks
 //! None: the owner of a chain is the only one that looks. The pool's lock is taken for each mbuf that is made or freed.
 //!
 //! # What can fail
-//! Making mbufs. A chain that is dropped with mbufs in it has lost them: they are to be given back with [`Chain::free`].
+//! Making mbufs. A chain that is dropped with mbufs in it has lost them: they are to be given back with
+//! [`Chain::free`].
 
 use super::mbuf::{Mbuf, Pool};
 use crate::error::Errno;
@@ -171,7 +172,8 @@ impl Chain {
 /// Bytes that one step of a checksum's loop takes (4.4BSD's `in_cksum` is unrolled to 32).
 const SUM_STEP: usize = 32;
 
-/// Bytes of some mbufs from `from` on, into `buffer`; answers how many there were, up to the first that there was no address for.
+/// Bytes of some mbufs from `from` on, into `buffer`; answers how many there were, up to the first that there was no
+/// address for.
 fn load<'a, M: Machine>(
     mbufs: impl Iterator<Item = &'a Mbuf>,
     pool: &Pool<M>,
@@ -202,8 +204,8 @@ fn load<'a, M: Machine>(
     done
 }
 
-/// Another chain over `len` bytes from `from` on of some mbufs: shared where they are in pages, copied where they are small
-/// (`m_copym`).
+/// Another chain over `len` bytes from `from` on of some mbufs: shared where they are in pages, copied where they are
+/// small (`m_copym`).
 ///
 /// # Errors
 /// [`Errno::NoMemory`].

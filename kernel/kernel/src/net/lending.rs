@@ -2,18 +2,19 @@
 //! borrower is done; here its lender learns that).
 //!
 //! A process that sends by loan may write to its buffer at once: that breaks the loan and costs a copy. One that would
-//! rather wait asks how many of its pages are out, or sleeps until none is. (A receiver by transfer may have the pages all
-//! the same, as its own memory: then the kernel's loan is over, and the first of the two to write copies.) Counting them
-//! takes a lock, and cache lines that lender and borrower write in turn; so it is done only for a process that asks for it,
-//! from then on. An account is there as long as its process watches, or has pages out that were lent while it did: pages
-//! may be out longer than their process lives.
+//! rather wait asks how many of its pages are out, or sleeps until none is. (A receiver by transfer may have the pages
+//! all the same, as its own memory: then the kernel's loan is over, and the first of the two to write copies.) Counting
+//! them takes a lock, and cache lines that lender and borrower write in turn; so it is done only for a process that
+//! asks for it, from then on. An account is there as long as its process watches, or has pages out that were lent while
+//! it did: pages may be out longer than their process lives.
 //!
 //! # Locks
-//! The accounts are under a lock of class `Mbuf`, held for one step: a loan is given back where its last mbuf is freed, by
-//! any thread or none.
+//! The accounts are under a lock of class `Mbuf`, held for one step: a loan is given back where its last mbuf is freed,
+//! by any thread or none.
 //!
 //! # What can fail
-//! Waiting, by a signal, or when the process does not watch its loans. A loan that is returned twice is a broken invariant.
+//! Waiting, by a signal, or when the process does not watch its loans. A loan that is returned twice is a broken
+//! invariant.
 
 use crate::error::Errno;
 use crate::proc::Pid;

@@ -1,10 +1,10 @@
 //! Pages on loan in mbufs, and where the kernel finds their bytes.
 //!
-//! What a process or a file has lent stays where it is; a card reads it by its frames. A kernel that wants the bytes itself, to
-//! sum them or to copy them to a receiver on this host, needs an address for them. [`LentMapping`] says how it comes by one:
-//! all pages in a row with the loan (UVM paper, 4.1); an ephemeral mapping a page, with the loan, which every CPU may use,
-//! because any may send it again (sf_buf paper, 2.3); or one while it looks, of the CPU that looks. With a direct map the
-//! first two take nothing.
+//! What a process or a file has lent stays where it is; a card reads it by its frames. A kernel that wants the bytes
+//! itself, to sum them or to copy them to a receiver on this host, needs an address for them. [`LentMapping`] says how
+//! it comes by one: all pages in a row with the loan (UVM paper, 4.1); an ephemeral mapping a page, with the loan,
+//! which every CPU may use, because any may send it again (sf_buf paper, 2.3); or one while it looks, of the CPU that
+//! looks. With a direct map the first two take nothing.
 //!
 //! # Locks
 //! None of its own. A mapping for looking is made without sleeping where a spin lock is held, as for checksums.
@@ -151,8 +151,9 @@ impl<M: Machine> Pool<M> {
         told.for_each(|lender| self.lenders().returned(lender, len_pages));
     }
 
-    /// Calls `look` with an address of the byte `at` of an mbuf, and how many bytes from there on, at most `most`, are in a row. The
-    /// address is good until it returns, for the calling thread. Where `waits`, the thread sleeps for it if it has to.
+    /// Calls `look` with an address of the byte `at` of an mbuf, and how many bytes from there on, at most `most`, are
+    /// in a row. The address is good until it returns, for the calling thread. Where `waits`, the thread sleeps for it
+    /// if it has to.
     ///
     /// # Locks
     /// Where `waits`, no spin lock may be held.

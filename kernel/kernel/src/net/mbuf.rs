@@ -1,24 +1,24 @@
 //! Mbufs: the pieces that data is in while it is in a socket (4.4BSD; UVM paper, 4.2.3).
 //!
-//! An [`Mbuf`] is a header with bytes behind it, of one of four kinds. *Small*: in the mbuf itself. *Cluster*: a page of
-//! the kernel's, from a pool. *External*: pages that a process has lent. *Card*: a page of a device's own memory, which can
-//! be neither given away nor lent on, only copied. Clusters and loans are reference-counted, because several mbufs may show
-//! parts of the same; with the last reference a cluster goes back to the pool, and a loan to its lender.
+//! An [`Mbuf`] is a header with bytes behind it, of one of four kinds. *Small*: in the mbuf itself. *Cluster*: a page
+//! of the kernel's, from a pool. *External*: pages that a process has lent. *Card*: a page of a device's own memory,
+//! which can be neither given away nor lent on, only copied. Clusters and loans are reference-counted, because several
+//! mbufs may show parts of the same; with the last reference a cluster goes back to the pool, and a loan to its lender.
 //!
 //! # The pool
-//! Mbufs and clusters are used last in, first out, so that what is used next is warm. Clusters keep their addresses, where
-//! the kernel maps pages one by one, for ever; what the pool has taken it gives back in [`Pool::drain`] only, which the
-//! page daemon calls where memory is short. A cluster whose page was donated to a process gets another page at the same
-//! address. Where there is a direct map it is used instead.
+//! Mbufs and clusters are used last in, first out, so that what is used next is warm. Clusters keep their addresses,
+//! where the kernel maps pages one by one, for ever; what the pool has taken it gives back in [`Pool::drain`] only,
+//! which the page daemon calls where memory is short. A cluster whose page was donated to a process gets another page
+//! at the same address. Where there is a direct map it is used instead.
 //!
 //! # Locks
 //! The pool is under a lock of class `Mbuf`, held for one step. The data belongs to the owner of the mbuf.
 //!
 //! # What can fail
-//! Making mbufs and clusters, for want of structures, frames or addresses, and lending. A caller that may sleep passes its
-//! thread (`M_WAIT`): then frames that are short are waited for, until the page daemon finds that this does not help. A
-//! pool that has as many mbufs or clusters as may be is not waited for. An mbuf that is dropped instead of given to
-//! [`Pool::free`] leaks: the checks at rest find that, and lost loans are counted by the VM system.
+//! Making mbufs and clusters, for want of structures, frames or addresses, and lending. A caller that may sleep passes
+//! its thread (`M_WAIT`): then frames that are short are waited for, until the page daemon finds that this does not
+//! help. A pool that has as many mbufs or clusters as may be is not waited for. An mbuf that is dropped instead of
+//! given to [`Pool::free`] leaks: the checks at rest find that, and lost loans are counted by the VM system.
 
 use super::lending::Lenders;
 use super::lent::External;
@@ -48,7 +48,8 @@ pub(crate) const MIN_CLUSTER_BYTES: usize = 2 * SMALL_BYTES + 8;
 /// Mbufs at a time.
 const MAX_MBUFS: usize = 4096;
 
-/// A page of the pool's, and its address where there is no direct map. The page is missing only on its way to a process.
+/// A page of the pool's, and its address where there is no direct map. The page is missing only on its way to a
+/// process.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     mapped_at: Option<Va>,
@@ -302,8 +303,8 @@ impl<M: Machine> Pool<M> {
         Ok(Mbuf { at, storage, offset: 0, len })
     }
 
-    /// An mbuf for `len` bytes that are yet to be written: a cluster if they are many and there is one, else a small one,
-    /// perhaps shorter.
+    /// An mbuf for `len` bytes that are yet to be written: a cluster if they are many and there is one, else a small
+    /// one, perhaps shorter.
     ///
     /// # Errors
     /// [`Errno::NoMemory`], at once.
@@ -338,8 +339,8 @@ impl<M: Machine> Pool<M> {
         self.cluster_of(sleeper, self.most_clusters, len)
     }
 
-    /// A cluster to gather bytes in that are taken out of others: there is one more than senders can get. A `sleeper` waits
-    /// for its page where frames are short.
+    /// A cluster to gather bytes in that are taken out of others: there is one more than senders can get. A `sleeper`
+    /// waits for its page where frames are short.
     ///
     /// # Locks
     /// May sleep: no spin lock may be held.
@@ -478,8 +479,8 @@ impl<M: Machine> Pool<M> {
 
     // ------------------------------------------------------------------------------------------- addresses
 
-    /// Lets the kernel reach `frames` in a row; by the direct map, where there is one. The addresses were not in use since
-    /// they were last flushed: no TLB knows them.
+    /// Lets the kernel reach `frames` in a row; by the direct map, where there is one. The addresses were not in use
+    /// since they were last flushed: no TLB knows them.
     pub(super) fn map(&self, frames: &[Pfn], prot: Prot) -> Result<Option<VaRange>, VmError> {
         if frames.iter().all(|&frame| self.vm.pmaps().direct_va(frame).is_some()) {
             return Ok(None);
@@ -558,8 +559,8 @@ impl<M: Machine> Pool<M> {
         mbuf.offset == 0 && whole && alone
     }
 
-    /// Takes the pages out of donatable clusters: the kernel maps them no more. Then `give` puts them somewhere, and the
-    /// clusters get other pages; or it gives them back, and the clusters are as before.
+    /// Takes the pages out of donatable clusters: the kernel maps them no more. Then `give` puts them somewhere, and
+    /// the clusters get other pages; or it gives them back, and the clusters are as before.
     ///
     /// # Errors
     /// What `give` answered, with the mbufs.

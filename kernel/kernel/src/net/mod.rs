@@ -1,5 +1,5 @@
-//! Sockets: mbufs, the buffers that they are in, and the ways in and out, by copy or without; and in [`inet`] the protocols that
-//! they go by to other machines.
+//! Sockets: mbufs, the buffers that they are in, and the ways in and out, by copy or without; and in [`inet`] the
+//! protocols that they go by to other machines.
 
 mod chain;
 pub(crate) mod inet;

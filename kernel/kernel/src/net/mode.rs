@@ -1,5 +1,5 @@
-//! How data gets into and out of the kernel, as the caller asks for it, and what it learns of what came. Plain values: they
-//! hold nothing, take no lock and cannot fail.
+//! How data gets into and out of the kernel, as the caller asks for it, and what it learns of what came. Plain values:
+//! they hold nothing, take no lock and cannot fail.
 
 use pageferry_hal::Va;
 

@@ -6,9 +6,9 @@
 //! socket of 4.4BSD, sent data goes to the receiver's buffer at once, and the sender sleeps while that is full.
 //!
 //! # Locks
-//! The state is in a [`Monitor`]: under a spin lock, and with two sleep locks (`sblock`), one for the thread that sends and
-//! one for the thread that receives. A receiver takes the mbufs that it works on out of the chain; they count until it is
-//! done with them.
+//! The state is in a [`Monitor`]: under a spin lock, and with two sleep locks (`sblock`), one for the thread that sends
+//! and one for the thread that receives. A receiver takes the mbufs that it works on out of the chain; they count until
+//! it is done with them.
 //!
 //! # What can fail
 //! Nothing here but sleeping, by a signal.
@@ -186,7 +186,8 @@ impl<M: Machine> SockBuf<M> {
         self.monitor.release(call.thread, held, |b| &mut b.receiving);
     }
 
-    /// Releases the sleep lock for sending, sleeps for space, and takes it again. The spin lock is held before and after.
+    /// Releases the sleep lock for sending, sleeps for space, and takes it again. The spin lock is held before and
+    /// after.
     ///
     /// # Errors
     /// [`Errno::Interrupted`]; the sleep lock is not held.
@@ -203,7 +204,8 @@ impl<M: Machine> SockBuf<M> {
         }
     }
 
-    /// Releases the sleep lock for receiving, sleeps for data, and takes it again. The spin lock is held before and after.
+    /// Releases the sleep lock for receiving, sleeps for data, and takes it again. The spin lock is held before and
+    /// after.
     ///
     /// # Errors
     /// [`Errno::Interrupted`]; the sleep lock is not held.
@@ -240,8 +242,8 @@ impl<M: Machine> SockBuf<M> {
         if space < want.min(self.limits.low_water_bytes) { 0 } else { space.min(want) }
     }
 
-    /// Appends an mbuf (`sbappend`, `sbcompress`). An mbuf that is not needed, because its bytes fit behind the last one's,
-    /// comes back.
+    /// Appends an mbuf (`sbappend`, `sbcompress`). An mbuf that is not needed, because its bytes fit behind the last
+    /// one's, comes back.
     pub(crate) fn sbappend(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>, mbuf: Mbuf) -> Option<Mbuf> {
         let pool = &call.kernel.mbufs;
         held.count_bytes += mbuf.len();
@@ -344,8 +346,8 @@ impl<M: Machine> SockBuf<M> {
         chain::share(held.chain.iter(), pool, offset, len)
     }
 
-    /// Frees the first `len` bytes, which have arrived at the other end, and `wakes` the writer (`sbdrop`): always, but for a planted
-    /// defect.
+    /// Frees the first `len` bytes, which have arrived at the other end, and `wakes` the writer (`sbdrop`): always, but
+    /// for a planted defect.
     pub(crate) fn drop_front(&self, kernel: &Kernel<M>, threads: &dyn Threads, len: usize, wakes: bool) {
         let mut held = self.lock();
         let mut left = len;

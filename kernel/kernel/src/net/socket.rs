@@ -1,5 +1,5 @@
-//! Sockets as open files: connected ones, each end of a pair a buffer to receive from and one to send to; and those of the
-//! null protocol, which discards what is sent and answers with pages as they are.
+//! Sockets as open files: connected ones, each end of a pair a buffer to receive from and one to send to; and those of
+//! the null protocol, which discards what is sent and answers with pages as they are.
 //!
 //! A socket owns its buffers together with the one that it is connected to. A buffer's structure is in the table of
 //! processes, under that table's lock (class `Process`).

@@ -1,22 +1,23 @@
-//! Receiving: from mbufs into a process's memory, by copy or by transfer (4.4BSD, `soreceive`; UVM paper, 4.2.3 and 5.2).
+//! Receiving: from mbufs into a process's memory, by copy or by transfer (4.4BSD, `soreceive`; UVM paper, 4.2.3 and
+//! 5.2).
 //!
-//! A receiver gets what there is, up to what it asked for. By *copy*, each mbuf is copied out and freed. By *transfer*, the
-//! page of a full cluster with one reference is donated (kernel page transfer), pages that their sender has lent are lent
-//! on (anonymous page transfer), and everything else is copied: parts of pages, small mbufs, shared clusters, and whatever
-//! does not fall on a page of the receiver's or is refused there. A page is transferred only if all of its bytes were sent,
-//! so nothing else of the sender's or of the kernel's can be read.
+//! A receiver gets what there is, up to what it asked for. By *copy*, each mbuf is copied out and freed. By *transfer*,
+//! the page of a full cluster with one reference is donated (kernel page transfer), pages that their sender has lent
+//! are lent on (anonymous page transfer), and everything else is copied: parts of pages, small mbufs, shared clusters,
+//! and whatever does not fall on a page of the receiver's or is refused there. A page is transferred only if all of its
+//! bytes were sent, so nothing else of the sender's or of the kernel's can be read.
 //!
-//! With an address given, pages and copied bytes go there, in order. Without, the first run of pages goes to the transfer
-//! area and the call returns with it; if there is no such run, up to a page of bytes is gathered in a clear page and that is
-//! transferred.
+//! With an address given, pages and copied bytes go there, in order. Without, the first run of pages goes to the
+//! transfer area and the call returns with it; if there is no such run, up to a page of bytes is gathered in a clear
+//! page and that is transferred.
 //!
 //! # Locks
-//! A receiver owns the mbufs that it has taken out of a socket, and holds that socket's sleep lock for receiving. Bytes and
-//! pages move with no spin lock held.
+//! A receiver owns the mbufs that it has taken out of a socket, and holds that socket's sleep lock for receiving. Bytes
+//! and pages move with no spin lock held.
 //!
 //! # What can fail
-//! Waits, by a signal; memory; the receiver's addresses. A call that has received anything does not fail; what could not be
-//! delivered stays in the socket.
+//! Waits, by a signal; memory; the receiver's addresses. A call that has received anything does not fail; what could
+//! not be delivered stays in the socket.
 
 use super::mbuf::{Mbuf, NotDonated};
 use super::mode::{ReceiveMode, Received};
@@ -352,8 +353,8 @@ impl<M: Machine> Syscall<'_, M> {
         })
     }
 
-    /// Makes a page, which `fill` writes from its beginning on and answers how far, the process's memory in the transfer
-    /// area; behind that it is clear. Returns where it is, and how much was filled.
+    /// Makes a page, which `fill` writes from its beginning on and answers how far, the process's memory in the
+    /// transfer area; behind that it is clear. Returns where it is, and how much was filled.
     ///
     /// # Errors
     /// What `fill` answers; [`Errno::NoMemory`].
@@ -412,8 +413,8 @@ impl<M: Machine> SockBuf<M> {
     /// Receives up to `len` bytes by copy: what is there, at least one byte; zero at the end of the stream.
     ///
     /// # Errors
-    /// [`Errno::WouldBlock`], [`Errno::Interrupted`], or a bad address: only if nothing was received. Bytes that could not
-    /// be delivered stay in the socket.
+    /// [`Errno::WouldBlock`], [`Errno::Interrupted`], or a bad address: only if nothing was received. Bytes that could
+    /// not be delivered stay in the socket.
     pub(crate) fn receive(
         &self,
         call: &Syscall<'_, M>,
@@ -427,8 +428,8 @@ impl<M: Machine> SockBuf<M> {
     /// Receives up to `len` bytes by transfer, to `at` or to the transfer area; or as is cheaper, to `at`.
     ///
     /// # Errors
-    /// As [`SockBuf::receive`]; [`Errno::NoMemory`] also when the transfer area is full; [`Errno::Fault`] where an address
-    /// is needed and missing.
+    /// As [`SockBuf::receive`]; [`Errno::NoMemory`] also when the transfer area is full; [`Errno::Fault`] where an
+    /// address is needed and missing.
     pub(crate) fn receive_transfer(
         &self,
         call: &Syscall<'_, M>,
@@ -502,8 +503,8 @@ impl<M: Machine> SockBuf<M> {
 }
 
 impl<M: Machine> Syscall<'_, M> {
-    /// Receives from the null protocol, which answers at once with as many bytes as are asked for: clusters as they are,
-    /// or fewer when there are no more (UVM paper, 5.2).
+    /// Receives from the null protocol, which answers at once with as many bytes as are asked for: clusters as they
+    /// are, or fewer when there are no more (UVM paper, 5.2).
     ///
     /// # Errors
     /// [`Errno::NoMemory`] or a bad address, only if nothing was received.

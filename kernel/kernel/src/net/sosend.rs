@@ -1,17 +1,17 @@
 //! Sending: from a process's memory into mbufs, by copy or by loan (4.4BSD, `sosend`; UVM paper, 5.1).
 //!
-//! As in 4.4BSD a stream is sent one mbuf at a time: each is filled with no lock held and then handed to the protocol. A
-//! copy fills a cluster with up to a page. A loan takes as many whole pages as there are and as the buffer has space for,
-//! and is mapped for the kernel; what is before the first whole page or behind the last is copied, and so is everything
-//! where lending is refused (a wired page, no memory). Either way what is received is what was there at the time of the
-//! call, whatever the sender does later.
+//! As in 4.4BSD a stream is sent one mbuf at a time: each is filled with no lock held and then handed to the protocol.
+//! A copy fills a cluster with up to a page. A loan takes as many whole pages as there are and as the buffer has space
+//! for, and is mapped for the kernel; what is before the first whole page or behind the last is copied, and so is
+//! everything where lending is refused (a wired page, no memory). Either way what is received is what was there at the
+//! time of the call, whatever the sender does later.
 //!
 //! # Locks
 //! A sender holds the sleep lock of the socket for sending, and owns the mbuf that it fills, with no spin lock held.
 //!
 //! # What can fail
-//! Waits, by a signal; memory; the sender's addresses; and the reader may be gone. A call that has sent anything fails only
-//! if the reader is gone.
+//! Waits, by a signal; memory; the sender's addresses; and the reader may be gone. A call that has sent anything fails
+//! only if the reader is gone.
 
 use super::mbuf::Mbuf;
 use super::mode::SendMode;
@@ -27,8 +27,8 @@ pub(crate) trait Supply {
     fn left(&self) -> usize;
     /// Bytes that are in mbufs.
     fn done(&self) -> usize;
-    /// An mbuf with the next bytes, at most `space`; and why there were no more, if they end there. With it, the mbuf may be
-    /// missing. Called with no lock held but the sleep lock for sending.
+    /// An mbuf with the next bytes, at most `space`; and why there were no more, if they end there. With it, the mbuf
+    /// may be missing. Called with no lock held but the sleep lock for sending.
     fn next(&mut self, space: usize) -> (Option<Mbuf>, Result<(), Errno>);
     /// The bytes behind `done` did not get into the socket.
     fn take_back(&mut self, done: usize);

@@ -1,12 +1,12 @@
-//! Sending what is in one socket also to another, without taking it out and without copying it (the `m_copym` of 4.4BSD,
-//! by which a protocol keeps what it may have to send again; Linux has it as a system call, `tee`).
+//! Sending what is in one socket also to another, without taking it out and without copying it (the `m_copym` of
+//! 4.4BSD, by which a protocol keeps what it may have to send again; Linux has it as a system call, `tee`).
 //!
-//! Both sockets then refer to the same clusters and loans. A cluster with two references is not donated (UVM paper, 4.2.3),
-//! and a loan ends when the last of the two has been received.
+//! Both sockets then refer to the same clusters and loans. A cluster with two references is not donated (UVM paper,
+//! 4.2.3), and a loan ends when the last of the two has been received.
 //!
 //! # Locks
-//! The sleep lock of the one for receiving, then that of the other for sending; never two spin locks. A thread that holds a
-//! sleep lock for sending never waits for one for receiving, so no circle of waits is possible.
+//! The sleep lock of the one for receiving, then that of the other for sending; never two spin locks. A thread that
+//! holds a sleep lock for sending never waits for one for receiving, so no circle of waits is possible.
 //!
 //! # What can fail
 //! Waits, by a signal; memory for mbufs; there may be no space, or no reader. Nothing was sent then.
@@ -19,8 +19,8 @@ use alloc::vec::Vec;
 use pageferry_hal::{Cause, Machine};
 
 impl<M: Machine> SockBuf<M> {
-    /// Sends up to `len` of the bytes that are here to `other`, too: as many as are here and as there is space for there.
-    /// Sleeps for the first one. Zero at the end of the stream.
+    /// Sends up to `len` of the bytes that are here to `other`, too: as many as are here and as there is space for
+    /// there. Sleeps for the first one. Zero at the end of the stream.
     ///
     /// # Errors
     /// [`Errno::WouldBlock`] when there is no space, or no byte and `nonblocking`; [`Errno::BrokenPipe`],

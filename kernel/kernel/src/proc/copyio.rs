@@ -4,9 +4,9 @@
 //! A [`Syscall`] is a view of what a system call works on, owned by the call and gone with it. It holds no lock.
 //!
 //! # Copies
-//! A copy runs in kernel mode through the user's own addresses. Where the MMU refuses one of those, the fault is resolved
-//! as if the user had touched the page, and the copy goes on behind the bytes that are done; where it refuses a kernel
-//! address, the kernel is broken.
+//! A copy runs in kernel mode through the user's own addresses. Where the MMU refuses one of those, the fault is
+//! resolved as if the user had touched the page, and the copy goes on behind the bytes that are done; where it refuses
+//! a kernel address, the kernel is broken.
 //!
 //! # Locks
 //! A fault may sleep: before and after a copy, no spin lock is held.
@@ -23,7 +23,8 @@ use alloc::sync::Arc;
 use pageferry_hal::{Cause, CopyFault, Counter, Crossing, Machine, Mode, Threads, Trap, Va};
 use pageferry_vm::{Space, VmError};
 
-/// A system call in progress: the kernel, the thread that makes it, and the address space and process that it is made for.
+/// A system call in progress: the kernel, the thread that makes it, and the address space and process that it is made
+/// for.
 pub(crate) struct Syscall<'a, M: Machine> {
     pub(crate) kernel: &'a Arc<Kernel<M>>,
     pub(crate) thread: &'a Thread<M>,

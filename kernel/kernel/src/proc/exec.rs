@@ -1,12 +1,13 @@
 //! Programs as files (`execve`): an ELF image takes the place of what a process has in memory.
 //!
-//! The header of an image is in the file's first page, which is mapped for as long as it is read (sf_buf paper, 2.4); its segments are private
-//! mappings of the file, and memory behind them where a segment is longer than what the file has of it. What runs in a process stays the
-//! closure that made the call: an image is memory, and not code that this kernel could run.
+//! The header of an image is in the file's first page, which is mapped for as long as it is read (sf_buf paper, 2.4);
+//! its segments are private mappings of the file, and memory behind them where a segment is longer than what the file
+//! has of it. What runs in a process stays the closure that made the call: an image is memory, and not code that this
+//! kernel could run.
 //!
 //! # What can fail
-//! An image that is none, or asks for what a process cannot have: nothing has changed. Once the old memory is gone, only a want of memory; the
-//! process then has a part of the new one.
+//! An image that is none, or asks for what a process cannot have: nothing has changed. Once the old memory is gone,
+//! only a want of memory; the process then has a part of the new one.
 
 use super::copyio::Syscall;
 use crate::error::Errno;

@@ -1,9 +1,9 @@
 //! Processes: an address space, descriptors, one thread of its own, and a place in the family.
 //!
 //! # What it holds
-//! The table of processes has each one's parent, and those that have exited without having been waited for; it also keeps
-//! the structures of processes, pipes and sockets, and the list of those that were killed. A [`Process`] itself is owned by
-//! its thread; nothing of it but the entry in the table outlives that.
+//! The table of processes has each one's parent, and those that have exited without having been waited for; it also
+//! keeps the structures of processes, pipes and sockets, and the list of those that were killed. A [`Process`] itself
+//! is owned by its thread; nothing of it but the entry in the table outlives that.
 //!
 //! # Locks
 //! The table and each process's descriptors have a lock of class `Process`; no two are held together.
@@ -74,7 +74,8 @@ impl<M: Machine> Process<M> {
 pub(crate) enum Role {
     /// Itself: the kernel runs as long as there is one.
     Program,
-    /// A service of the kernel's, by its number ([`crate::ispc`]): the kernel has begun it, and it ends with the last program.
+    /// A service of the kernel's, by its number ([`crate::ispc`]): the kernel has begun it, and it ends with the last
+    /// program.
     Server(u32),
     /// To measure something with, for as long as that takes.
     Partner,
@@ -255,7 +256,8 @@ impl<M: Machine> Kernel<M> {
         is_program && table.programs == 0
     }
 
-    /// What the last process has left mounted, because it was killed, is unmounted, and its disk goes (`vfs_unmountall`).
+    /// What the last process has left mounted, because it was killed, is unmounted, and its disk goes
+    /// (`vfs_unmountall`).
     fn let_go_of_the_disk(&self, thread: &Thread<M>) {
         // It may fail to write: the disk goes, and what was on it.
         _ = self.mount.let_go(self, thread, false);
@@ -314,7 +316,8 @@ impl<M: Machine> Kernel<M> {
         thread.and_then(|t| self.sched.waits_for(t))
     }
 
-    /// Notes that an access of `process` could not be made. Where threads of others run in it, its own may sleep: it is told.
+    /// Notes that an access of `process` could not be made. Where threads of others run in it, its own may sleep: it is
+    /// told.
     pub(crate) fn kill(&self, process: &Process<M>, trap: Trap) {
         if !process.killed.swap(true, Ordering::Relaxed) {
             let killed = Killed { pid: process.pid, name: process.name.clone(), trap };

@@ -1,8 +1,8 @@
 //! Kernel structures of one kind, pipes or sockets, and what is in each.
 //!
 //! # What it holds
-//! The modelled addresses, taken and free, and a weak reference to what lives at each address that is taken, for checks. The
-//! table of processes owns one for each kind, under its lock.
+//! The modelled addresses, taken and free, and a weak reference to what lives at each address that is taken, for
+//! checks. The table of processes owns one for each kind, under its lock.
 //!
 //! # What can fail
 //! Taking a structure, when all are in use.

@@ -1,13 +1,15 @@
-//! A window on frames: how the kernel gets at the bytes of a page for a moment, one page after the other, in a memory disk, in
-//! exec, in ptrace and in the vnode pager.
+//! A window on frames: how the kernel gets at the bytes of a page for a moment, one page after the other, in a memory
+//! disk, in exec, in ptrace and in the vnode pager.
 //!
 //! # What it holds
-//! In the original form ([`FrameMapping::Own`]) an address that its request allocates, maps each page at, and frees in the end:
-//! every page costs a flush when it is mapped and one when it is unmapped, on all CPUs (`kmem_alloc_nofault`, `pmap_qenter`,
-//! `pmap_qremove`). In the other form nothing: every page has an ephemeral mapping (sf_buf paper, 2.2 to 2.6).
+//! In the original form ([`FrameMapping::Own`]) an address that its request allocates, maps each page at, and frees in
+//! the end: every page costs a flush when it is mapped and one when it is unmapped, on all CPUs (`kmem_alloc_nofault`,
+//! `pmap_qenter`, `pmap_qremove`). In the other form nothing: every page has an ephemeral mapping (sf_buf paper, 2.2 to
+//! 2.6).
 //!
 //! # Locks
-//! None of its own; see [`pageferry_ephemeral::Ephemeral::alloc`]. While a page is shown in private, the thread is pinned.
+//! None of its own; see [`pageferry_ephemeral::Ephemeral::alloc`]. While a page is shown in private, the thread is
+//! pinned.
 //!
 //! # What can fail
 //! Opening, for want of addresses. Showing a page fails only where ephemeral mappings do.

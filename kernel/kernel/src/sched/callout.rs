@@ -1,8 +1,8 @@
 //! Callouts: what is to be done at some time.
 //!
 //! # What it holds
-//! Calls, by the time at which they are due, and when the first of them is. The clock's handler looks at the latter; the
-//! thread behind it makes the calls, each with no lock held. They come up to a tick late.
+//! Calls, by the time at which they are due, and when the first of them is. The clock's handler looks at the latter;
+//! the thread behind it makes the calls, each with no lock held. They come up to a tick late.
 //!
 //! # Locks
 //! One, of class `Callout`: calls are added and cancelled with any lock of a lower class held.
@@ -24,8 +24,8 @@ pub(crate) struct Callouts<M: Machine> {
     state: M::Lock<State>,
     /// When the first is due; `u64::MAX` without any. Written under the lock, read without.
     first: AtomicU64,
-    /// The latest time at which a clock's handler found a call due. The thread that makes it may run on a CPU whose clock is
-    /// behind.
+    /// The latest time at which a clock's handler found a call due. The thread that makes it may run on a CPU whose
+    /// clock is behind.
     reached: AtomicU64,
 }
 

@@ -1,10 +1,10 @@
 //! State that threads wait at: what pipes, sockets, files and the sound device have in common.
 //!
 //! # What it holds
-//! A [`Monitor`] is state under a spin lock of class `Pipe`. No copy to or from a process can be made under that, because a
-//! copy may fault and sleep. So there are [`SleepLock`]s beside it, which are part of the state (`pipelock`, `sblock`): the
-//! thread that holds one may move bytes with the spin lock released, and no other thread moves any under the same sleep
-//! lock. All sleeps at a monitor share one channel, and every sleeper tests its condition again.
+//! A [`Monitor`] is state under a spin lock of class `Pipe`. No copy to or from a process can be made under that,
+//! because a copy may fault and sleep. So there are [`SleepLock`]s beside it, which are part of the state (`pipelock`,
+//! `sblock`): the thread that holds one may move bytes with the spin lock released, and no other thread moves any under
+//! the same sleep lock. All sleeps at a monitor share one channel, and every sleeper tests its condition again.
 //!
 //! # What can fail
 //! A sleep, by a signal.

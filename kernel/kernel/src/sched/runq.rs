@@ -1,9 +1,9 @@
 //! Where every thread is: on a run queue, on a sleep queue, or running. Plain data under the scheduler's lock.
 //!
-//! Each run queue has three levels, because work behind interrupts comes first, and a thread that was woken inside the kernel
-//! runs before those in user mode; within a level, first come first served. Threads that one CPU is to run, being pinned or
-//! because it was idle, wait on the queue of that CPU, all others on one for all CPUs; a CPU takes from the two the thread on
-//! the higher level, or the one that has waited longer. It is owned by the scheduler.
+//! Each run queue has three levels, because work behind interrupts comes first, and a thread that was woken inside the
+//! kernel runs before those in user mode; within a level, first come first served. Threads that one CPU is to run,
+//! being pinned or because it was idle, wait on the queue of that CPU, all others on one for all CPUs; a CPU takes from
+//! the two the thread on the higher level, or the one that has waited longer. It is owned by the scheduler.
 //!
 //! # What can fail
 //! Nothing: broken invariants panic.
@@ -82,8 +82,8 @@ impl<M: Machine> Queues<M> {
         self.threads.get_mut(&id).expect("a thread that does not exist any more")
     }
 
-    /// The CPU that alone may run the thread next: the one it is pinned to, or, if `affine`, an idle one, at best that which
-    /// it ran on last.
+    /// The CPU that alone may run the thread next: the one it is pinned to, or, if `affine`, an idle one, at best that
+    /// which it ran on last.
     pub(crate) fn place(&mut self, id: ThreadId, affine: bool) -> Option<CpuId> {
         let entry = self.entry(id);
         let (last, stays) = (entry.last_cpu, affine && !entry.tcb.soft_interrupt);

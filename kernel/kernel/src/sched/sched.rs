@@ -2,23 +2,23 @@
 //!
 //! # What it holds
 //! Every thread is in exactly one state: running on a CPU, on a run queue, on the sleep queue of a channel, or new; see
-//! `runq`. The policy is that of FreeBSD 5.3's 4BSD scheduler. There is no preemption inside the kernel; a thread gives up
-//! its CPU when it sleeps, exits, or returns to user mode with a switch requested.
+//! `runq`. The policy is that of FreeBSD 5.3's 4BSD scheduler. There is no preemption inside the kernel; a thread gives
+//! up its CPU when it sleeps, exits, or returns to user mode with a switch requested.
 //!
-//! Each CPU has an *idle context*, which runs when nothing else can. It keeps the address space of the last process (lazy),
-//! halts, and is woken by an interrupt together with a flag: setting the flag before interrupting means that no wakeup is
-//! lost between the look at the queues and the halt.
+//! Each CPU has an *idle context*, which runs when nothing else can. It keeps the address space of the last process
+//! (lazy), halts, and is woken by an interrupt together with a flag: setting the flag before interrupting means that no
+//! wakeup is lost between the look at the queues and the halt.
 //!
 //! # The clock
-//! A CPU that runs a thread is interrupted at every tick; the handler ends the thread's quantum when that is over. A CPU that
-//! is idle takes the tick that was set before, and no more.
+//! A CPU that runs a thread is interrupted at every tick; the handler ends the thread's quantum when that is over. A
+//! CPU that is idle takes the tick that was set before, and no more.
 //!
 //! # Locks
-//! One, of class `Scheduler`, above all others: a wakeup may be made with any lock held, and by interrupt handlers, since
-//! interrupts are off while it is held. It is released *before* the switch. So a thread may be on a run queue, or chosen by
-//! another CPU, while it is still on its way out of its own: the machine makes the other CPU wait until the context has been
-//! left. Such waits cannot form a circle: a thread that another CPU waits for already goes to its own CPU's idle context,
-//! which no other CPU ever runs; so a CPU waits only for one that has made its choice before.
+//! One, of class `Scheduler`, above all others: a wakeup may be made with any lock held, and by interrupt handlers,
+//! since interrupts are off while it is held. It is released *before* the switch. So a thread may be on a run queue, or
+//! chosen by another CPU, while it is still on its way out of its own: the machine makes the other CPU wait until the
+//! context has been left. Such waits cannot form a circle: a thread that another CPU waits for already goes to its own
+//! CPU's idle context, which no other CPU ever runs; so a CPU waits only for one that has made its choice before.
 //!
 //! # What can fail
 //! Making a thread, for want of a structure. Everything else is a broken invariant and panics.
@@ -198,7 +198,8 @@ impl<M: Machine> Sched<M> {
         self.pmaps.activate(None, None);
     }
 
-    /// The calling thread goes on in another address space; the caller sees to it that the one that it leaves is held elsewhere.
+    /// The calling thread goes on in another address space; the caller sees to it that the one that it leaves is held
+    /// elsewhere.
     ///
     /// # Panics
     /// When it has left its own before.
@@ -214,8 +215,8 @@ impl<M: Machine> Sched<M> {
         q.threads.get_mut(&id)?.space.as_ref().map(|space| space.pmap().id())
     }
 
-    /// Ends the calling thread; answers what its CPU continues with. That is the idle context: the next thread may still
-    /// be on its way out of another CPU, and only a switch can wait for that.
+    /// Ends the calling thread; answers what its CPU continues with. That is the idle context: the next thread may
+    /// still be on its way out of another CPU, and only a switch can wait for that.
     fn exit(&self, id: ThreadId) -> ContextId {
         let _c = self.machine.scope(Cause::Switch);
         let me = self.machine.cpu();
@@ -260,8 +261,8 @@ impl<M: Machine> Sched<M> {
         next.context
     }
 
-    /// Leaves the CPU to another thread, or to the idle context; the caller has set the state of `tcb`. Returns when a CPU
-    /// has chosen it again, at once if it is this one.
+    /// Leaves the CPU to another thread, or to the idle context; the caller has set the state of `tcb`. Returns when a
+    /// CPU has chosen it again, at once if it is this one.
     fn switch_away(&self, tcb: &Tcb, mut q: <M::Lock<Queues<M>> as SpinLock<Queues<M>>>::Guard<'_>) {
         let me = self.machine.cpu();
         let next = match q.entry(tcb.id).state {
@@ -291,8 +292,8 @@ impl<M: Machine> Sched<M> {
     // ------------------------------------------------------------------------------------------- the clock
 
     /// The timer has run out: ends the quantum of the thread that runs, and sets the timer anew; on an idle CPU to when
-    /// something is to be done, `due`, if there is anything. (So what a thread wants done at some time needs no timer of its
-    /// own: its CPU has the next tick before it.)
+    /// something is to be done, `due`, if there is anything. (So what a thread wants done at some time needs no timer
+    /// of its own: its CPU has the next tick before it.)
     ///
     /// # Locks
     /// Takes none: for the interrupt handler.
@@ -492,7 +493,8 @@ impl<M: Machine> Sched<M> {
                 q.idle.insert(me);
             }
             let flag = &self.resched[me.index()];
-            // Something to do while there is nothing else: a few groups at a time, so that a thread that comes waits little.
+            // Something to do while there is nothing else: a few groups at a time, so that a thread that comes waits
+            // little.
             while !flag.load(Ordering::Acquire) && self.pmaps.reclaim(IDLE_GROUPS) == IDLE_GROUPS {}
             m.idle_until(&mut || {
                 flag.swap(false, Ordering::Acquire) || self.stopping.load(Ordering::Acquire)

@@ -1,9 +1,10 @@
 //! Soft interrupts: threads that do the work behind interrupts.
 //!
 //! # What it holds
-//! For each kind of work a flag and a thread. An interrupt handler sets the flag and makes the thread runnable, and is over;
-//! it takes no lock but the scheduler's. The thread runs before all others, at once on an idle CPU, else when a thread returns
-//! to user mode; it may take locks and sleep, as any other. It does its work until the flag stays clear, and sleeps.
+//! For each kind of work a flag and a thread. An interrupt handler sets the flag and makes the thread runnable, and is
+//! over; it takes no lock but the scheduler's. The thread runs before all others, at once on an idle CPU, else when a
+//! thread returns to user mode; it may take locks and sleep, as any other. It does its work until the flag stays clear,
+//! and sleeps.
 //!
 //! # Their end
 //! The threads end when nothing is left that could need them, and the last one stops the scheduler.
@@ -73,7 +74,8 @@ impl<M: Machine> SoftInts<M> {
         self.sched.wakeup(kind.channel(), 1);
     }
 
-    /// Makes the thread for this kind of work, which `work` does: it sleeps until there is some. Called before any thread runs.
+    /// Makes the thread for this kind of work, which `work` does: it sleeps until there is some. Called before any
+    /// thread runs.
     ///
     /// # Panics
     /// When there is no structure for a thread: the scheduler keeps some for these.

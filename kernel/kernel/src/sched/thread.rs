@@ -1,7 +1,7 @@
 //! A thread, as it sees itself: what may sleep, wake, and stay on a CPU.
 //!
-//! A [`Thread`] is the handle that a thread of control has of itself; it is what lower floors get as `&dyn Threads`. It is
-//! the thread's control block and the scheduler, and owns nothing else. It takes no lock but the scheduler's.
+//! A [`Thread`] is the handle that a thread of control has of itself; it is what lower floors get as `&dyn Threads`. It
+//! is the thread's control block and the scheduler, and owns nothing else. It takes no lock but the scheduler's.
 
 use super::sched::Sched;
 use super::tcb::{Tcb, ThreadId};
@@ -71,8 +71,8 @@ impl<M: Machine> Thread<M> {
         self.tcb.signals_taken.fetch_add(taken, Relaxed);
     }
 
-    /// What a thread does last before it returns to user mode: takes its signals, gives up the priority that a sleep gave
-    /// it, and lets others run if it should (`userret`, `ast`).
+    /// What a thread does last before it returns to user mode: takes its signals, gives up the priority that a sleep
+    /// gave it, and lets others run if it should (`userret`, `ast`).
     ///
     /// # Locks
     /// Takes `Scheduler` if it lets others run; the caller holds none.

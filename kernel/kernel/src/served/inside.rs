@@ -1,8 +1,8 @@
 //! What a server has, where several threads may be inside: one of them has it at a time.
 //!
-//! Where requests are queued the server's thread takes them from its queue. Where threads cross into it there may be several inside: the
-//! first takes the whole of it, and the others read from a pipe of the server's until they get a byte. So nobody who finds it free makes
-//! a call for that.
+//! Where requests are queued the server's thread takes them from its queue. Where threads cross into it there may be
+//! several inside: the first takes the whole of it, and the others read from a pipe of the server's until they get a
+//! byte. So nobody who finds it free makes a call for that.
 //!
 //! # What can fail
 //! Waiting, by a signal or the server's death.

@@ -1,7 +1,7 @@
 //! One request of a client, in a system call of its: what goes there, what comes back.
 //!
-//! The words go in the calling process's kept control piece, bytes in a kept data piece; both are attached to it for the time of the
-//! request only ([`crate::ispc`]). No lock is held meanwhile.
+//! The words go in the calling process's kept control piece, bytes in a kept data piece; both are attached to it for
+//! the time of the request only ([`crate::ispc`]). No lock is held meanwhile.
 //!
 //! # What can fail
 //! A request: its server dies, or has died; the caller's addresses; reserved entries that only the caller could free.
@@ -64,8 +64,8 @@ impl Done {
     }
 }
 
-/// Makes a request, with bytes that go with it or come back. `words` writes it, for so many bytes that go there. When the bytes that came
-/// were not all taken, `behind` may make another with the same pieces.
+/// Makes a request, with bytes that go with it or come back. `words` writes it, for so many bytes that go there. When
+/// the bytes that came were not all taken, `behind` may make another with the same pieces.
 ///
 /// # Errors
 /// [`Errno::ConnectionRefused`], [`Errno::ConnectionReset`]: the server dies, or has died. [`Errno::Fault`]: not one byte could be

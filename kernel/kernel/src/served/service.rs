@@ -1,4 +1,5 @@
-//! Which process serves: what is known of a server of the kernel's, from the moment in which it is begun until it has ended.
+//! Which process serves: what is known of a server of the kernel's, from the moment in which it is begun until it has
+//! ended.
 //!
 //! # Locks
 //! One of class `Pipe`; it is let go before a request is made, and while somebody waits.

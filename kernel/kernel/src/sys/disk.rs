@@ -1,5 +1,5 @@
-//! The system calls of memory disks: to make one, to open it as a device file, to destroy it; the null device; and what is done with
-//! volumes and their directories.
+//! The system calls of memory disks: to make one, to open it as a device file, to destroy it; the null device; and what
+//! is done with volumes and their directories.
 
 use super::file::OpenFlags;
 use super::user::User;
@@ -74,7 +74,8 @@ impl<M: Machine> User<M> {
     /// Makes a directory on the volume (`mkdir`).
     ///
     /// # Errors
-    /// [`Errno::Exists`], [`Errno::NoFile`], [`Errno::NotDirectory`], [`Errno::NoSpace`]; [`Errno::NotSupported`] elsewhere.
+    /// [`Errno::Exists`], [`Errno::NoFile`], [`Errno::NotDirectory`], [`Errno::NoSpace`]; [`Errno::NotSupported`]
+    /// elsewhere.
     pub fn mkdir(&self, name: &str) -> Result<(), Errno> {
         self.change_name(name, Change::MakeDirectory)
     }
@@ -92,7 +93,8 @@ impl<M: Machine> User<M> {
         self.system_call(|call| self.kernel.volumes().change_name(call, path?, how))
     }
 
-    /// What is known of a file or directory of the volume, by its name; of what it leads to, if it is a symbolic link (`stat`).
+    /// What is known of a file or directory of the volume, by its name; of what it leads to, if it is a symbolic link
+    /// (`stat`).
     ///
     /// # Errors
     /// [`Errno::NoFile`], [`Errno::NotDirectory`], [`Errno::Loop`]; [`Errno::NotSupported`] elsewhere.
@@ -117,12 +119,12 @@ impl<M: Machine> User<M> {
         })
     }
 
-    /// Makes a symbolic link `name` on the volume, that has a path, whatever is there (`symlink`). A path that begins with `/` leads
-    /// somewhere if it begins with the mount point; any other begins at the link's directory.
+    /// Makes a symbolic link `name` on the volume, that has a path, whatever is there (`symlink`). A path that begins
+    /// with `/` leads somewhere if it begins with the mount point; any other begins at the link's directory.
     ///
     /// # Errors
-    /// [`Errno::Exists`], [`Errno::NotDirectory`], [`Errno::NoSpace`], [`Errno::NoFile`] also for no path, [`Errno::NameTooLong`] for
-    /// more than 1,023 bytes; [`Errno::NotSupported`] elsewhere.
+    /// [`Errno::Exists`], [`Errno::NotDirectory`], [`Errno::NoSpace`], [`Errno::NoFile`] also for no path,
+    /// [`Errno::NameTooLong`] for more than 1,023 bytes; [`Errno::NotSupported`] elsewhere.
     pub fn symlink(&self, path: &str, name: &str) -> Result<(), Errno> {
         let name = on_volume(name).ok_or(Errno::NotSupported);
         self.system_call(|call| self.kernel.volumes().make_link(call, path, name?))
@@ -166,8 +168,8 @@ impl<M: Machine> User<M> {
         })
     }
 
-    /// The names in a directory of the volume, in order, with whether each is a directory (`getdents`). The bytes of names that are no
-    /// UTF-8 are replaced.
+    /// The names in a directory of the volume, in order, with whether each is a directory (`getdents`). The bytes of
+    /// names that are no UTF-8 are replaced.
     ///
     /// # Errors
     /// [`Errno::NoFile`], [`Errno::NotDirectory`]; [`Errno::NotSupported`] elsewhere.

@@ -1,5 +1,6 @@
-//! The system calls of files: by name, by descriptor, and by mapping; and of the sound device, to open it. They find the
-//! open file; the work is that of its kind. Descriptors are looked up under their table's lock, which is not held longer.
+//! The system calls of files: by name, by descriptor, and by mapping; and of the sound device, to open it. They find
+//! the open file; the work is that of its kind. Descriptors are looked up under their table's lock, which is not held
+//! longer.
 
 use super::user::User;
 use crate::dev::AudioFile;
@@ -48,11 +49,12 @@ impl OpenFlags {
 }
 
 impl<M: Machine> User<M> {
-    /// Opens a file by its name in the one directory, or by its path on the mounted volume, below `/mnt`, or a device file (`open`).
+    /// Opens a file by its name in the one directory, or by its path on the mounted volume, below `/mnt`, or a device
+    /// file (`open`).
     ///
     /// # Errors
-    /// [`Errno::NoFile`]; [`Errno::Exists`]; [`Errno::Loop`]; [`Errno::NoDevice`]; [`Errno::Invalid`] for a name that is none, or flags that make no sense; [`Errno::TooManyFiles`],
-    /// [`Errno::NoSpace`], [`Errno::NoMemory`].
+    /// [`Errno::NoFile`]; [`Errno::Exists`]; [`Errno::Loop`]; [`Errno::NoDevice`]; [`Errno::Invalid`] for a name that
+    /// is none, or flags that make no sense; [`Errno::TooManyFiles`], [`Errno::NoSpace`], [`Errno::NoMemory`].
     pub fn open(&self, name: &str, flags: OpenFlags) -> Result<Fd, Errno> {
         self.system_call(|call| {
             let (rights, create) = (flags.rights(), flags.create());
@@ -110,8 +112,9 @@ impl<M: Machine> User<M> {
         })
     }
 
-    /// Lets the image in a file take the place of all that the process has in memory (`execve`): its segments are mapped, what was mapped is
-    /// gone. Answers where the image would begin; the calling program goes on, because an image is memory to this kernel and not code.
+    /// Lets the image in a file take the place of all that the process has in memory (`execve`): its segments are
+    /// mapped, what was mapped is gone. Answers where the image would begin; the calling program goes on, because an
+    /// image is memory to this kernel and not code.
     ///
     /// # Errors
     /// [`Errno::BadFd`]. [`Errno::NotExecutable`]: no ELF image, or one with segments that a process cannot have; [`Errno::Io`],
@@ -141,7 +144,8 @@ impl<M: Machine> User<M> {
         })
     }
 
-    /// Reads up to `len_bytes` of a file from byte `offset` on, and leaves where the next read begins (`pread`); zero behind its end.
+    /// Reads up to `len_bytes` of a file from byte `offset` on, and leaves where the next read begins (`pread`); zero
+    /// behind its end.
     ///
     /// # Errors
     /// As [`User::read`]; [`Errno::NotSupported`] for what is no file.
@@ -173,8 +177,8 @@ impl<M: Machine> User<M> {
         self.system_call(|call| self.get(fd)?.ops().size_bytes(call))
     }
 
-    /// Cuts a file, or lets it grow by zeros (`ftruncate`). A process that touches a mapping of what was cut off is killed
-    /// (SIGBUS).
+    /// Cuts a file, or lets it grow by zeros (`ftruncate`). A process that touches a mapping of what was cut off is
+    /// killed (SIGBUS).
     ///
     /// # Errors
     /// [`Errno::BadFd`], also for what is no file, or not open to be written. [`Errno::NoSpace`], [`Errno::NoMemory`],
@@ -191,13 +195,13 @@ impl<M: Machine> User<M> {
         self.system_call(|call| self.get(fd)?.ops().sync(call))
     }
 
-    /// Maps `len_bytes` of a file from byte `offset` on (`mmap`): shared, so that stores change the file, or private. The
-    /// mapping outlives the descriptor.
+    /// Maps `len_bytes` of a file from byte `offset` on (`mmap`): shared, so that stores change the file, or private.
+    /// The mapping outlives the descriptor.
     ///
     /// # Errors
     /// [`Errno::BadFd`], also for what is no file. [`Errno::Access`]: the file is not open to be read, or, for a shared
-    /// mapping that is to be written, not to be written. [`Errno::Invalid`]: no length, an offset that is no multiple of a
-    /// page, or an address that makes no sense or is taken. [`Errno::NoMemory`].
+    /// mapping that is to be written, not to be written. [`Errno::Invalid`]: no length, an offset that is no multiple
+    /// of a page, or an address that makes no sense or is taken. [`Errno::NoMemory`].
     pub fn map_file(
         &self,
         fd: Fd,
@@ -210,15 +214,15 @@ impl<M: Machine> User<M> {
         self.system_call(|call| self.get(fd)?.ops().map(call, offset, place, len_bytes, prot, shared))
     }
 
-    /// Writes what a private mapping of a file has of its own to the file, by moving the pages (UVM paper, 4.2.2): all that
-    /// map or read the file see them. Returns how many went. The range must be a mapping of this file, and `fd` the right
-    /// to write it: that the file could be read when it was mapped is not enough.
+    /// Writes what a private mapping of a file has of its own to the file, by moving the pages (UVM paper, 4.2.2): all
+    /// that map or read the file see them. Returns how many went. The range must be a mapping of this file, and `fd`
+    /// the right to write it: that the file could be read when it was mapped is not enough.
     ///
     /// # Errors
     /// [`Errno::BadFd`], also for what is no file. [`Errno::Access`]: not open to be written. [`Errno::Invalid`]: no length,
     /// `at` is not page-aligned, or something else is mapped in the range. [`Errno::NoMemory`]: not all of the range is
-    /// mapped, or memory is full. [`Errno::Fault`]: the file ends before the page. [`Errno::Busy`]: a page is wired, or on
-    /// its way to or from the disk; it is the file's already; or, if it is to be given, a fork or a loan has it too.
+    /// mapped, or memory is full. [`Errno::Fault`]: the file ends before the page. [`Errno::Busy`]: a page is wired, or
+    /// on its way to or from the disk; it is the file's already; or, if it is to be given, a fork or a loan has it too.
     /// [`Errno::Io`], [`Errno::Interrupted`]. Pages before the one that is refused are down.
     pub fn push_down(&self, fd: Fd, at: Va, len_bytes: usize, how: PushDown) -> Result<usize, Errno> {
         self.system_call(|call| self.get(fd)?.ops().push_down(call, at, len_bytes, how))

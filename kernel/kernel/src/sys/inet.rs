@@ -40,7 +40,8 @@ impl<M: Machine> User<M> {
         })
     }
 
-    /// Gives a socket a name: an address of this host, or 0.0.0.0 for all of them, and a port, or 0 for one that is free.
+    /// Gives a socket a name: an address of this host, or 0.0.0.0 for all of them, and a port, or 0 for one that is
+    /// free.
     ///
     /// # Errors
     /// [`Errno::Invalid`] when it has one; [`Errno::AddressNotAvailable`], [`Errno::AddressInUse`].
@@ -59,7 +60,8 @@ impl<M: Machine> User<M> {
     /// Takes a connection to a socket that listens; and the address that it comes from.
     ///
     /// # Errors
-    /// [`Errno::Invalid`] when it does not listen; [`Errno::WouldBlock`], [`Errno::Interrupted`], [`Errno::TooManyFiles`].
+    /// [`Errno::Invalid`] when it does not listen; [`Errno::WouldBlock`], [`Errno::Interrupted`],
+    /// [`Errno::TooManyFiles`].
     pub fn accept(&self, fd: Fd) -> Result<(Fd, SocketAddrV4), Errno> {
         self.with_inet(fd, |call, socket, nonblocking| {
             self.room_for_one()?;
@@ -72,8 +74,8 @@ impl<M: Machine> User<M> {
     ///
     /// # Errors
     /// [`Errno::ConnectionRefused`], [`Errno::TimedOut`], [`Errno::NetUnreachable`], [`Errno::AddressNotAvailable`],
-    /// [`Errno::AddressInUse`], [`Errno::IsConnected`], [`Errno::InProgress`] (at once, of a non-blocking socket: it is writable
-    /// when it is connected), [`Errno::AlreadyInProgress`], [`Errno::NoMemory`], [`Errno::Interrupted`].
+    /// [`Errno::AddressInUse`], [`Errno::IsConnected`], [`Errno::InProgress`] (at once, of a non-blocking socket: it is
+    /// writable when it is connected), [`Errno::AlreadyInProgress`], [`Errno::NoMemory`], [`Errno::Interrupted`].
     pub fn connect(&self, fd: Fd, to: SocketAddrV4) -> Result<(), Errno> {
         self.with_inet(fd, |call, socket, nonblocking| socket.connect(call, to, nonblocking))
     }
@@ -113,8 +115,8 @@ impl<M: Machine> User<M> {
     /// Sends a datagram to `to`.
     ///
     /// # Errors
-    /// [`Errno::MessageSize`], [`Errno::IsConnected`], [`Errno::NetUnreachable`], [`Errno::NoMemory`], or a bad address;
-    /// [`Errno::NotSupported`] for a stream.
+    /// [`Errno::MessageSize`], [`Errno::IsConnected`], [`Errno::NetUnreachable`], [`Errno::NoMemory`], or a bad
+    /// address; [`Errno::NotSupported`] for a stream.
     pub fn send_to(&self, fd: Fd, from: Va, len_bytes: usize, to: SocketAddrV4) -> Result<usize, Errno> {
         self.with_inet(fd, |call, socket, nonblocking| match socket.kind() {
             SocketKind::Datagram => {
@@ -128,8 +130,8 @@ impl<M: Machine> User<M> {
     /// Receives a datagram, or as much of it as there is room for; and where it comes from.
     ///
     /// # Errors
-    /// [`Errno::WouldBlock`], [`Errno::Interrupted`], or a bad address: the datagram is lost then. [`Errno::NotSupported`] for a
-    /// stream.
+    /// [`Errno::WouldBlock`], [`Errno::Interrupted`], or a bad address: the datagram is lost then.
+    /// [`Errno::NotSupported`] for a stream.
     pub fn receive_from(&self, fd: Fd, to: Va, len_bytes: usize) -> Result<(usize, SocketAddrV4), Errno> {
         self.with_inet(fd, |call, socket, nonblocking| {
             call.check_buffer(to, len_bytes)?;

@@ -1,8 +1,8 @@
 //! A system call that measures invalidations (sf_buf paper, 3): one page of the kernel, again and again.
 //!
-//! The paper gives the cost of an invalidation when the page-table entry is in the data cache and when it is not, because
-//! the instruction looks at it. So one repetition reads the entry and invalidates the page; for the uncached case the
-//! entry's line is flushed from all caches first, outside the measured time.
+//! The paper gives the cost of an invalidation when the page-table entry is in the data cache and when it is not,
+//! because the instruction looks at it. So one repetition reads the entry and invalidates the page; for the uncached
+//! case the entry's line is flushed from all caches first, outside the measured time.
 
 use crate::error::Errno;
 use crate::proc::Syscall;

@@ -14,7 +14,8 @@ impl<M: Machine> User<M> {
         self.system_call(|call| work(self.kernel.ispc.as_ref().ok_or(Errno::NotSupported)?, call))
     }
 
-    /// Tests that programs leave the services of the kernel's own processes alone, which trust the kernel with what requests say.
+    /// Tests that programs leave the services of the kernel's own processes alone, which trust the kernel with what
+    /// requests say.
     fn may_name(&self, service: u32) -> Result<(), Errno> {
         let is_own = service >= LEAST_OWN;
         if is_own && self.process.role == Role::Program { Err(Errno::Access) } else { Ok(()) }
@@ -24,8 +25,9 @@ impl<M: Machine> User<M> {
     ///
     /// # Errors
     /// [`Errno::NotSupported`] by a kernel without an area, as for all of these calls. [`Errno::Invalid`] for no pages.
-    /// [`Errno::NoMemory`] when the area is full, or the caller would wait for reserved TLB entries that it has itself, or that do not
-    /// exist. [`Errno::WouldBlock`] when no reserved TLB entry is free and `wait` says so. [`Errno::Interrupted`].
+    /// [`Errno::NoMemory`] when the area is full, or the caller would wait for reserved TLB entries that it has itself,
+    /// or that do not exist. [`Errno::WouldBlock`] when no reserved TLB entry is free and `wait` says so.
+    /// [`Errno::Interrupted`].
     pub fn ica_alloc(&self, pages: usize, wait: Wait) -> Result<Va, Errno> {
         self.ispc_call(|ispc, call| ispc.call_alloc(call, pages, wait))
     }
@@ -50,8 +52,8 @@ impl<M: Machine> User<M> {
         self.ispc_call(|ispc, call| ispc.call_serve(call, service))
     }
 
-    /// Makes this process the server of `service`: threads that make requests cross into it, run `procedure` and go back. Its own
-    /// thread has nothing to do with them: [`User::ispc_receive`] sleeps until a signal comes.
+    /// Makes this process the server of `service`: threads that make requests cross into it, run `procedure` and go
+    /// back. Its own thread has nothing to do with them: [`User::ispc_receive`] sleeps until a signal comes.
     ///
     /// # Errors
     /// As of [`User::ispc_serve`]; [`Errno::NotSupported`] by a kernel that queues requests.
@@ -65,14 +67,14 @@ impl<M: Machine> User<M> {
         self.kernel.ispc.as_ref().is_some_and(|ispc| ispc.config.method.crosses())
     }
 
-    /// Makes a request of a server: the two pieces go there, and come back with the answer, for which this waits. Where threads cross
-    /// into servers, this one does.
+    /// Makes a request of a server: the two pieces go there, and come back with the answer, for which this waits. Where
+    /// threads cross into servers, this one does.
     ///
     /// # Errors
     /// [`Errno::ConnectionRefused`]: no process serves that. [`Errno::Invalid`], [`Errno::Access`] as of [`User::ica_free`].
     /// [`Errno::ConnectionReset`]: the server has died; the pieces are back. [`Errno::Interrupted`]: by a signal, before the server had
-    /// taken the request; the pieces are back. [`Errno::WouldBlock`]: the answer is there, but no reserved entry is free for its
-    /// pieces: they come with [`User::ispc_result`]. [`Errno::NoMemory`].
+    /// taken the request; the pieces are back. [`Errno::WouldBlock`]: the answer is there, but no reserved entry is
+    /// free for its pieces: they come with [`User::ispc_result`]. [`Errno::NoMemory`].
     pub fn ispc_request(&self, service: u32, control: Va, data: Option<Va>, wait: Wait) -> Result<(), Errno> {
         self.may_name(service)?;
         let pieces = (control, data);
@@ -85,7 +87,8 @@ impl<M: Machine> User<M> {
     /// The same, without waiting: the answer comes with [`User::ispc_result`].
     ///
     /// # Errors
-    /// As [`User::ispc_request`], but for those that an answer brings; [`Errno::NotSupported`] where threads cross into servers.
+    /// As [`User::ispc_request`], but for those that an answer brings; [`Errno::NotSupported`] where threads cross into
+    /// servers.
     pub fn ispc_post(&self, service: u32, control: Va, data: Option<Va>) -> Result<RequestId, Errno> {
         self.may_name(service)?;
         self.ispc_call(|ispc, call| ispc.call_request(call, service, (control, data), false, Wait::No))
@@ -109,8 +112,8 @@ impl<M: Machine> User<M> {
         self.ispc_call(|ispc, call| ispc.call_return(call, id))
     }
 
-    /// Hands a frame to the network card that lies in a piece of this server's, where no protocols of the kernel's own have the card.
-    /// The card reads it until [`User::card_wait`] returns.
+    /// Hands a frame to the network card that lies in a piece of this server's, where no protocols of the kernel's own
+    /// have the card. The card reads it until [`User::card_wait`] returns.
     ///
     /// # Errors
     /// [`Errno::NotSupported`]: there is no such card. [`Errno::MessageSize`]: no frame has that length. [`Errno::Invalid`],

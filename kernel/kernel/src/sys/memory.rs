@@ -22,8 +22,8 @@ impl<M: Machine> User<M> {
         })
     }
 
-    /// Maps the frame buffer at `place` (`mmap` of its device, whose driver calls `ioremap`): by a block of the process's own where the
-    /// kernel has those and the address is aligned to the frame buffer's size.
+    /// Maps the frame buffer at `place` (`mmap` of its device, whose driver calls `ioremap`): by a block of the
+    /// process's own where the kernel has those and the address is aligned to the frame buffer's size.
     ///
     /// # Errors
     /// [`Errno::Invalid`]: there is none, or an address that makes no sense or is taken. [`Errno::NoMemory`].
@@ -31,7 +31,8 @@ impl<M: Machine> User<M> {
         self.system_call(|call| Ok(call.space.map_frame_buffer(call.thread, place)?))
     }
 
-    /// Writes a line of text to the console: as much of it as the screen is wide. Without a frame buffer it is not to be seen.
+    /// Writes a line of text to the console: as much of it as the screen is wide. Without a frame buffer it is not to
+    /// be seen.
     ///
     /// # Errors
     /// [`Errno::Fault`].

@@ -1,5 +1,5 @@
-//! The system calls of map entry passing (UVM paper, 4.3): export, import, withdraw, and loans between processes by the same
-//! way; and of a debugger.
+//! The system calls of map entry passing (UVM paper, 4.3): export, import, withdraw, and loans between processes by the
+//! same way; and of a debugger.
 
 use super::user::User;
 use crate::error::Errno;
@@ -23,9 +23,9 @@ impl<M: Machine> User<M> {
     }
 
     /// Offers whole pages to be lent to the processes of `to` (UVM paper, 4.1.3: loans between processes). The importer
-    /// gets them as anonymous memory: at an address that is mapped, in place of what is there, or in its transfer area, for
-    /// `anflush` in the end. Lender and borrower may both write, and then have a copy each. The lender's range must hold
-    /// memory everywhere at the import.
+    /// gets them as anonymous memory: at an address that is mapped, in place of what is there, or in its transfer area,
+    /// for `anflush` in the end. Lender and borrower may both write, and then have a copy each. The lender's range must
+    /// hold memory everywhere at the import.
     ///
     /// # Errors
     /// As [`User::export`]; [`Errno::Invalid`] also for a length that is not in whole pages.
@@ -35,15 +35,16 @@ impl<M: Machine> User<M> {
         })
     }
 
-    /// Brings what `id` offers into this address space: at `at`, or where it fits. What is passed goes where nothing is mapped;
-    /// what is lent takes the place of memory.
+    /// Brings what `id` offers into this address space: at `at`, or where it fits. What is passed goes where nothing is
+    /// mapped; what is lent takes the place of memory.
     ///
     /// # Errors
     /// [`Errno::Invalid`]: there never was such an offer, `at` is not page-aligned, or something is mapped there.
     /// [`Errno::Removed`]: the offer was taken back, its maker has exited, or it was a donation that has been imported.
     /// [`Errno::Access`]: it is for others, or what is lent would go where this process may not write. [`Errno::Busy`]:
-    /// that donation is being imported, or a page is wired that is to be lent or to be replaced. [`Errno::Fault`]: nothing
-    /// is mapped any more in the range that is offered, or at `at`. [`Errno::NoMemory`]. Nothing has changed then.
+    /// that donation is being imported, or a page is wired that is to be lent or to be replaced. [`Errno::Fault`]:
+    /// nothing is mapped any more in the range that is offered, or at `at`. [`Errno::NoMemory`]. Nothing has changed
+    /// then.
     pub fn import(&self, id: ExportId, at: Option<Va>) -> Result<Imported, Errno> {
         self.system_call(|call| self.kernel.import(call, self.process.pid, id, at))
     }

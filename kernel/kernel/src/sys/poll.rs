@@ -1,9 +1,9 @@
 //! Waiting for one of several descriptors (`poll`).
 //!
 //! # What it holds
-//! How often anything has become ready, and how many threads sleep for that. All of them sleep on one channel and look again at
-//! what they wait for, as in 4.4BSD where two processes select the same descriptor. What becomes ready counts one up after it has;
-//! a thread that has looked sleeps only if the count is what it was before it looked.
+//! How often anything has become ready, and how many threads sleep for that. All of them sleep on one channel and look
+//! again at what they wait for, as in 4.4BSD where two processes select the same descriptor. What becomes ready counts
+//! one up after it has; a thread that has looked sleeps only if the count is what it was before it looked.
 
 use super::user::User;
 use crate::error::Errno;
@@ -63,8 +63,8 @@ impl Polled {
 }
 
 impl<M: Machine> User<M> {
-    /// Waits until one of the descriptors is ready for what is of interest, or `timeout` has passed; answers how many are. Pipes
-    /// that are no sockets count as ready.
+    /// Waits until one of the descriptors is ready for what is of interest, or `timeout` has passed; answers how many
+    /// are. Pipes that are no sockets count as ready.
     ///
     /// # Errors
     /// [`Errno::BadFd`]; [`Errno::Interrupted`].

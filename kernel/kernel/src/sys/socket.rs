@@ -1,4 +1,5 @@
-//! The system calls of sockets: pairs, the null protocol, sending by loan, receiving by transfer; and what a lender may ask.
+//! The system calls of sockets: pairs, the null protocol, sending by loan, receiving by transfer; and what a lender may
+//! ask.
 
 use super::user::User;
 use crate::choose::{Arrived, Carrier};
@@ -27,8 +28,8 @@ impl<M: Machine> User<M> {
         })
     }
 
-    /// Makes a socket of the null protocol: it discards what is sent, and what is received is pages as they are, as many
-    /// as are asked for, at once (UVM paper, 5.1 and 5.2). For measuring.
+    /// Makes a socket of the null protocol: it discards what is sent, and what is received is pages as they are, as
+    /// many as are asked for, at once (UVM paper, 5.1 and 5.2). For measuring.
     ///
     /// # Errors
     /// [`Errno::NotSupported`] if this kernel has no such protocol, [`Errno::TooManyFiles`].
@@ -45,22 +46,24 @@ impl<M: Machine> User<M> {
         })
     }
 
-    /// Sends `len_bytes` by copy or by loan, or as is cheaper; fewer only if a signal came, the descriptor is non-blocking,
-    /// or the memory ends. What is received is what is at `from` now, also if it is changed before it is received.
+    /// Sends `len_bytes` by copy or by loan, or as is cheaper; fewer only if a signal came, the descriptor is
+    /// non-blocking, or the memory ends. What is received is what is at `from` now, also if it is changed before it is
+    /// received.
     ///
     /// # Errors
-    /// As [`User::write`]; [`Errno::NoMemory`]; [`Errno::NotSupported`] for other than copies to a pipe that is no socket.
+    /// As [`User::write`]; [`Errno::NoMemory`]; [`Errno::NotSupported`] for other than copies to a pipe that is no
+    /// socket.
     pub fn send(&self, fd: Fd, from: Va, len_bytes: usize, mode: SendMode) -> Result<usize, Errno> {
         self.system_call(|call| self.get(fd)?.write(call, from, len_bytes, mode))
     }
 
-    /// Sends `len_bytes` of a file from byte `from` on over a connected socket, as many as there are; the file's own offset stays
-    /// (`sendfile`). By copy, by loan of the file's pages, or as is cheaper. Answers how many were sent: fewer only if the file ends,
-    /// a signal came, or the socket is non-blocking.
+    /// Sends `len_bytes` of a file from byte `from` on over a connected socket, as many as there are; the file's own
+    /// offset stays (`sendfile`). By copy, by loan of the file's pages, or as is cheaper. Answers how many were sent:
+    /// fewer only if the file ends, a signal came, or the socket is non-blocking.
     ///
     /// # Errors
-    /// [`Errno::BadFd`]; [`Errno::NotSupported`] for what is no socket, or no file; [`Errno::NotConnected`], [`Errno::BrokenPipe`],
-    /// [`Errno::WouldBlock`], [`Errno::Interrupted`], [`Errno::Io`], [`Errno::NoMemory`].
+    /// [`Errno::BadFd`]; [`Errno::NotSupported`] for what is no socket, or no file; [`Errno::NotConnected`],
+    /// [`Errno::BrokenPipe`], [`Errno::WouldBlock`], [`Errno::Interrupted`], [`Errno::Io`], [`Errno::NoMemory`].
     pub fn send_file(
         &self,
         socket: Fd,
@@ -99,19 +102,19 @@ impl<M: Machine> User<M> {
         self.read(fd, to, len_bytes)
     }
 
-    /// Receives up to `len_bytes` by transfer, from a socket or a file: to `at`, whose pages are replaced; or with `None` to
-    /// the transfer area, where the bytes begin on a page. What cannot be transferred is copied, to an address given
-    /// anywhere. Of a file, whole pages go that lie at the same place of a page there and at `at`.
+    /// Receives up to `len_bytes` by transfer, from a socket or a file: to `at`, whose pages are replaced; or with
+    /// `None` to the transfer area, where the bytes begin on a page. What cannot be transferred is copied, to an
+    /// address given anywhere. Of a file, whole pages go that lie at the same place of a page there and at `at`.
     ///
     /// # Errors
-    /// As [`User::read`]; [`Errno::NoMemory`] also when the transfer area is full; [`Errno::NotSupported`] for a pipe that
-    /// is no socket. Nothing was received then.
+    /// As [`User::read`]; [`Errno::NoMemory`] also when the transfer area is full; [`Errno::NotSupported`] for a pipe
+    /// that is no socket. Nothing was received then.
     pub fn receive_transfer(&self, fd: Fd, at: Option<Va>, len_bytes: usize) -> Result<Received, Errno> {
         self.system_call(|call| self.get(fd)?.read_transfer(call, ReceiveMode::Transfer, at, len_bytes))
     }
 
-    /// Receives up to `len_bytes` at `at`: pages where that is cheaper on this machine, copied bytes elsewhere. What is at
-    /// `at` then is the process's own either way; pages that came need not be flushed.
+    /// Receives up to `len_bytes` at `at`: pages where that is cheaper on this machine, copied bytes elsewhere. What is
+    /// at `at` then is the process's own either way; pages that came need not be flushed.
     ///
     /// # Errors
     /// As [`User::receive_transfer`].
@@ -139,8 +142,8 @@ impl<M: Machine> User<M> {
         self.system_call(|call| self.kernel.lenders.pages_out(call.pid))
     }
 
-    /// Sleeps until this process has no page on loan to the kernel: from then on it can write to its buffers without a copy,
-    /// but for pages that a receiver has got by transfer.
+    /// Sleeps until this process has no page on loan to the kernel: from then on it can write to its buffers without a
+    /// copy, but for pages that a receiver has got by transfer.
     ///
     /// # Errors
     /// [`Errno::Invalid`] when loans are not watched; [`Errno::Interrupted`].
@@ -148,13 +151,13 @@ impl<M: Machine> User<M> {
         self.system_call(|call| self.kernel.lenders.wait(call.thread, call.pid))
     }
 
-    /// Sends up to `len_bytes` of what is to be received on `from` also on `to`, without receiving it and without copying
-    /// it: what is there, at least one byte, and as much as there is space for; zero at the end of the stream.
+    /// Sends up to `len_bytes` of what is to be received on `from` also on `to`, without receiving it and without
+    /// copying it: what is there, at least one byte, and as much as there is space for; zero at the end of the stream.
     ///
     /// # Errors
-    /// [`Errno::BadFd`]; [`Errno::NotSupported`] for other than connected sockets; [`Errno::Invalid`] when the two are one;
-    /// [`Errno::WouldBlock`] when there is no space on `to`, or `from` is non-blocking and empty; [`Errno::BrokenPipe`],
-    /// [`Errno::Interrupted`], [`Errno::NoMemory`]. Nothing was sent then.
+    /// [`Errno::BadFd`]; [`Errno::NotSupported`] for other than connected sockets; [`Errno::Invalid`] when the two are
+    /// one; [`Errno::WouldBlock`] when there is no space on `to`, or `from` is non-blocking and empty;
+    /// [`Errno::BrokenPipe`], [`Errno::Interrupted`], [`Errno::NoMemory`]. Nothing was sent then.
     pub fn tee(&self, from: Fd, to: Fd, len_bytes: usize) -> Result<usize, Errno> {
         self.system_call(|call| {
             let (from, to) = {
@@ -171,12 +174,12 @@ impl<M: Machine> User<M> {
         })
     }
 
-    /// Frees the anonymous memory in a range, which stays mapped and is zero then, or what is in the file below (UVM paper,
-    /// 4.2.2). For memory that was received by transfer.
+    /// Frees the anonymous memory in a range, which stays mapped and is zero then, or what is in the file below (UVM
+    /// paper, 4.2.2). For memory that was received by transfer.
     ///
     /// # Errors
-    /// [`Errno::Invalid`] for a length of zero or an address within a page, [`Errno::NoMemory`] where not all is mapped,
-    /// [`Errno::Busy`] for wired pages.
+    /// [`Errno::Invalid`] for a length of zero or an address within a page, [`Errno::NoMemory`] where not all is
+    /// mapped, [`Errno::Busy`] for wired pages.
     pub fn anflush(&self, at: Va, len_bytes: usize) -> Result<(), Errno> {
         self.system_call(|call| {
             call.machine().execute(self.kernel.config.paths.transfer_call);
@@ -193,8 +196,8 @@ impl<M: Machine> User<M> {
         self.system_call(|call| Ok(call.choose_carrier(len_bytes, arrived)))
     }
 
-    /// The same for a program that can also have a server's process asked: [`Carrier::Server`], where the kernel has such. The buffer is
-    /// a piece of the communication area then.
+    /// The same for a program that can also have a server's process asked: [`Carrier::Server`], where the kernel has
+    /// such. The buffer is a piece of the communication area then.
     ///
     /// # Errors
     /// [`Errno::Killed`] only.

@@ -5,10 +5,10 @@
 //! system call enters the kernel, dispatches, does its work, and takes signals and switch requests on the way out.
 //!
 //! # Killed processes
-//! A process that touches an address it has no right to is killed (SIGSEGV). A closure cannot be cut off without unwinding,
-//! so it goes on, but its hands are tied: every system call answers [`Errno::Killed`], stores do nothing, loads give zeros.
-//! A program that returns when a call fails ends soon; one that loops until a call succeeds never does, and is a defect of
-//! the program. What was killed, and why, is in [`Kernel::killed`].
+//! A process that touches an address it has no right to is killed (SIGSEGV). A closure cannot be cut off without
+//! unwinding, so it goes on, but its hands are tied: every system call answers [`Errno::Killed`], stores do nothing,
+//! loads give zeros. A program that returns when a call fails ends soon; one that loops until a call succeeds never
+//! does, and is a defect of the program. What was killed, and why, is in [`Kernel::killed`].
 
 use super::invalidate::InvalidateKind;
 use crate::Kernel;
@@ -142,8 +142,8 @@ impl<M: Machine> User<M> {
         });
     }
 
-    /// Makes references in user mode ([`Machine::refer`]), faulting as needed; a bad address kills the process there. Interrupts are
-    /// looked for before the first: many are better made by several calls.
+    /// Makes references in user mode ([`Machine::refer`]), faulting as needed; a bad address kills the process there.
+    /// Interrupts are looked for before the first: many are better made by several calls.
     pub fn refer(&self, references: &mut [Reference]) {
         self.access(references.len(), |done| self.machine().refer(&mut references[done..]));
     }
@@ -180,7 +180,8 @@ impl<M: Machine> User<M> {
         result
     }
 
-    /// Work of a server of the kernel's with kernel code that it has as a library: without entering the kernel, which costs nothing.
+    /// Work of a server of the kernel's with kernel code that it has as a library: without entering the kernel, which
+    /// costs nothing.
     ///
     /// # Errors
     /// [`Errno::Killed`]; those of the work.
@@ -254,8 +255,8 @@ impl<M: Machine> User<M> {
     /// Changes permissions (`mprotect`).
     ///
     /// # Errors
-    /// [`Errno::Invalid`]; [`Errno::NoMemory`] where nothing is mapped; [`Errno::Access`] where the mapping can never permit
-    /// that.
+    /// [`Errno::Invalid`]; [`Errno::NoMemory`] where nothing is mapped; [`Errno::Access`] where the mapping can never
+    /// permit that.
     pub fn protect(&self, at: Va, len_bytes: usize, prot: Prot) -> Result<(), Errno> {
         self.system_call(|call| {
             call.space.protect(call.thread, at, len_bytes, prot).map_err(|e| match e {
@@ -355,7 +356,8 @@ impl<M: Machine> User<M> {
         self.system_call(|_| self.kernel.send_signal(pid))
     }
 
-    /// Kills another process (`SIGKILL`): its calls fail from now on, its sleeps end, its loads give zeros. It ends when its program does.
+    /// Kills another process (`SIGKILL`): its calls fail from now on, its sleeps end, its loads give zeros. It ends
+    /// when its program does.
     ///
     /// # Errors
     /// [`Errno::NoProcess`].

@@ -284,8 +284,8 @@ fn no_memory_at_any_point_loses_nothing() {
     assert!(struck.get() > 20, "only {} allocations failed", struck.get());
 }
 
-/// A card records into memory of its own, which it keeps: what is received is copied, however it is asked for (UVM paper,
-/// 4.2.3, of memory on network cards).
+/// A card records into memory of its own, which it keeps: what is received is copied, however it is asked for (UVM
+/// paper, 4.2.3, of memory on network cards).
 #[test]
 fn pages_of_a_card_are_never_given_away() {
     for how in RECEIVES {

@@ -100,7 +100,8 @@ fn a_missing_shootdown_is_a_stale_use() {
     assert!(!(0..5).any(|seed| stale("xeon-up", original(), seed)), "there is no other TLB");
 }
 
-/// One thread changes a kernel mapping. Another, on another CPU, waits for that to be done with a lock of class `held` in its hand.
+/// One thread changes a kernel mapping. Another, on another CPU, waits for that to be done with a lock of class `held`
+/// in its hand.
 fn wait_for_a_shootdown(u: &U, held: LockClass) {
     let pages = u.kernel().vm().kernel_pages(1).unwrap();
     let (waits, mapped) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
@@ -122,8 +123,9 @@ fn wait_for_a_shootdown(u: &U, held: LockClass) {
     u.kernel().vm().free_kernel_pages(pages);
 }
 
-/// A thread that spins with interrupts off, until another CPU has done what that CPU needs an answer from it for. Neither sleeps,
-/// so this is no deadlock of sleepers or of locks: the run ends at the limit of spinning, and says who spins where.
+/// A thread that spins with interrupts off, until another CPU has done what that CPU needs an answer from it for.
+/// Neither sleeps, so this is no deadlock of sleepers or of locks: the run ends at the limit of spinning, and says who
+/// spins where.
 #[test]
 fn threads_that_spin_for_each_other_are_named() {
     if other_kind().is_some() {

@@ -1,7 +1,7 @@
-//! A process ends at every step of what it does with another: at each of its system calls and accesses in turn it is killed, or
-//! a signal comes, during the call or a little later, and ends it at its next step. Whatever is on its way then (pages on
-//! loan, in a socket, in a pipe, offered, half passed, of a file) must come to rest: the other one gets what was sent, or
-//! hears of the end, and nothing is left of either.
+//! A process ends at every step of what it does with another: at each of its system calls and accesses in turn it is
+//! killed, or a signal comes, during the call or a little later, and ends it at its next step. Whatever is on its way
+//! then (pages on loan, in a socket, in a pipe, offered, half passed, of a file) must come to rest: the other one gets
+//! what was sent, or hears of the end, and nothing is left of either.
 
 use crate::common::*;
 use pageferry_hal::*;

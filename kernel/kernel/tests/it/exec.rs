@@ -1,5 +1,5 @@
-//! Images that take a process's place, from an ordinary file and from a volume; ptrace through frames: while pages are lent and shared, and at
-//! what a mapping does not permit; each user in its original and its sf_buf form.
+//! Images that take a process's place, from an ordinary file and from a volume; ptrace through frames: while pages are
+//! lent and shared, and at what a mapping does not permit; each user in its original and its sf_buf form.
 
 use crate::common::*;
 use pageferry_hal::*;
@@ -114,7 +114,8 @@ fn what_is_no_image_is_refused_and_nothing_has_changed() {
             with(5, 2),
             with(16, 3),
             with(54, 3),
-            // No segment where text is, one at address zero, one that overlaps, and one that lies elsewhere in its page.
+            // No segment where text is, one at address zero, one that overlaps, and one that lies elsewhere in its
+            // page.
             with(56, 0),
             with(64 + 18, 0),
             with(64 + 56 + 18, 0x40),
@@ -166,7 +167,8 @@ fn a_parent_reads_and_writes_a_child_through_its_frames() {
             });
             let pid = u.fork("traced", child).unwrap();
             u.read(ready, own, 1).unwrap();
-            // Across pages, from within one: what is shared with the parent, the child's own, and what it may only read.
+            // Across pages, from within one: what is shared with the parent, the child's own, and what it may only
+            // read.
             assert_eq!(u.ptrace_read(pid, shared + 100, own, 3 * PAGE_SIZE), Ok(3 * PAGE_SIZE));
             let mut bytes = vec![0; 3 * PAGE_SIZE];
             u.load(own, &mut bytes);

@@ -1,5 +1,5 @@
-//! Export and import: which process may have what, in which mode, how often, and what is left when something goes wrong or one
-//! exits at any point.
+//! Export and import: which process may have what, in which mode, how often, and what is left when something goes wrong
+//! or one exits at any point.
 
 use crate::common::*;
 use pageferry_hal::*;

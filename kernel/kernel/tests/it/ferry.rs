@@ -1,14 +1,17 @@
-//! The random programs of the Linux library, on the modelled kernel: one generator and one copying model, two machines that move memory.
+//! The random programs of the Linux library, on the modelled kernel: one generator and one copying model, two machines
+//! that move memory.
 //!
 //! # How the library's verbs are made here
-//! A message is an offer of memory (`export`) that the receiver takes (`import`). What is offered is what is mapped when it is taken; the
-//! library freezes memory when it is sent. So a sender passes itself a copy-on-write copy first (`PassMode::Copy`), keeps storing
-//! to its own, and lends the copy. A loan goes by `export_loan`, a gift by `Donate`, shared memory by `Share`, zeros in the place of a gift by
-//! passing them to oneself with `DonateZero`. A copy is copied by the sender's program and given away.
+//! A message is an offer of memory (`export`) that the receiver takes (`import`). What is offered is what is mapped
+//! when it is taken; the library freezes memory when it is sent. So a sender passes itself a copy-on-write copy first
+//! (`PassMode::Copy`), keeps storing to its own, and lends the copy. A loan goes by `export_loan`, a gift by `Donate`,
+//! shared memory by `Share`, zeros in the place of a gift by passing them to oneself with `DonateZero`. A copy is
+//! copied by the sender's program and given away.
 //!
 //! # Whose turn it is
-//! One turn at a time: the first process takes a turn's answer to the model, and gives the next turn to the process that it is for. Which CPU they run
-//! on, and what happens to pages, tables and TLB entries meanwhile, is the kernel's and the machine's affair; every law is checked in the end.
+//! One turn at a time: the first process takes a turn's answer to the model, and gives the next turn to the process
+//! that it is for. Which CPU they run on, and what happens to pages, tables and TLB entries meanwhile, is the kernel's
+//! and the machine's affair; every law is checked in the end.
 
 use crate::common::*;
 use pageferry_hal::*;

@@ -1,5 +1,5 @@
-//! A file server: a process that has the file system, asked through memory that is attached to one process at a time. (What programs
-//! see of files, whoever has them, is in `volume`.)
+//! A file server: a process that has the file system, asked through memory that is attached to one process at a time.
+//! (What programs see of files, whoever has them, is in `volume`.)
 
 use crate::common::*;
 use crate::ispc::{PAGE, SERVICE, ant, ant_with_files, check, load, on_sh4, served, try_served};
@@ -212,7 +212,8 @@ fn calls(u: &U, (dir, seed): (&str, u64), steps: u64, log: &RefCell<Vec<String>>
     }
 }
 
-/// One seeded program under the kernel's own file system, and under a server by every method: the same bytes, and the same errors.
+/// One seeded program under the kernel's own file system, and under a server by every method: the same bytes, and the
+/// same errors.
 #[test]
 fn answers_and_bytes_are_those_of_a_kernel_that_has_its_files_itself() {
     for seed in 1..4 {
@@ -261,8 +262,8 @@ fn bytes_move_through_pieces_that_are_attached() {
             let read = count(&mut || assert_eq!(u.read(fd, buffer, 4 * PAGE), Ok(4 * PAGE)));
             assert!(load(u, buffer, 4 * PAGE) == bytes(9, 0, 4 * PAGE));
             let little = count(&mut || assert_eq!(u.read_at(fd, 5, buffer, 100), Ok(100)));
-            // Two requests of two pages and the control page: to the program, away, to the server and away where it has none for
-            // ever, back, and kept.
+            // Two requests of two pages and the control page: to the program, away, to the server and away where it has
+            // none for ever, back, and kept.
             let times = if matches!(method, Method::Random | Method::Previous) { 3 } else { 2 };
             let (pages, few) = (2 * 3 * times, 2 * times);
             assert_eq!((wrote, read), ([2, pages, pages], [2, pages, pages]), "{method:?}");
@@ -335,8 +336,8 @@ fn the_servers_service_is_the_kernels() {
     });
 }
 
-/// The server is killed while others use it, at many moments: each is told, has its memory, and can go on with the next server; all entries
-/// are free again, and the volume is repaired when it is mounted.
+/// The server is killed while others use it, at many moments: each is told, has its memory, and can go on with the next
+/// server; all entries are free again, and the volume is repaired when it is mounted.
 #[test]
 fn a_server_that_is_killed_in_the_middle() {
     let seen = Rc::new(RefCell::new(BTreeMap::new()));
@@ -510,7 +511,8 @@ fn planted_defects_are_found() {
     }
 }
 
-/// A data piece is no larger than what can be attached beside the control piece; where not even a page can, no call can be made.
+/// A data piece is no larger than what can be attached beside the control piece; where not even a page can, no call can
+/// be made.
 #[test]
 fn as_much_data_goes_with_a_request_as_can_be_attached() {
     for (method, reserved, works) in [

@@ -201,8 +201,8 @@ fn pages_on_the_disk_come_in_first() {
     });
 }
 
-/// The reader keeps many pages of a file, with memory for a fraction of it: what it has goes to the swap area, whether the
-/// file is on the disk yet or not.
+/// The reader keeps many pages of a file, with memory for a fraction of it: what it has goes to the swap area, whether
+/// the file is on the disk yet or not.
 #[test]
 fn more_is_read_than_memory_holds() {
     for (name, schedule, synced) in [

@@ -1,5 +1,5 @@
-//! The Internet protocols on loopback: every byte, in order, whatever the sizes; how connections begin and end, with the errors that
-//! Unix has; datagrams; waiting for several descriptors.
+//! The Internet protocols on loopback: every byte, in order, whatever the sizes; how connections begin and end, with
+//! the errors that Unix has; datagrams; waiting for several descriptors.
 
 use crate::common::*;
 use pageferry_hal::*;

@@ -1,5 +1,5 @@
-//! The Internet protocols through the card, to a host whose stack others wrote: every byte on both sides, whatever the sizes, the
-//! card, the number of CPUs and who closes first.
+//! The Internet protocols through the card, to a host whose stack others wrote: every byte on both sides, whatever the
+//! sizes, the card, the number of CPUs and who closes first.
 
 use crate::common::far::*;
 use crate::common::*;

@@ -1,4 +1,5 @@
-//! Planted defects of the Internet protocols: each is caught by what is there for it, and the same program passes without it.
+//! Planted defects of the Internet protocols: each is caught by what is there for it, and the same program passes
+//! without it.
 
 use crate::common::far::*;
 use crate::common::puppet::*;

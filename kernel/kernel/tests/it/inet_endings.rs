@@ -1,4 +1,5 @@
-//! How connections end, and what is left then: nothing. The other end is on strings, so every segment can be said by hand.
+//! How connections end, and what is left then: nothing. The other end is on strings, so every segment can be said by
+//! hand.
 
 use crate::common::far::*;
 use crate::common::puppet::*;

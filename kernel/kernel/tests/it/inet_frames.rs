@@ -1,5 +1,5 @@
-//! Malformed frames and random ones, at a kernel with connections, a listener and a UDP socket: nothing panics, nothing leaks, no byte of
-//! one connection comes out of another. `PAGEFERRY_FRAMES` says how many frames.
+//! Malformed frames and random ones, at a kernel with connections, a listener and a UDP socket: nothing panics, nothing
+//! leaks, no byte of one connection comes out of another. `PAGEFERRY_FRAMES` says how many frames.
 
 use crate::common::puppet::*;
 use crate::common::*;
@@ -131,7 +131,8 @@ fn storm(seed: u64, frames: u64) {
                 if let Ok(len) = u.read(*fd, at, 64 << 10) {
                     let mut got = vec![0; len];
                     u.load(at, &mut got);
-                    // Bytes may be changed where the sums were mended; those of the other connection are not among them.
+                    // Bytes may be changed where the sums were mended; those of the other connection are not among
+                    // them.
                     let other = MARKS[usize::from(mark == MARKS[0])];
                     assert!(!got.windows(8).any(|part| part.iter().all(|b| *b == other)), "bytes of another");
                 }

@@ -1,4 +1,5 @@
-//! Planted defects where pages go through the network: each is caught by what is there for it, and the same program passes without it.
+//! Planted defects where pages go through the network: each is caught by what is there for it, and the same program
+//! passes without it.
 
 use crate::common::far::*;
 use crate::common::*;
@@ -80,8 +81,8 @@ fn sends_a_file(config: KernelConfig, defect: Option<VmDefect>) -> Result<(), St
     complaint(&ended.0).and(ended.1)
 }
 
-/// A receiver takes over what another process has sent by copy over loopback, whose packets share its clusters until they are
-/// acknowledged.
+/// A receiver takes over what another process has sent by copy over loopback, whose packets share its clusters until
+/// they are acknowledged.
 fn flips_what_is_shared(config: KernelConfig, _: Option<VmDefect>) -> Result<(), String> {
     complaint(&try_run("xeon-mp", Schedule::Timed, config, |u| {
         let listening = our_server(u, 1);

@@ -1,6 +1,6 @@
-//! Every way in which a page can be lost, or shown to somebody else, while it is lent to a connection or taken over from one: whatever
-//! happens to it meanwhile, the other end gets what was sent, the receiver what was said, whoever else has the page what it had, and
-//! nothing is held when all is over.
+//! Every way in which a page can be lost, or shown to somebody else, while it is lent to a connection or taken over
+//! from one: whatever happens to it meanwhile, the other end gets what was sent, the receiver what was said, whoever
+//! else has the page what it had, and nothing is held when all is over.
 
 use crate::common::far::*;
 use crate::common::puppet::*;
@@ -192,8 +192,8 @@ fn whatever_happens_to_pages_that_are_lent_the_other_end_gets_what_was_sent() {
     }
 }
 
-/// An acknowledgement in the middle of a page frees what is before it, and what is sent again begins there; a reset frees all, also
-/// of a sender that has ended.
+/// An acknowledgement in the middle of a page frees what is before it, and what is sent again begins there; a reset
+/// frees all, also of a sender that has ended.
 #[test]
 fn pages_come_back_when_all_of_them_is_acknowledged_or_nothing_will_be() {
     for mapping in MAPPINGS {
@@ -391,7 +391,8 @@ fn whatever_a_buffer_is_the_receiver_gets_what_was_said_and_others_keep_what_the
     }
 }
 
-/// Senders by loan and receivers by flip are killed at any moment: no page stays out, none goes twice, and the others go on.
+/// Senders by loan and receivers by flip are killed at any moment: no page stays out, none goes twice, and the others
+/// go on.
 #[test]
 fn who_is_killed_with_pages_under_way_takes_none_along() {
     for seed in 0..60_u64 {

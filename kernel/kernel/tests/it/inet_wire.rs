@@ -1,5 +1,5 @@
-//! Connections over wires that lose, repeat, overtake and flip bits: what one side has said is what the other hears, whatever the
-//! seed. `PAGEFERRY_CONNECTIONS` says how many seeds.
+//! Connections over wires that lose, repeat, overtake and flip bits: what one side has said is what the other hears,
+//! whatever the seed. `PAGEFERRY_CONNECTIONS` says how many seeds.
 
 use crate::common::far::*;
 use crate::common::*;

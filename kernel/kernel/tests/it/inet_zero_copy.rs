@@ -1,5 +1,5 @@
-//! Pages through the network: what is sent where it lies, and what is received by taking pages over. Every byte is compared with
-//! what was there at the time of the call; nothing is held when all is over.
+//! Pages through the network: what is sent where it lies, and what is received by taking pages over. Every byte is
+//! compared with what was there at the time of the call; nothing is held when all is over.
 
 use crate::common::far::*;
 use crate::common::*;
@@ -77,8 +77,8 @@ pub(crate) fn over_wire(
     ended
 }
 
-/// Sends to an echo over such a wire, and compares what comes back, whatever comes of it; and what was wrong with what the far end
-/// heard.
+/// Sends to an echo over such a wire, and compares what comes back, whatever comes of it; and what was wrong with what
+/// the far end heard.
 pub(crate) fn over_wire_of(
     name: &str,
     config: KernelConfig,
@@ -271,8 +271,8 @@ fn with_source(name: &str, mtu: u64, split: bool, len: u64) -> pageferry_model::
     m
 }
 
-/// By conditions the card's page becomes the receiver's (page-flip paper; checklist F.10): split headers, a payload of whole pages,
-/// a buffer of whole pages on a page. Else it is copied; and every byte is right either way.
+/// By conditions the card's page becomes the receiver's (page-flip paper; checklist F.10): split headers, a payload of
+/// whole pages, a buffer of whole pages on a page. Else it is copied; and every byte is right either way.
 #[test]
 fn full_pages_from_the_card_become_the_receivers() {
     const LEN: usize = 64 * PAGE;
@@ -310,14 +310,16 @@ fn full_pages_from_the_card_become_the_receivers() {
             let donated = ended.counter(Counter::PagesDonated);
             match flips {
                 true => assert!(donated >= 12, "{what}, {name}: {donated} pages"),
-                // A stream whose segments are no pages may still fall on one now and then, but not with a header in front.
+                // A stream whose segments are no pages may still fall on one now and then, but not with a header in
+                // front.
                 false => assert!(donated <= 1, "{what}, {name}: {donated} pages"),
             }
         }
     }
 }
 
-/// Says so many bytes of stream 5 to whom connects, and hears nothing. Each connection is to end well, unless it `may_break`.
+/// Says so many bytes of stream 5 to whom connects, and hears nothing. Each connection is to end well, unless it
+/// `may_break`.
 struct Says {
     len: usize,
     may_break: bool,
@@ -339,7 +341,8 @@ impl Talker for Says {
     }
 }
 
-/// A machine with such frames and a card that splits headers, and a host of infinite speed that says `len` bytes of stream 5.
+/// A machine with such frames and a card that splits headers, and a host of infinite speed that says `len` bytes of
+/// stream 5.
 pub(crate) fn with_talker(name: &str, mtu: u64, len: usize) -> pageferry_model::Model {
     talker_of(name, mtu, true, Says { len, may_break: true })
 }
@@ -399,8 +402,8 @@ pub(crate) fn flips_at_line_rate(
     (ended, LEN / PAGE)
 }
 
-/// With payloads of whole pages, as a sender with timestamps has at these MTUs, every page becomes the receiver's; a receiver that
-/// copies gets the same. A driver that copies does for the card what that cannot.
+/// With payloads of whole pages, as a sender with timestamps has at these MTUs, every page becomes the receiver's; a
+/// receiver that copies gets the same. A driver that copies does for the card what that cannot.
 #[test]
 fn at_line_rate_every_page_is_flipped() {
     let machines =

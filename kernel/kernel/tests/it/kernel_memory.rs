@@ -1,5 +1,5 @@
-//! The kernel's own memory where memory is short: pipe buffers and clusters of mbufs wait for the page daemon, like user
-//! memory, if their caller may sleep; and no call waits for what does not come.
+//! The kernel's own memory where memory is short: pipe buffers and clusters of mbufs wait for the page daemon, like
+//! user memory, if their caller may sleep; and no call waits for what does not come.
 
 use crate::common::*;
 use pageferry_ephemeral::Scheme;

@@ -1,4 +1,5 @@
-//! Tests of the kernel from outside, in one program: each would otherwise compile all that is generic over the machine again.
+//! Tests of the kernel from outside, in one program: each would otherwise compile all that is generic over the machine
+//! again.
 
 mod audio;
 mod auto;

@@ -1,4 +1,5 @@
-//! The memory disk as a device file: bytes, sectors, ends; and what its mappings cost under each kernel (sf_buf paper, 6.4.1).
+//! The memory disk as a device file: bytes, sectors, ends; and what its mappings cost under each kernel (sf_buf paper,
+//! 6.4.1).
 
 use crate::common::*;
 use pageferry_hal::*;

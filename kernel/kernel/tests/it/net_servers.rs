@@ -1,5 +1,5 @@
-//! Protocols and a network card that are servers': programs make the same calls as under a kernel that has them itself, and get the same
-//! answers.
+//! Protocols and a network card that are servers': programs make the same calls as under a kernel that has them itself,
+//! and get the same answers.
 
 use crate::common::far::*;
 use crate::common::puppet::*;
@@ -50,8 +50,8 @@ fn ms(u: &U, count: u64) -> Cycles {
     Cycles(u.kernel().config().net.expect("it has one").ms_cycles.0 * count)
 }
 
-/// A conversation with a far end: both sides call, and every byte is compared. Over a wire that does nothing nothing is lost in between
-/// either; what is lost on another is sent again.
+/// A conversation with a far end: both sides call, and every byte is compared. Over a wire that does nothing nothing is
+/// lost in between either; what is lost on another is sent again.
 #[test]
 fn two_hosts_talk_through_servers() {
     on_named_machines();
@@ -211,7 +211,8 @@ fn calls(u: &U, seed: u64, steps: u64, log: &RefCell<Vec<String>>) {
     open.into_iter().for_each(|fd| u.close(fd).unwrap());
 }
 
-/// One seeded program under a kernel that has its protocols itself, and under servers by every method: the same bytes, the same errors.
+/// One seeded program under a kernel that has its protocols itself, and under servers by every method: the same bytes,
+/// the same errors.
 #[test]
 fn answers_and_bytes_are_those_of_a_kernel_that_has_its_protocols_itself() {
     on_named_machines();
@@ -365,8 +366,8 @@ fn talk_until_it_fails(u: &U, at: Va, over: &Cell<bool>) -> Errno {
     tries().unwrap_err()
 }
 
-/// The protocol server is killed while others use it, or wait for it, at many moments: each is told, all goes back, and the next server
-/// knows nothing of what there was.
+/// The protocol server is killed while others use it, or wait for it, at many moments: each is told, all goes back, and
+/// the next server knows nothing of what there was.
 #[test]
 fn a_protocol_server_that_is_killed_in_the_middle() {
     on_named_machines();
@@ -454,7 +455,8 @@ fn a_driver_that_is_killed_in_the_middle() {
     assert!(lost.get() > 10, "{} frames were lost with their driver", lost.get());
 }
 
-/// A process that has sockets is killed while its request is with the server, or while it waits: the server and the others go on.
+/// A process that has sockets is killed while its request is with the server, or while it waits: the server and the
+/// others go on.
 #[test]
 fn a_program_that_is_killed_in_the_middle() {
     on_named_machines();
@@ -727,8 +729,8 @@ fn memory_that_is_short_loses_packets_only() {
     }
 }
 
-/// Where no reserved entries are left for the driver's server there is no card, until the next socket after some are; this host has no need
-/// of it.
+/// Where no reserved entries are left for the driver's server there is no card, until the next socket after some are;
+/// this host has no need of it.
 #[test]
 fn a_driver_that_cannot_serve() {
     on_named_machines();

@@ -233,7 +233,8 @@ fn sync_writes_what_is_dirty_once() {
     });
 }
 
-/// What comes over a socket goes to a private mapping of a file, and from there to the file: no byte is copied on the way.
+/// What comes over a socket goes to a private mapping of a file, and from there to the file: no byte is copied on the
+/// way.
 #[test]
 fn what_is_received_in_a_private_mapping_is_pushed_down_to_the_file() {
     for how in [PushDown::Lend, PushDown::Give] {

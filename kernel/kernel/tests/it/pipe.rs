@@ -133,8 +133,8 @@ fn small_writes_of_many_are_not_mixed() {
     }
 }
 
-/// Large and small writes of several, with signals now and then: direct writes alternate with all others, a cut write says
-/// what it has done, and every byte of each arrives once and in order.
+/// Large and small writes of several, with signals now and then: direct writes alternate with all others, a cut write
+/// says what it has done, and every byte of each arrives once and in order.
 #[test]
 fn large_writes_of_many_take_turns() {
     let cut = Rc::new(Cell::new(0));
@@ -187,8 +187,8 @@ fn large_writes_of_many_take_turns() {
     assert!(cut.get() > 20, "only {} writes were cut short", cut.get());
 }
 
-/// A signal to a writer that waits for its reader: what is left moves into the kernel buffer, the call says how much was
-/// taken, and no byte is lost or doubled.
+/// A signal to a writer that waits for its reader: what is left moves into the kernel buffer, the call says how much
+/// was taken, and no byte is lost or doubled.
 #[test]
 fn a_signal_to_a_blocked_writer_loses_no_byte() {
     for seed in 0..60 {

@@ -1,5 +1,5 @@
-//! A debugger at memory that is not where its process left it: lent to the kernel, paged out, offered to others or passed on. By quick
-//! references and by frames, where ephemeral mappings are cached, direct, and made anew each time.
+//! A debugger at memory that is not where its process left it: lent to the kernel, paged out, offered to others or
+//! passed on. By quick references and by frames, where ephemeral mappings are cached, direct, and made anew each time.
 
 use crate::common::*;
 use pageferry_ephemeral::Scheme;
@@ -34,7 +34,8 @@ fn load(u: &U, at: Va, len: usize) -> Vec<u8> {
     buf
 }
 
-/// What a child does with its two pages at an address before its parent looks, what then, and what it finds there in the end.
+/// What a child does with its two pages at an address before its parent looks, what then, and what it finds there in
+/// the end.
 struct Case {
     before: fn(&U, Va, Ends),
     after: fn(&U, Va, Ends),
@@ -144,7 +145,8 @@ fn what_is_offered_is_seen_as_its_mode_says() {
     CASES.iter().for_each(under_all);
 }
 
-/// Offered to a process that has not yet taken it; what it then gets has the debugger's bytes, and the child has nothing.
+/// Offered to a process that has not yet taken it; what it then gets has the debugger's bytes, and the child has
+/// nothing.
 #[test]
 fn what_is_given_away_is_the_debuggers_until_it_is_taken() {
     under_all(&Case {

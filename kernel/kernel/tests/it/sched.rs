@@ -233,8 +233,8 @@ fn the_woken_runs_before_its_waker_goes_on() {
     assert_eq!(*seen.borrow(), ["reader", "writer"]);
 }
 
-/// More threads than buffers, some with signals on their way: everyone gets a mapping or an honest error, what it reads is
-/// right, nothing stays held, no thread sleeps for ever.
+/// More threads than buffers, some with signals on their way: everyone gets a mapping or an honest error, what it reads
+/// is right, nothing stays held, no thread sleeps for ever.
 #[test]
 fn threads_wait_for_ephemeral_mappings() {
     let moved = Rc::new(Cell::new(0));

@@ -1,4 +1,5 @@
-//! Sockets: every byte, in order, by copy, loan and transfer; what the sender does afterwards does not show; and how they end.
+//! Sockets: every byte, in order, by copy, loan and transfer; what the sender does afterwards does not show; and how
+//! they end.
 
 use crate::common::*;
 use pageferry_ephemeral::Scheme;

@@ -1,5 +1,5 @@
-//! A volume mounted on the memory disk: the same calls as on ordinary files, beside a model in the test, under every kernel; what is left on
-//! the disk is whole.
+//! A volume mounted on the memory disk: the same calls as on ordinary files, beside a model in the test, under every
+//! kernel; what is left on the disk is whole.
 
 use crate::common::*;
 use crate::ispc::{served, try_served};
@@ -13,8 +13,8 @@ const DISK: u64 = 2 << 20;
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 const MAKE: OpenFlags = RW.union(OpenFlags::CREATE);
 
-/// Runs a program under every kernel that has a file system of its own, and under those whose file system is a server's process, by every
-/// method by which that gets its requests.
+/// Runs a program under every kernel that has a file system of its own, and under those whose file system is a server's
+/// process, by every method by which that gets its requests.
 fn everywhere(schedule: Schedule, init: impl Fn(&U) + Clone + 'static) {
     for (what, name, config) in kernels() {
         println!("{what}");
@@ -256,7 +256,8 @@ fn a_volume_that_is_full_says_so_and_a_bad_address_harms_nothing() {
     });
 }
 
-/// Reads and writes at offsets, descriptors that share one, files that are appended to or must be new: the same on a volume as elsewhere.
+/// Reads and writes at offsets, descriptors that share one, files that are appended to or must be new: the same on a
+/// volume as elsewhere.
 #[test]
 fn what_is_done_at_an_offset_leaves_the_offset() {
     everywhere(Schedule::Timed, |u| {
@@ -328,7 +329,8 @@ fn what_is_done_at_an_offset_leaves_the_offset() {
     });
 }
 
-/// Its process is killed in the middle: what waits is written at the end of everything, and disk, buffers and frames go.
+/// Its process is killed in the middle: what waits is written at the end of everything, and disk, buffers and frames
+/// go.
 #[test]
 fn what_a_killed_process_leaves_mounted_is_unmounted_at_the_end() {
     everywhere(Schedule::Timed, |u| {

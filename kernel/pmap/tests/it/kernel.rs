@@ -458,7 +458,8 @@ fn equal_runs_are_equal() {
     }
 }
 
-/// A cache that writes back has to before another colour reads; one that writes through has only to forget before another stores.
+/// A cache that writes back has to before another colour reads; one that writes through has only to forget before
+/// another stores.
 #[test]
 fn what_is_stored_by_one_colour_is_read_by_another() {
     for (machine, purged) in [("sh7751r", [1, 1, 1]), ("ultrasparc-iie", [0, 1, 0])] {

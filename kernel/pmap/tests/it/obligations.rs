@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 const VA: Va = Va(0x40_0000);
 
-/// A page daemon takes a page from a process that exits before the daemon flushes: the next address space does not get what
-/// the TLB still holds.
+/// A page daemon takes a page from a process that exits before the daemon flushes: the next address space does not get
+/// what the TLB still holds.
 #[test]
 fn a_tag_rests_while_a_flush_is_owed() {
     run(Shape { asid_bits: Some(1), ..Shape::new("mini-hash", 2) }, |k| {

@@ -1,8 +1,8 @@
 //! Random uses of address spaces beside a mirror of them, and every defect that is planted in the pmap, caught.
 //!
-//! Address spaces come and go, and so do their tags, of which there are few; they map few frames at addresses that meet in two
-//! groups of the hash table, and neighbours. Every load, store and trap must be as the mirror has it, every frame's referenced and
-//! modified bit too, and no stale translation may be used.
+//! Address spaces come and go, and so do their tags, of which there are few; they map few frames at addresses that meet
+//! in two groups of the hash table, and neighbours. Every load, store and trap must be as the mirror has it, every
+//! frame's referenced and modified bit too, and no stale translation may be used.
 
 use crate::common::*;
 use pageferry_hal::*;
@@ -162,8 +162,8 @@ impl World {
 }
 
 impl World {
-    /// Makes an access again that must succeed and was refused, or to a page that is said not to be mapped: a mapping of another
-    /// colour has taken the page away.
+    /// Makes an access again that must succeed and was refused, or to a page that is said not to be mapped: a mapping
+    /// of another colour has taken the page away.
     fn again<R>(
         &self,
         k: &Kernel,

@@ -500,7 +500,8 @@ fn a_change_of_kernel_memory_without_a_flush_is_found() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
-    /// Of however much memory: the first and the last byte of each frame are where they should be, mapped by blocks or by pages.
+    /// Of however much memory: the first and the last byte of each frame are where they should be, mapped by blocks or
+    /// by pages.
     #[test]
     fn all_of_memory_is_mapped(size_mb in 5..70u64, by_pages in any::<bool>()) {
         let machine = if by_pages { "ppc604+pte" } else { "ppc603" };

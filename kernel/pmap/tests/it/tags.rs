@@ -1,5 +1,5 @@
-//! Tags that hardware puts on what it walks to, where the kernel chooses them: entries stay over switches, and no CPU is
-//! interrupted for a space that it has left.
+//! Tags that hardware puts on what it walks to, where the kernel chooses them: entries stay over switches, and no CPU
+//! is interrupted for a space that it has left.
 
 use crate::common::*;
 use pageferry_hal::*;

@@ -1,9 +1,9 @@
 //! The amap: an area of anonymous memory, with holes (UVM paper, 3.1).
 //!
 //! An amap has slots; a slot holds an anon, or is a hole through which look-ups fall to the object below. Map entries
-//! refer to an amap from a slot on, and several may (after a clip, a fork that shares, a passed entry): [`SlotRefs`] says
-//! how many cover each slot. Slots are kept in pieces of [`SLOTS_PER_CHUNK`], only where there is an anon, so that a
-//! sparse amap costs what it holds, not what it spans.
+//! refer to an amap from a slot on, and several may (after a clip, a fork that shares, a passed entry): [`SlotRefs`]
+//! says how many cover each slot. Slots are kept in pieces of [`SLOTS_PER_CHUNK`], only where there is an anon, so that
+//! a sparse amap costs what it holds, not what it spans.
 //!
 //! # Needs-copy
 //! The entries that cover a slot either all have the needs-copy flag (a fork's deferred copy: no anon is added or

@@ -1,7 +1,8 @@
 //! The anon: one virtual page of anonymous memory (UVM paper, 3.1, 3.3).
 //!
-//! An anon is referenced by slots of amaps, by more than one after a copy-on-write copy, and by loans; its reference count
-//! is the number of both. All copying on write goes by that count: more than one, and the page must not be written.
+//! An anon is referenced by slots of amaps, by more than one after a copy-on-write copy, and by loans; its reference
+//! count is the number of both. All copying on write goes by that count: more than one, and the page must not be
+//! written.
 //!
 //! Its page is in a frame, in a slot of the swap area, or in both. The anon owns its frame, or has it on loan from an
 //! object; which of the two, the table of frames says. A slot is its own.
@@ -70,7 +71,8 @@ impl<M: Machine> Anon<M> {
         state.refs += 1;
     }
 
-    /// The slot of a page that is in no frame. If it is on its way, sleeps until it has arrived somewhere, and answers none.
+    /// The slot of a page that is in no frame. If it is on its way, sleeps until it has arrived somewhere, and answers
+    /// none.
     pub(super) fn slot_if_out(&self, t: &dyn Threads) -> Option<SwapSlot> {
         let mut state = self.lock();
         if !state.busy {

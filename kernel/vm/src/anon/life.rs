@@ -1,7 +1,8 @@
 //! An anon's life: making it, referring to it, bringing its page in, and its end.
 //!
-//! Each call takes the anon's lock, then at most the page queues and the leaf locks of zones and swap area. Making one fails
-//! when no structure or no frame is left, and then nothing has changed. A page comes in with no lock held; the disk can fail.
+//! Each call takes the anon's lock, then at most the page queues and the leaf locks of zones and swap area. Making one
+//! fails when no structure or no frame is left, and then nothing has changed. A page comes in with no lock held; the
+//! disk can fail.
 
 use super::anon::{Anon, AnonGuard, AnonState};
 use crate::config::Kind;
@@ -13,8 +14,8 @@ use alloc::sync::Arc;
 use pageferry_hal::{Access, Cause, LockClass, Machine, Pfn, Threads, Transfer};
 
 impl<M: Machine> Anon<M> {
-    /// An anon with one reference and a frame of its own, of a colour if there is one, whose bytes the caller clears or overwrites; then it is to be
-    /// published ([`crate::page::Frames::publish`]).
+    /// An anon with one reference and a frame of its own, of a colour if there is one, whose bytes the caller clears or
+    /// overwrites; then it is to be published ([`crate::page::Frames::publish`]).
     ///
     /// # Errors
     /// [`VmError::NoMemory`].
@@ -41,8 +42,8 @@ impl<M: Machine> Anon<M> {
         vm.structures().free(Kind::Anon, self.at);
     }
 
-    /// An anon with one reference for a frame that exists; the caller makes it owner or borrower of the frame, or undoes
-    /// this with [`Anon::forget`].
+    /// An anon with one reference for a frame that exists; the caller makes it owner or borrower of the frame, or
+    /// undoes this with [`Anon::forget`].
     ///
     /// # Errors
     /// [`VmError::NoMemory`].

@@ -1,4 +1,5 @@
-//! Anonymous memory: the anon (one virtual page), the amap (an area of them), and how many entries cover each of its slots.
+//! Anonymous memory: the anon (one virtual page), the amap (an area of them), and how many entries cover each of its
+//! slots.
 
 mod amap;
 mod anon;

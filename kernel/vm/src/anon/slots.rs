@@ -99,8 +99,8 @@ impl<M: Machine> AmapState<M> {
         vm.structures().free(Kind::Amap, self.at);
     }
 
-    /// A new amap with the anons of `slots`, each with one more reference; with `copy_wired`, those whose frame is wired
-    /// are copied instead. The caller sees to it that no mapping through `slots` permits writes any more.
+    /// A new amap with the anons of `slots`, each with one more reference; with `copy_wired`, those whose frame is
+    /// wired are copied instead. The caller sees to it that no mapping through `slots` permits writes any more.
     ///
     /// # Errors
     /// [`VmError::NoMemory`]; nothing has changed.

@@ -1,5 +1,5 @@
-//! What lies behind an address, and which structures there are, for checks from outside: nothing is faulted in, charged or
-//! changed.
+//! What lies behind an address, and which structures there are, for checks from outside: nothing is faulted in, charged
+//! or changed.
 
 use crate::config::Kind;
 use crate::vm::{Space, Vm};

@@ -1,5 +1,5 @@
-//! The laws that a walk over everything and a watch have in common, each for one thing: a map, the entries that cover an
-//! amap, the owner of a frame, a mapping, a locked entry.
+//! The laws that a walk over everything and a watch have in common, each for one thing: a map, the entries that cover
+//! an amap, the owner of a frame, a mapping, a locked entry.
 //!
 //! Each takes the locks of what it looks at, reads, and changes nothing; `Err` says in words what is wrong. For moments
 //! when no thread is at work in the VM system.

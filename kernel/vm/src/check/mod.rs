@@ -1,5 +1,5 @@
-//! The conservation laws of memory, checked by a walk over everything or where something has changed; and how tests plant
-//! what a check is to find. Without the feature `verify` only looking from outside is left (`inspect`).
+//! The conservation laws of memory, checked by a walk over everything or where something has changed; and how tests
+//! plant what a check is to find. Without the feature `verify` only looking from outside is left (`inspect`).
 
 #[cfg(feature = "verify")]
 mod check;

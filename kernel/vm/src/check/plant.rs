@@ -5,8 +5,8 @@ use crate::vm::Vm;
 use pageferry_hal::Machine;
 
 impl<M: Machine> Vm<M> {
-    /// For tests: of the allocations of this floor to come (frames, structures, kernel addresses), lets `succeed` succeed
-    /// and the next one fail, once. `None` calls it off.
+    /// For tests: of the allocations of this floor to come (frames, structures, kernel addresses), lets `succeed`
+    /// succeed and the next one fail, once. `None` calls it off.
     pub fn fail_after(&self, succeed: Option<u32>) {
         self.probes().failures.plan(succeed);
     }

@@ -27,7 +27,8 @@ pub enum Madvise {
     WillNeed,
     /// It will not be used soon: its pages are the next to be taken. Their contents stay.
     DontNeed,
-    /// Its contents are not needed any more: what is the range's alone is freed, and reads as zero, or as the file below.
+    /// Its contents are not needed any more: what is the range's alone is freed, and reads as zero, or as the file
+    /// below.
     Free,
 }
 

@@ -1,9 +1,9 @@
 //! Cutting, joining, copying and dropping entries.
 //!
-//! With the map held exclusively; the references of an entry to its amap and its object are counted here, under their locks.
-//! Mappings are the caller's: they are removed, and flushed, before an entry is dropped. Making an entry and clipping a map
-//! fail for want of a structure, and copying an amap also for want of frames, and then nothing has changed; everything else
-//! cannot fail.
+//! With the map held exclusively; the references of an entry to its amap and its object are counted here, under their
+//! locks. Mappings are the caller's: they are removed, and flushed, before an entry is dropped. Making an entry and
+//! clipping a map fail for want of a structure, and copying an amap also for want of frames, and then nothing has
+//! changed; everything else cannot fail.
 
 use super::entry::{AmapRef, Entry, ObjectRef};
 use super::lookup::visit;

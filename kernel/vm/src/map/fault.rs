@@ -1,14 +1,14 @@
 //! Page faults: zero-fill, copy-on-write of anons, promotion of an object's pages (UVM paper, 3.3).
 //!
-//! A fault holds the map shared, then locks what the entry leads to, in order: amap, object, anon. The amap is looked up
-//! first; a hole falls through to the object; below that, memory is clear. What is found is mapped with the entry's
+//! A fault holds the map shared, then locks what the entry leads to, in order: amap, object, anon. The amap is looked
+//! up first; a hole falls through to the object; below that, memory is clear. What is found is mapped with the entry's
 //! protection, less writing where others rely on the bytes: an anon with more than one reference, a lent frame, an
 //! object's page under a private mapping, anything under an entry whose amap is still to be copied.
 //!
 //! A write there gets a frame of its own: the new frame is allocated and filled first; then the mapping is changed and
-//! every mapping of the old frame that must not see it any more is revoked, and flushed; only then do the layers change and
-//! the locks drop. So the old frame can neither be written through a stale translation after its copy was made, nor be
-//! freed while one stands. A fault that runs out of memory leaves everything as it was.
+//! every mapping of the old frame that must not see it any more is revoked, and flushed; only then do the layers change
+//! and the locks drop. So the old frame can neither be written through a stale translation after its copy was made, nor
+//! be freed while one stands. A fault that runs out of memory leaves everything as it was.
 //!
 //! What changes the entry itself (making or copying its amap) needs the map exclusively: the fault unlocks the map,
 //! does that, and retries.
@@ -50,8 +50,8 @@ enum Purpose {
     Access,
     /// A write that the mapping refused.
     RefusedWrite,
-    /// Wiring the page for as long as it is mapped: it gets the frame that it would be written in, whether or not it may
-    /// be written now.
+    /// Wiring the page for as long as it is mapped: it gets the frame that it would be written in, whether or not it
+    /// may be written now.
     Wire,
 }
 
@@ -88,8 +88,8 @@ impl<M: Machine> Space<M> {
         self.resolve_for(t, va, access, Purpose::Access)
     }
 
-    /// As [`Space::resolve`], for a page that is to be locked: later it need never be copied, whatever its protection will
-    /// be then.
+    /// As [`Space::resolve`], for a page that is to be locked: later it need never be copied, whatever its protection
+    /// will be then.
     pub(crate) fn resolve_to_lock(&self, t: &dyn Threads, va: Va, access: Access) -> Result<(), VmError> {
         self.resolve_for(t, va, access, Purpose::Wire)
     }

@@ -50,7 +50,8 @@ impl<M: Machine> Vm<M> {
     /// The same for a caller that may sleep: waits for the page daemon where frames are short.
     ///
     /// # Errors
-    /// As [`Vm::kernel_alloc`]; [`VmError::NoMemory`] where waiting does not help, as [`Vm::wait_for_memory`] finds out.
+    /// As [`Vm::kernel_alloc`]; [`VmError::NoMemory`] where waiting does not help, as [`Vm::wait_for_memory`] finds
+    /// out.
     ///
     /// # Locks
     /// Sleeps: no spin lock may be held.

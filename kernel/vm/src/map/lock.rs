@@ -1,8 +1,8 @@
 //! The map lock: shared or exclusive, and its holder may sleep.
 //!
 //! It stands first in the order of the UVM paper (3.2), above all spin locks. The lock owns the map: [`MapRead`] and
-//! [`MapWrite`] are the only ways to it. Asking for one takes `&dyn Threads`, because it may sleep; anons, amaps, objects
-//! and frames never see a `Threads`, so nothing that runs under their locks can ask for a map. (At run time the
+//! [`MapWrite`] are the only ways to it. Asking for one takes `&dyn Threads`, because it may sleep; anons, amaps,
+//! objects and frames never see a `Threads`, so nothing that runs under their locks can ask for a map. (At run time the
 //! interlock's class, lower than theirs, catches the same.)
 //!
 //! Made from an interlock of class `MapInterlock`, held for a few instructions, and sleeping. A waiting writer keeps

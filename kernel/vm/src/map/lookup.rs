@@ -1,7 +1,7 @@
 //! Looking up: which entries a range of addresses has, and where addresses are free.
 //!
-//! With the map held, shared or exclusively. Each call accounts for what it reads: the entry that was found last, and if it is
-//! not that one, the entries on the way down the tree. Nothing changes but the hint, and nothing fails.
+//! With the map held, shared or exclusively. Each call accounts for what it reads: the entry that was found last, and
+//! if it is not that one, the entries on the way down the tree. Nothing changes but the hint, and nothing fails.
 
 use super::entry::Entry;
 use super::map::Map;
@@ -19,8 +19,8 @@ impl<M: Machine> Entry<M> {
 }
 
 impl<M: Machine> Map<M> {
-    /// The entry that holds `va`. Accounts for the way there: the entry that was found last, and if it is not that one, the
-    /// entries on the way down the tree.
+    /// The entry that holds `va`. Accounts for the way there: the entry that was found last, and if it is not that one,
+    /// the entries on the way down the tree.
     fn seek(&self, vm: &Vm<M>, va: Va) -> Option<&Entry<M>> {
         let hint = self.hint.load(Ordering::Relaxed);
         if hint != 0 {
@@ -68,8 +68,8 @@ impl<M: Machine> Map<M> {
         mapped == range.len_pages()
     }
 
-    /// The lowest free addresses for `len_pages` pages; of which the first has the colour of `like`, if that is given and there are
-    /// such addresses.
+    /// The lowest free addresses for `len_pages` pages; of which the first has the colour of `like`, if that is given
+    /// and there are such addresses.
     pub(crate) fn find_space(&self, vm: &Vm<M>, len_pages: usize, like: Option<Va>) -> Option<Va> {
         of_colour(vm, len_pages, like, |len_pages| {
             let len_bytes = len_pages.checked_mul(PAGE_SIZE)?;
@@ -87,8 +87,8 @@ impl<M: Machine> Map<M> {
     }
 }
 
-/// Addresses for `len_pages` pages, by `find`, which gets a number of pages; of which the first has the colour of `like`, if that is
-/// given and there are such addresses.
+/// Addresses for `len_pages` pages, by `find`, which gets a number of pages; of which the first has the colour of
+/// `like`, if that is given and there are such addresses.
 pub(crate) fn of_colour<M: Machine>(
     vm: &Vm<M>,
     len_pages: usize,

@@ -1,12 +1,12 @@
 //! Locking memory: pages that stay resident as long as they are mapped (`mlock`).
 //!
-//! An entry that is locked has all of its pages in frames, each with a wire, and remembers which. A page is made resident
-//! as if it were written, where the mapping could ever be made writable: so what is shared is copied and what is lent is
-//! broken *before*, and the locked frame need never be replaced while the lock lasts. (A wired frame is not lent, and a fork
-//! copies it.) Locks do not nest and are not inherited. Unmapping unlocks.
+//! An entry that is locked has all of its pages in frames, each with a wire, and remembers which. A page is made
+//! resident as if it were written, where the mapping could ever be made writable: so what is shared is copied and what
+//! is lent is broken *before*, and the locked frame need never be replaced while the lock lasts. (A wired frame is not
+//! lent, and a fork copies it.) Locks do not nest and are not inherited. Unmapping unlocks.
 //!
-//! The map is not held while pages come in, so it may change; the frames are wired and put in their entries in one step at
-//! the end, if the range is still the same. What fails leaves everything unlocked that was not locked before.
+//! The map is not held while pages come in, so it may change; the frames are wired and put in their entries in one step
+//! at the end, if the range is still the same. What fails leaves everything unlocked that was not locked before.
 
 use super::entry::Entry;
 use super::map::Map;
@@ -21,8 +21,8 @@ impl<M: Machine> Space<M> {
     ///
     /// # Errors
     /// [`VmError::Invalid`]: `at` is not page-aligned. [`VmError::NoMemory`]: not all of the range is mapped, or memory is
-    /// full. [`VmError::Again`]: more would be wired than may be. [`VmError::Bus`] and [`VmError::Io`]: a page cannot be
-    /// had. Nothing is locked then that was not before.
+    /// full. [`VmError::Again`]: more would be wired than may be. [`VmError::Bus`] and [`VmError::Io`]: a page cannot
+    /// be had. Nothing is locked then that was not before.
     ///
     /// # Locks
     /// Sleeps for the map lock and for pages: no spin lock may be held.

@@ -1,5 +1,5 @@
-//! Address spaces: the map, its entries, the tree that orders them and the lock that guards them; the calls that change a
-//! map; faults, fork, wiring and locking; and the kernel's own addresses.
+//! Address spaces: the map, its entries, the tree that orders them and the lock that guards them; the calls that change
+//! a map; faults, fork, wiring and locking; and the kernel's own addresses.
 
 mod advise;
 mod clip;

@@ -87,8 +87,8 @@ impl<M: Machine> Space<M> {
         self.map.read(t).len()
     }
 
-    /// Maps zero-fill memory of `len_bytes`, rounded up to whole pages; `at` fixes the address, else the lowest that fits
-    /// is chosen.
+    /// Maps zero-fill memory of `len_bytes`, rounded up to whole pages; `at` fixes the address, else the lowest that
+    /// fits is chosen.
     ///
     /// # Errors
     /// [`VmError::Invalid`]: no length, or `at` is not page-aligned. [`VmError::Exists`]: something is mapped there.
@@ -132,12 +132,12 @@ impl<M: Machine> Space<M> {
         Ok(())
     }
 
-    /// Maps `len_bytes` of zero-fill memory, or of an object, rounded up to whole pages, at `place`; `prots` are what may be
-    /// done there and what may ever be permitted.
+    /// Maps `len_bytes` of zero-fill memory, or of an object, rounded up to whole pages, at `place`; `prots` are what
+    /// may be done there and what may ever be permitted.
     ///
     /// # Errors
-    /// As [`Space::map_object`]; [`VmError::Access`] when more is permitted than may ever be. What [`MapAddr::Replace`] was to
-    /// replace is still there then.
+    /// As [`Space::map_object`]; [`VmError::Access`] when more is permitted than may ever be. What [`MapAddr::Replace`]
+    /// was to replace is still there then.
     pub fn map_at(
         &self,
         t: &dyn Threads,
@@ -206,8 +206,8 @@ impl<M: Machine> Space<M> {
         Ok(range.start())
     }
 
-    /// Maps the frame buffer, at its own colours and for this space alone: a fork does not inherit it. It is not paged, lent or
-    /// protected: to all of these calls it is a range that permits nothing.
+    /// Maps the frame buffer, at its own colours and for this space alone: a fork does not inherit it. It is not paged,
+    /// lent or protected: to all of these calls it is a range that permits nothing.
     ///
     /// # Errors
     /// As [`Space::map_at`]; [`VmError::Invalid`] also when the board has none.

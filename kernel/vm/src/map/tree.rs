@@ -299,8 +299,8 @@ impl<T: Ranged> Tree<T> {
         IterMut { stack }
     }
 
-    /// The lowest address in `bounds`, which cover the tree, with `len_bytes` free bytes. `visit` sees the nodes that are
-    /// read.
+    /// The lowest address in `bounds`, which cover the tree, with `len_bytes` free bytes. `visit` sees the nodes that
+    /// are read.
     pub(crate) fn lowest_gap(&self, bounds: VaRange, len_bytes: usize, visit: impl FnMut(&T)) -> Option<Va> {
         self.gap(bounds, len_bytes, LOW, visit).map(|gap| gap.start())
     }

@@ -4,9 +4,9 @@
 //! are, whatever their owner does (sf_buf paper, 2.1 and 2.3). Wires of the same frame nest. A wired frame survives its
 //! owner: when that unmaps it or exits, the frame becomes an orphan and is freed with its last wire.
 //!
-//! Wiring for writing first resolves copy-on-write, so that what the kernel stores is seen by the buffer's owner and by no
-//! one else. Wiring for reading pins the frame that is mapped at that moment; if the owner later writes to a page that it
-//! shares copy-on-write, the owner moves to a new frame and the wired one keeps the old bytes.
+//! Wiring for writing first resolves copy-on-write, so that what the kernel stores is seen by the buffer's owner and by
+//! no one else. Wiring for reading pins the frame that is mapped at that moment; if the owner later writes to a page
+//! that it shares copy-on-write, the owner moves to a new frame and the wired one keeps the old bytes.
 //!
 //! A frame is looked up and wired under the lock of the page queues. That is what makes it safe: a frame is only freed
 //! under that lock, and only when nothing maps it any more.
@@ -26,8 +26,8 @@ impl<M: Machine> Space<M> {
     /// kernel to read, or, if `prot` says so, to write.
     ///
     /// # Errors
-    /// [`VmError::Invalid`] for a length of zero; [`VmError::Fault`] for a page that is not mapped or does not permit the
-    /// access; [`VmError::NoMemory`]. Nothing is wired then.
+    /// [`VmError::Invalid`] for a length of zero; [`VmError::Fault`] for a page that is not mapped or does not permit
+    /// the access; [`VmError::NoMemory`]. Nothing is wired then.
     ///
     /// # Locks
     /// Sleeps for the map lock: no spin lock may be held.
@@ -74,8 +74,8 @@ impl<M: Machine> Space<M> {
     fn wire_resident(&self, t: &dyn Threads, pages: VaRange, access: Access, frames: &mut Vec<Pfn>) {
         let vm = self.vm();
         let _c = vm.machine().scope(Cause::Frame);
-        // A fork must not come between the look-up and the wire of a frame that is to be written: it would let the child
-        // share it.
+        // A fork must not come between the look-up and the wire of a frame that is to be written: it would let the
+        // child share it.
         let _map = (access == Access::Write).then(|| self.locked_map().read(t));
         let mut table = vm.frames().lock();
         for page in pages.pages().skip(frames.len()) {

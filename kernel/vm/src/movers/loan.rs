@@ -1,12 +1,12 @@
 //! Lending pages: to the kernel, and to anons (UVM paper, 4.1).
 //!
-//! A lent frame keeps its bytes until its last loan ends, whatever its owner does. The first loan takes write permission
-//! from every mapping; all pages of a call are flushed in one shootdown. Then the owner may write again, to a new frame:
-//! the fault *breaks* the loan (see `fault`). The old frame is an orphan and goes with its last loan.
+//! A lent frame keeps its bytes until its last loan ends, whatever its owner does. The first loan takes write
+//! permission from every mapping; all pages of a call are flushed in one shootdown. Then the owner may write again, to
+//! a new frame: the fault *breaks* the loan (see `fault`). The old frame is an orphan and goes with its last loan.
 //!
-//! To the *kernel*: each loan of a frame is one loan count and one wire. To an *anon*: an anon's page is lent by one more
-//! reference on the anon, which copy-on-write respects. An object's page is lent to one anon, its *borrower*, and further
-//! loans are references on that; the object stays the owner.
+//! To the *kernel*: each loan of a frame is one loan count and one wire. To an *anon*: an anon's page is lent by one
+//! more reference on the anon, which copy-on-write respects. An object's page is lent to one anon, its *borrower*, and
+//! further loans are references on that; the object stays the owner.
 //!
 //! # Locks
 //! A frame's owner, borrower and counts lie under the lock of the page queues, and change there in one step. The loan
@@ -23,11 +23,11 @@
 //! lock of its own.)
 //!
 //! # What write-protection does not reach
-//! A loan takes write permission from the *managed* mappings of a frame, those of user space. The frame's address in the kernel's
-//! direct map keeps its own: a kernel that stores there stores into a lent page. Where the direct map is made of pages, a check
-//! can take write permission from that alias too (`Pmaps::kernel_protect`), and such a store traps. Where a block maps it (or a
-//! superpage, or nothing), it cannot be protected by page, the call is refused, and a kernel write to a lent page is not caught
-//! there.
+//! A loan takes write permission from the *managed* mappings of a frame, those of user space. The frame's address in
+//! the kernel's direct map keeps its own: a kernel that stores there stores into a lent page. Where the direct map is
+//! made of pages, a check can take write permission from that alias too (`Pmaps::kernel_protect`), and such a store
+//! traps. Where a block maps it (or a superpage, or nothing), it cannot be protected by page, the call is refused, and
+//! a kernel write to a lent page is not caught there.
 //!
 //! For what is flushed late see `batches`.
 
@@ -236,8 +236,8 @@ impl<M: Machine> LoanTarget<M> {
     }
 }
 
-/// The first loan of a frame takes write permission from its mappings. A frame that is wired may be being written by the
-/// kernel or a device: it cannot be lent.
+/// The first loan of a frame takes write permission from its mappings. A frame that is wired may be being written by
+/// the kernel or a device: it cannot be lent.
 fn protect_first<M: Machine>(
     vm: &Vm<M>,
     state: &crate::page::Frame<M>,
@@ -272,8 +272,8 @@ fn end_kernel_loans<M: Machine>(vm: &Vm<M>, frames: &[Pfn], count: usize) {
     }
 }
 
-/// One more reference on the anon that has `frame`: its owner, its borrower, or a new one that becomes that. The frame is
-/// on loan, or the object that owns it is locked: so it cannot be freed meanwhile.
+/// One more reference on the anon that has `frame`: its owner, its borrower, or a new one that becomes that. The frame
+/// is on loan, or the object that owns it is locked: so it cannot be freed meanwhile.
 ///
 /// # Errors
 /// [`VmError::NoMemory`]; [`VmError::Busy`] when the frame is wired and not on loan.
@@ -549,8 +549,8 @@ impl<M: Machine> Vm<M> {
         end_kernel_loans(self, &frames, count);
     }
 
-    /// Lends `pages` of those that the kernel has on loan further, as anons: the anon of each, or a new one for an object's
-    /// page and for one whose owner is gone (UVM paper, 4.1.1 and 4.2.3). The loan to the kernel goes on.
+    /// Lends `pages` of those that the kernel has on loan further, as anons: the anon of each, or a new one for an
+    /// object's page and for one whose owner is gone (UVM paper, 4.1.1 and 4.2.3). The loan to the kernel goes on.
     ///
     /// # Errors
     /// [`VmError::NoMemory`]; nothing more is lent then.

@@ -18,8 +18,8 @@ pub struct LoanHistory {
 /// What happened since [`LoanHistory::take`] was called last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LoanOutcome {
-    /// Writes to pages that were mapped, but not for writing: most of them were lent before. Not those of CPUs that found
-    /// the page writable by then: they were late by a moment, or their TLB was, and pay for no loan.
+    /// Writes to pages that were mapped, but not for writing: most of them were lent before. Not those of CPUs that
+    /// found the page writable by then: they were late by a moment, or their TLB was, and pay for no loan.
     pub refused_writes: u32,
     /// Loans broken: such writes that had the page copied, as it was still on loan.
     pub broken: u32,

@@ -2,8 +2,8 @@
 //!
 //! Each page is brought in, and goes on loan to its borrower, the one anon that an object's page is lent to: the loans
 //! of `loan`, without a map. A reader's pages are protected in one batch. A write through a mapping of the file breaks
-//! the loan, and so does one by a system call; what was lent stays as it was. Pages are lent to the kernel the same way, wired,
-//! as `sendfile` wants them (sf_buf paper, 2.3).
+//! the loan, and so does one by a system call; what was lent stays as it was. Pages are lent to the kernel the same
+//! way, wired, as `sendfile` wants them (sf_buf paper, 2.3).
 //!
 //! Nothing is held between two pages, so the object may be cut meanwhile: then it ends before the page.
 

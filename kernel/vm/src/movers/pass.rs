@@ -1,8 +1,9 @@
-//! Passing map entries: a range of one address space, with all that is mapped there, appears in another (UVM paper, 4.3).
+//! Passing map entries: a range of one address space, with all that is mapped there, appears in another (UVM paper,
+//! 4.3).
 //!
-//! The range may hold several mappings, of any kind, and holes, which stay holes. Entries that reach over an end are cut.
-//! Nothing is copied and no page is looked at: the receiver's entries refer to the same amaps and objects, and faults do
-//! the rest.
+//! The range may hold several mappings, of any kind, and holes, which stay holes. Entries that reach over an end are
+//! cut. Nothing is copied and no page is looked at: the receiver's entries refer to the same amaps and objects, and
+//! faults do the rest.
 //!
 //! Both maps are held exclusively, and always locked in the order of the addresses of their spaces; no other call
 //! sleeps for one map with another held. The receiver's entries are made first, as references beside the sender's, and
@@ -61,8 +62,8 @@ impl<'a, M: Machine> Maps<'a, M> {
     }
 }
 
-/// Tests that [`pass`] could be asked for `len_bytes` from `at` in `from`: an offer that can never be taken is refused when
-/// it is made.
+/// Tests that [`pass`] could be asked for `len_bytes` from `at` in `from`: an offer that can never be taken is refused
+/// when it is made.
 ///
 /// # Errors
 /// [`VmError::Invalid`] and [`VmError::Fault`], as of [`pass`].
@@ -87,8 +88,8 @@ pub fn passable<M: Machine>(
     }
 }
 
-/// Passes `len_bytes`, in whole pages, from `at` in `from` to `to`: at `to_at`, or at the lowest addresses that are free.
-/// Returns where. Both may be the same space. Protection and inheritance go along.
+/// Passes `len_bytes`, in whole pages, from `at` in `from` to `to`: at `to_at`, or at the lowest addresses that are
+/// free. Returns where. Both may be the same space. Protection and inheritance go along.
 ///
 /// # Errors
 /// [`VmError::Invalid`]: no length, or an address that is not page-aligned. [`VmError::Fault`]: nothing is mapped in

@@ -1,5 +1,5 @@
-//! Pushing pages down: what a private mapping has in anons becomes the object's below it (UVM paper, 4.2.2, the third way to
-//! dispose of transferred data).
+//! Pushing pages down: what a private mapping has in anons becomes the object's below it (UVM paper, 4.2.2, the third
+//! way to dispose of transferred data).
 //!
 //! Either the object takes the frame over and the anon has it on loan from then on, as if the object had lent it; or
 //! the anon goes, and the object has the page alone. No byte is copied. What the object had there before is released,
@@ -41,15 +41,15 @@ enum Step<M: Machine> {
 }
 
 impl<M: Machine> Space<M> {
-    /// Makes the anonymous pages of a range, which maps `below`, pages of that object; returns how many. Pages without an
-    /// anon are left as they are. The caller has seen to it that the object may be written.
+    /// Makes the anonymous pages of a range, which maps `below`, pages of that object; returns how many. Pages without
+    /// an anon are left as they are. The caller has seen to it that the object may be written.
     ///
     /// # Errors
     /// [`VmError::Invalid`]: no length, `at` is not page-aligned, or something else is mapped in the range.
     /// [`VmError::NoMemory`]: not all of the range is mapped, or out of frames or structures. [`VmError::Bus`]: the object
     /// ends before the page. [`VmError::Busy`]: a page is wired, or the object's is on its way to or from the disk; the
-    /// anon's is an object's, or, if it is to be given, others have it too. [`VmError::Io`]. Pages before the one that is
-    /// refused are down; that one, and all behind it, are as before.
+    /// anon's is an object's, or, if it is to be given, others have it too. [`VmError::Io`]. Pages before the one that
+    /// is refused are down; that one, and all behind it, are as before.
     ///
     /// # Locks
     /// Sleeps for the map lock and for the disk: no spin lock may be held.

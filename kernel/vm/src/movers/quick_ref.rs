@@ -1,18 +1,18 @@
 //! Quick references: a few pages of another space, looked at for a moment (UVM paper, 4.3.1; `ptrace`).
 //!
-//! Passing a small piece of a large mapping cuts the sender's map entry, and the pieces stay. A quick reference takes its
-//! references to the layers from the entry as it is: the source's map keeps its entries. In the holder's map the pages
-//! stand at the top of its addresses, in entries that are joined with nothing, so that giving them back cuts nothing and
-//! cannot fail.
+//! Passing a small piece of a large mapping cuts the sender's map entry, and the pieces stay. A quick reference takes
+//! its references to the layers from the entry as it is: the source's map keeps its entries. In the holder's map the
+//! pages stand at the top of its addresses, in entries that are joined with nothing, so that giving them back cuts
+//! nothing and cannot fail.
 //!
-//! The holder may read and write what the mapping could ever permit, whatever it permits now: a debugger sets breakpoints
-//! in memory that is mapped read-only. So a quick reference is no means of communication, and not in reach of one. What
-//! the holder writes is the source's own, as if the source had written it: copy-on-write is resolved in the source's
-//! layers.
+//! The holder may read and write what the mapping could ever permit, whatever it permits now: a debugger sets
+//! breakpoints in memory that is mapped read-only. So a quick reference is no means of communication, and not in reach
+//! of one. What the holder writes is the source's own, as if the source had written it: copy-on-write is resolved in
+//! the source's layers.
 //!
 //! # Locks
-//! Both maps, as for [`crate::pass`]. The reference is held by a thread of the holder; while it is, no other call changes
-//! the holder's map at these addresses.
+//! Both maps, as for [`crate::pass`]. The reference is held by a thread of the holder; while it is, no other call
+//! changes the holder's map at these addresses.
 
 use super::pass::Maps;
 use crate::error::VmError;

@@ -1,8 +1,8 @@
 //! Moving pages into an address space (UVM paper, 4.2): the kernel's, each with a new anon; or anons on loan.
 //!
 //! Afterwards they are ordinary anonymous memory. They go to a range that is mapped, where they take the place of the
-//! anons (or the view of an object) that were there; or into the space's *transfer area*, addresses with a few amaps that
-//! stay when what was received there is flushed out with [`Space::anflush`].
+//! anons (or the view of an object) that were there; or into the space's *transfer area*, addresses with a few amaps
+//! that stay when what was received there is flushed out with [`Space::anflush`].
 //!
 //! They are mapped at once, where that needs no waiting: the receiver is about to use the pages (UVM paper, 5.3: a
 //! mapping is added to the receiving process). What could not be mapped is faulted in.
@@ -101,7 +101,8 @@ impl<M: Machine> Vm<M> {
     /// The same for a caller that may sleep: waits for the page daemon where frames are short.
     ///
     /// # Errors
-    /// As [`Vm::kernel_pages`]; [`VmError::NoMemory`] where waiting does not help, as [`Vm::wait_for_memory`] finds out.
+    /// As [`Vm::kernel_pages`]; [`VmError::NoMemory`] where waiting does not help, as [`Vm::wait_for_memory`] finds
+    /// out.
     ///
     /// # Locks
     /// Sleeps: no spin lock may be held.
@@ -129,8 +130,8 @@ impl<M: Machine> Vm<M> {
 }
 
 impl<M: Machine> Space<M> {
-    /// Makes kernel pages this space's anonymous memory: at `at`, or in the transfer area. The kernel maps them no more,
-    /// and has flushed. Returns the address of the first.
+    /// Makes kernel pages this space's anonymous memory: at `at`, or in the transfer area. The kernel maps them no
+    /// more, and has flushed. Returns the address of the first.
     ///
     /// # Errors
     /// [`VmError::Invalid`]: no pages, or `at` is not page-aligned. [`VmError::Fault`]: not all of the range is mapped.
@@ -262,7 +263,8 @@ impl<M: Machine> Space<M> {
         Ok(range.start())
     }
 
-    /// Maps the page of `anon`, which goes into the slot of `page`; nothing is mapped there. Failing costs a fault later.
+    /// Maps the page of `anon`, which goes into the slot of `page`; nothing is mapped there. Failing costs a fault
+    /// later.
     fn map_received(&self, entry: &Entry<M>, page: Va, anon: &Anon<M>) {
         let vm = self.vm();
         let state = anon.lock();
@@ -303,8 +305,8 @@ impl<M: Machine> Space<M> {
         pending.flush(vm.pmaps());
     }
 
-    /// Removes the anons of a range and keeps its amaps, so that the next transfer finds them (UVM paper, 4.2.2). What is
-    /// read there afterwards is what the object below has, or zero.
+    /// Removes the anons of a range and keeps its amaps, so that the next transfer finds them (UVM paper, 4.2.2). What
+    /// is read there afterwards is what the object below has, or zero.
     ///
     /// # Errors
     /// [`VmError::Invalid`]: no length, or `at` is not page-aligned. [`VmError::NoMemory`]: not all of the range is mapped,

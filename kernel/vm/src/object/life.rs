@@ -1,8 +1,8 @@
 //! An object's life: making it, referring to it, having its pages filled, and its end.
 //!
-//! References are counted under the object's lock; with the last one its frames and slots are given back. A page that takes no
-//! waiting is filled under the lock as well; what must come from the disk is the pager's. Making an object fails for want of a
-//! structure, and a device also for want of frames; nothing is left of it then.
+//! References are counted under the object's lock; with the last one its frames and slots are given back. A page that
+//! takes no waiting is filled under the lock as well; what must come from the disk is the pager's. Making an object
+//! fails for want of a structure, and a device also for want of frames; nothing is left of it then.
 
 use super::object::{Backing, Block, Object, ObjectGuard, ObjectPageError, ObjectState, Store};
 use crate::config::Kind;
@@ -145,8 +145,8 @@ impl<M: Machine> Vm<M> {
         self.new_object(blocks.len() as u64, Store::Disk, blocks)
     }
 
-    /// An object whose `len_pages` pages are a device's memory, clear at first: they are always in the same frames, and are
-    /// neither taken nor lent. The caller holds the one reference.
+    /// An object whose `len_pages` pages are a device's memory, clear at first: they are always in the same frames, and
+    /// are neither taken nor lent. The caller holds the one reference.
     ///
     /// # Errors
     /// [`VmError::Invalid`] for a length of zero; [`VmError::NoMemory`].

@@ -1,5 +1,5 @@
-//! The lower layer of mappings: objects, whose pages come from a file, a pager or a device, and the moving of these pages
-//! between frames and the disk.
+//! The lower layer of mappings: objects, whose pages come from a file, a pager or a device, and the moving of these
+//! pages between frames and the disk.
 
 mod life;
 mod object;

@@ -28,16 +28,16 @@ pub struct PagerError {
 
 /// Supplies the contents of an object's pages (`uvm_pagerops`, UVM paper, 3.1).
 pub trait Pager: Send + Sync {
-    /// Fills `bytes`, which are [`pageferry_hal::PAGE_SIZE`] and zero, with page `page`. Called under the object's lock: it must not
-    /// sleep.
+    /// Fills `bytes`, which are [`pageferry_hal::PAGE_SIZE`] and zero, with page `page`. Called under the object's
+    /// lock: it must not sleep.
     ///
     /// # Errors
     /// [`PagerError`]; the call that wanted the page fails with [`crate::VmError::Fault`].
     fn get(&self, page: u64, bytes: &mut [u8]) -> Result<(), PagerError>;
 }
 
-/// Where an object's pages come from when they are first wanted. What is written to them afterwards goes to the swap area
-/// when memory is short, and is gone with the object.
+/// Where an object's pages come from when they are first wanted. What is written to them afterwards goes to the swap
+/// area when memory is short, and is gone with the object.
 #[derive(Clone)]
 pub enum Backing {
     /// They are clear.
@@ -64,8 +64,8 @@ pub(crate) struct Block {
     pub(crate) written: bool,
 }
 
-/// A `uvm_object`. Made by [`crate::Vm::object`], [`crate::Vm::file_object`] or [`crate::Vm::device_object`]; every holder gives its reference
-/// back with [`crate::Vm::release_object`].
+/// A `uvm_object`. Made by [`crate::Vm::object`], [`crate::Vm::file_object`] or [`crate::Vm::device_object`]; every
+/// holder gives its reference back with [`crate::Vm::release_object`].
 pub struct Object<M: Machine> {
     pub(super) at: StructVa,
     pub(crate) store: Store,

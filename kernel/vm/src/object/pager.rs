@@ -1,13 +1,13 @@
 //! Pagers: moving an object's pages between frames and the disk (`uvm_pagerops`, UVM paper, 3.1).
 //!
-//! The *home* of a page is where its contents are when no frame has them: a slot of the swap area, a block of a file, or
-//! nowhere yet, when it is clear or a [`crate::Pager`] supplies it. *Get* brings a page in, with those behind it whose
-//! homes follow on the disk. *Put* for a file writes pages to their blocks; it is `clean` here, for `msync`, and the page
-//! daemon's for pages that it takes. A file has all its blocks from the moment in which it grows: so putting a page never
-//! fails for want of room.
+//! The *home* of a page is where its contents are when no frame has them: a slot of the swap area, a block of a file,
+//! or nowhere yet, when it is clear or a [`crate::Pager`] supplies it. *Get* brings a page in, with those behind it
+//! whose homes follow on the disk. *Put* for a file writes pages to their blocks; it is `clean` here, for `msync`, and
+//! the page daemon's for pages that it takes. A file has all its blocks from the moment in which it grows: so putting a
+//! page never fails for want of room.
 //!
-//! Nothing here is called with a lock held; everything may sleep. A page is busy as long as it moves. The disk can fail:
-//! then a page that was to come is not there, and one that was to go stays, dirty.
+//! Nothing here is called with a lock held; everything may sleep. A page is busy as long as it moves. The disk can
+//! fail: then a page that was to come is not there, and one that was to go stays, dirty.
 //!
 //! To clean a page takes no write permission from it. Its modified bits are cleared and flushed first; a store while
 //! the disk reads sets them again, and the page is written again next time. (Its frame is wired meanwhile.)
@@ -239,14 +239,14 @@ impl<M: Machine> Object<M> {
 }
 
 impl<M: Machine> Vm<M> {
-    /// True when the bytes of a frame are not those of its home. Only for frames that are at rest: what TLBs know and page
-    /// tables do not must have been flushed.
+    /// True when the bytes of a frame are not those of its home. Only for frames that are at rest: what TLBs know and
+    /// page tables do not must have been flushed.
     pub(crate) fn is_dirty(&self, frame: Pfn) -> bool {
         self.frames().lock().get(frame).dirty || self.pmaps().is_modified(frame)
     }
 
-    /// Makes a page of an object resident and wires its frame, for the kernel to read, or, if `write` says so, to write:
-    /// then it is dirty, and no loan sees what is written.
+    /// Makes a page of an object resident and wires its frame, for the kernel to read, or, if `write` says so, to
+    /// write: then it is dirty, and no loan sees what is written.
     ///
     /// # Errors
     /// [`VmError::Invalid`]: the object has no such page. [`VmError::Io`]; [`VmError::NoMemory`].

@@ -1,9 +1,10 @@
 //! The demand for memory: what passes between threads that need frames and the page daemon.
 //!
-//! A thread that may sleep and finds too few frames free sets a flag, wakes the daemon, and sleeps until frames are free
-//! ([`crate::Vm::wait_for_memory`]). If a pass of the daemon can take nothing, because all is wired, or dirty with the swap
-//! area full, the failure is counted and the waiters get [`crate::VmError::NoMemory`]. The daemon itself needs no frame to free
-//! one; were it ever to wait for memory it would wait for itself, and that is a panic ([`DaemonThread`]).
+//! A thread that may sleep and finds too few frames free sets a flag, wakes the daemon, and sleeps until frames are
+//! free ([`crate::Vm::wait_for_memory`]). If a pass of the daemon can take nothing, because all is wired, or dirty with
+//! the swap area full, the failure is counted and the waiters get [`crate::VmError::NoMemory`]. The daemon itself needs
+//! no frame to free one; were it ever to wait for memory it would wait for itself, and that is a panic
+//! ([`DaemonThread`]).
 //!
 //! One leaf lock of class `KernelVa`. Nothing here fails; it only says that waiting does not help.
 
@@ -60,8 +61,8 @@ impl<M: Machine> Demand<M> {
 
     // ------------------------------------------------------------------------------------------- threads that need frames
 
-    /// True while too few frames are free for a fault: one for the page, and those for the page tables that it may lack. A
-    /// fault that gets some of them gives them back, and would come back at once for ever.
+    /// True while too few frames are free for a fault: one for the page, and those for the page tables that it may
+    /// lack. A fault that gets some of them gives them back, and would come back at once for ever.
     pub(crate) fn is_short(&self, frames: &Frames<M>) -> bool {
         self.paging.is_some_and(|p| {
             let most = p.free_target_pages.saturating_sub(1);
@@ -79,8 +80,8 @@ impl<M: Machine> Demand<M> {
         }
     }
 
-    /// Sleeps until frames are free for others than the kernel. False when there is no daemon, or it could take nothing, and
-    /// no frame was given back otherwise. No spin lock may be held.
+    /// Sleeps until frames are free for others than the kernel. False when there is no daemon, or it could take
+    /// nothing, and no frame was given back otherwise. No spin lock may be held.
     pub(crate) fn wait(&self, t: &dyn Threads, frames: &Frames<M>) -> bool {
         let mut state = self.state.lock();
         let (failures, free_before) = (state.failures, frames.free_now());

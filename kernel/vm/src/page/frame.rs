@@ -8,10 +8,11 @@
 //! wire count (the frame must stay where it is) and the loan count (its bytes must stay as they are).
 //!
 //! Everything lies under one lock of class `PageQueues`; no call here takes another lock. The only failure is that no
-//! frame is free. Where pages have colours there is a free list for each, and a frame is taken, if there is one, of the colour of the page
-//! that it is for: then the kernel's address of it and the user's agree ([`Pmaps::claim`](pageferry_pmap::Pmaps::claim)). A frame
-//! comes off the free list with the bytes of its last owner: the caller that allocates it must
-//! clear or overwrite all of it. Before a frame is given back, no mapping of it stands and none is cached in a TLB.
+//! frame is free. Where pages have colours there is a free list for each, and a frame is taken, if there is one, of the
+//! colour of the page that it is for: then the kernel's address of it and the user's agree
+//! ([`Pmaps::claim`](pageferry_pmap::Pmaps::claim)). A frame comes off the free list with the bytes of its last owner:
+//! the caller that allocates it must clear or overwrite all of it. Before a frame is given back, no mapping of it
+//! stands and none is cached in a TLB.
 
 use crate::anon::Anon;
 use crate::config::{PagingConfig, Sizes, VmConfig, VmPaths};
@@ -154,15 +155,16 @@ impl<M: Machine> Frame<M> {
 
 /// The contents of the table, under its lock.
 pub(super) struct Table<M: Machine> {
-    /// The frames that were ever in use; those behind them are free, and like `fresh`. So a large memory costs what is used
-    /// of it.
+    /// The frames that were ever in use; those behind them are free, and like `fresh`. So a large memory costs what is
+    /// used of it.
     frames: Vec<Frame<M>>,
     fresh: Frame<M>,
     /// How many frames there are.
     len: usize,
     /// The places of the same frames on the free list or a paging queue: a frame is on one of the three, or on none.
     pub(super) links: Vec<Links>,
-    /// The frames that were given back, the last one first, by colour. Where pages have several, those that were never in use, too.
+    /// The frames that were given back, the last one first, by colour. Where pages have several, those that were never
+    /// in use, too.
     free: Vec<IndexList>,
     pub(super) active: IndexList,
     pub(super) inactive: IndexList,
@@ -181,7 +183,8 @@ impl<M: Machine> Table<M> {
         self.fresh_count() + self.free.iter().map(IndexList::len).sum::<usize>()
     }
 
-    /// The list of free frames that a page of this colour takes one of: its own, or that which has most; of any, one that has most.
+    /// The list of free frames that a page of this colour takes one of: its own, or that which has most; of any, one
+    /// that has most.
     fn choose(&self, colour: Option<u32>) -> usize {
         let own = colour.map(|colour| colour as usize).filter(|&colour| !self.free[colour].is_empty());
         own.unwrap_or_else(|| {
@@ -569,8 +572,8 @@ impl<M: Machine> FramesGuard<'_, M> {
         matches!(&self.get(frame).owner, Owner::Anon(owner) if core::ptr::eq(owner.as_ptr(), Arc::as_ptr(anon)))
     }
 
-    /// Makes an anon's frame the page `page` of an object. With `borrower` the anon has it on loan from then on, and nothing
-    /// may map it writable any more.
+    /// Makes an anon's frame the page `page` of an object. With `borrower` the anon has it on loan from then on, and
+    /// nothing may map it writable any more.
     pub(crate) fn give_to_object(
         &mut self,
         frame: Pfn,

@@ -1,8 +1,8 @@
 //! Requests to the disk: handing them over, sleeping until they are done, waking the threads that wait.
 //!
-//! A request is made with no lock held and yields a [`Ticket`], which must be waited for. The disk's interrupt handler may
-//! take no locks; so the kernel notes that it came, and calls [`crate::Vm::disk_interrupt`] from a place that may. One leaf lock
-//! of class `KernelVa` guards the list of requests. What fails is the disk, and the caller learns it.
+//! A request is made with no lock held and yields a [`Ticket`], which must be waited for. The disk's interrupt handler
+//! may take no locks; so the kernel notes that it came, and calls [`crate::Vm::disk_interrupt`] from a place that may.
+//! One leaf lock of class `KernelVa` guards the list of requests. What fails is the disk, and the caller learns it.
 
 use crate::config::PagingConfig;
 use alloc::boxed::Box;

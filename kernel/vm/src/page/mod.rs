@@ -1,5 +1,5 @@
-//! Frames of memory and where they go: the table of frames and its free list, the paging queues, the page daemon, the swap
-//! area, and requests to the disk.
+//! Frames of memory and where they go: the table of frames and its free list, the paging queues, the page daemon, the
+//! swap area, and requests to the disk.
 
 mod demand;
 mod frame;

@@ -6,8 +6,8 @@
 //! 1. *Claim*: the owner is locked, the frame is made busy, and every mapping of it is taken away, in one step under
 //!    the page queues: so no wire comes through a mapping that still stands.
 //! 2. *Flush*, once for the cluster. Only now it is known which pages were modified.
-//! 3. Those that are as they are on the disk are free at once. The others are written: a file's pages to their blocks, all
-//!    else to a fresh run of the swap area, and an older slot is given up.
+//! 3. Those that are as they are on the disk are free at once. The others are written: a file's pages to their blocks,
+//!    all else to a fresh run of the swap area, and an older slot is given up.
 //! 4. What was written is free; what could not be stays and becomes active.
 //!
 //! # Locks
@@ -17,9 +17,9 @@
 //! a pass.
 //!
 //! # What it does not take
-//! Frames that are wired, and so those on loan to the kernel: they are on no queue. A frame that an anon has on loan from
-//! an object is written where it lies, if it must be, and becomes the anon's; that frees nothing, and is not counted, but a
-//! later pass may take it from there. Only what comes onto the free list counts as reclaimed.
+//! Frames that are wired, and so those on loan to the kernel: they are on no queue. A frame that an anon has on loan
+//! from an object is written where it lies, if it must be, and becomes the anon's; that frees nothing, and is not
+//! counted, but a later pass may take it from there. Only what comes onto the free list counts as reclaimed.
 //!
 //! Threads that wait for it are in `demand`.
 
@@ -38,8 +38,8 @@ use alloc::vec::Vec;
 use pageferry_hal::{Cause, Counter, DiskError, Machine, Pfn, Prot, Threads, Transfer};
 use pageferry_pmap::TlbFlush;
 
-/// Passes over all inactive frames in a row that took nothing, before it is said that nothing can be taken; the last looks at
-/// all pageable frames, and does not care for their use.
+/// Passes over all inactive frames in a row that took nothing, before it is said that nothing can be taken; the last
+/// looks at all pageable frames, and does not care for their use.
 const FRUITLESS_PASSES: usize = 3;
 
 /// A claimed frame, and its owner.
@@ -137,8 +137,8 @@ impl<M: Machine> Vm<M> {
         self.demand().launch();
     }
 
-    /// The page daemon's life, on a thread of its own, until [`Vm::stop_page_daemon`]. Where memory is short it calls `shed`
-    /// first: that frees what the kernel above keeps only to have it at hand, and answers how many frames.
+    /// The page daemon's life, on a thread of its own, until [`Vm::stop_page_daemon`]. Where memory is short it calls
+    /// `shed` first: that frees what the kernel above keeps only to have it at hand, and answers how many frames.
     ///
     /// # Panics
     /// When there is one already, or paging is not configured.
@@ -163,8 +163,8 @@ impl<M: Machine> Vm<M> {
         self.demand().stop(t);
     }
 
-    /// Does the page daemon's work now, on the calling thread: takes frames until `free_target_pages` are free or nothing
-    /// more can be taken. Returns by how many the free list grew through it.
+    /// Does the page daemon's work now, on the calling thread: takes frames until `free_target_pages` are free or
+    /// nothing more can be taken. Returns by how many the free list grew through it.
     ///
     /// # Panics
     /// When paging is not configured.
@@ -218,8 +218,8 @@ impl<M: Machine> Vm<M> {
 
     // ------------------------------------------------------------------------------------------- claiming
 
-    /// Claims up to `most` inactive frames, and flushes their mappings from all TLBs. Looks at `looks` frames at most, and
-    /// counts them down.
+    /// Claims up to `most` inactive frames, and flushes their mappings from all TLBs. Looks at `looks` frames at most,
+    /// and counts them down.
     fn claim(&self, most: usize, looks: &mut usize, even_used: bool, pass: &mut Pass) -> Vec<Victim<M>> {
         let scan = self.paging().expect("asked before").paths.scan;
         let mut victims = Vec::new();
@@ -264,7 +264,8 @@ impl<M: Machine> Vm<M> {
             return Scan::Passed;
         }
         if state.swap.is_none() && self.swap().is_full() {
-            // It could not go out, so its mappings stay: a fault that had just made one would be back at once, for ever.
+            // It could not go out, so its mappings stay: a fault that had just made one would be back at once, for
+            // ever.
             self.machine().count(Counter::SwapFull, 1);
             self.frames().lock().move_to(frame, Queue::Active);
             return Scan::Passed;
@@ -492,8 +493,8 @@ impl<M: Machine> Vm<M> {
     }
 
     /// A lent page was written, or not. If it was, the object gives it up: then it is the borrower's, or free, if the
-    /// loan has ended meanwhile. Threads that would write to it wait for the end of the move; but its mappings stand, and it may
-    /// have been wired through one, to be read or to stay: then the object keeps it.
+    /// loan has ended meanwhile. Threads that would write to it wait for the end of the move; but its mappings stand,
+    /// and it may have been wired through one, to be read or to stay: then the object keeps it.
     fn finish_pageout_lent(
         &self,
         t: &DaemonThread<'_>,

@@ -1,9 +1,10 @@
 //! The paging queues: frames that may be taken, on two lists (UVM paper, 3.1; the page daemon is `pdaemon`).
 //!
-//! New and used frames are *active*; those that are taken next are *inactive*. A frame is on one of the two exactly when
-//! it is pageable: an anon or an object owns it, it has no wire, and it is not busy. So each change of owner, wires or busy
-//! ends in [`FramesGuard::place`], which puts the frame where it belongs, and a frame that comes off a queue needs no other
-//! test. Part of the table of frames, under its lock. Without a page daemon no queue is read, and none is kept.
+//! New and used frames are *active*; those that are taken next are *inactive*. A frame is on one of the two exactly
+//! when it is pageable: an anon or an object owns it, it has no wire, and it is not busy. So each change of owner,
+//! wires or busy ends in [`FramesGuard::place`], which puts the frame where it belongs, and a frame that comes off a
+//! queue needs no other test. Part of the table of frames, under its lock. Without a page daemon no queue is read, and
+//! none is kept.
 
 use super::frame::{FramesGuard, Queue};
 use pageferry_hal::{IndexList, Links, Machine, Pfn};
@@ -22,9 +23,9 @@ impl<M: Machine> FramesGuard<'_, M> {
         }
     }
 
-    /// Work on the frame begins or ends: while busy it is not taken. (The daemon removes the mappings of a frame in the step
-    /// that makes it busy, so no wire can come through one; a frame that is being made may be wired as soon as it is
-    /// mapped.)
+    /// Work on the frame begins or ends: while busy it is not taken. (The daemon removes the mappings of a frame in the
+    /// step that makes it busy, so no wire can come through one; a frame that is being made may be wired as soon as it
+    /// is mapped.)
     pub(crate) fn set_busy(&mut self, frame: Pfn, busy: bool) {
         let f = self.get_mut(frame);
         assert!(f.busy != busy, "{frame:?} is busy: {busy}, and was before");

@@ -1,7 +1,7 @@
 //! Wired frames as a value that a caller holds.
 //!
-//! Each frame in it has one wire more in the table of frames, which [`crate::Vm::unwire`] takes off. The value owns nothing
-//! else, and takes no lock.
+//! Each frame in it has one wire more in the table of frames, which [`crate::Vm::unwire`] takes off. The value owns
+//! nothing else, and takes no lock.
 
 use alloc::vec::Vec;
 use pageferry_hal::Pfn;

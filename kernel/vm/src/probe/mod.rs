@@ -1,6 +1,6 @@
-//! What the system tells its checks, and what tests plant in it: a journal of changes, a register of spaces and objects, a
-//! tally of what callers hold; defects, and allocations that fail. Without the feature `verify` only the names of defects are
-//! left of it, and stand-ins of size zero (`off`).
+//! What the system tells its checks, and what tests plant in it: a journal of changes, a register of spaces and
+//! objects, a tally of what callers hold; defects, and allocations that fail. Without the feature `verify` only the
+//! names of defects are left of it, and stand-ins of size zero (`off`).
 
 mod defect;
 #[cfg(feature = "verify")]

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 const PAGE: usize = PAGE_SIZE;
 
-/// Does `attempt` with its first, second, ... allocation failing, each time in a fresh state from `set_up`, until it needs
-/// no more; returns how many it needs. After a failure it must succeed at once.
+/// Does `attempt` with its first, second, ... allocation failing, each time in a fresh state from `set_up`, until it
+/// needs no more; returns how many it needs. After a failure it must succeed at once.
 fn exhaust<S, R>(
     rig: &Rig,
     name: &str,

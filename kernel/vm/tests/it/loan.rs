@@ -468,8 +468,8 @@ fn worker(rig: &Rig, s: &AddressSpace, va: Va, cpu: usize) {
     rig.leave(cpu);
 }
 
-/// A CPU whose TLB has the page read-only still, when another has made it writable, faults for nothing: that is no write
-/// that the loan made dear.
+/// A CPU whose TLB has the page read-only still, when another has made it writable, faults for nothing: that is no
+/// write that the loan made dear.
 #[test]
 fn only_writes_that_a_loan_made_dear_are_counted() {
     with_rig("xeon-mp", 24, Schedule::Timed, |rig| {
@@ -509,8 +509,8 @@ fn only_writes_that_a_loan_made_dear_are_counted() {
     });
 }
 
-/// One CPU lends, the others store through whatever translations they have: each reads back what it stored, and a borrower
-/// reads the same bytes twice.
+/// One CPU lends, the others store through whatever translations they have: each reads back what it stored, and a
+/// borrower reads the same bytes twice.
 #[test]
 fn no_store_is_lost_while_pages_are_being_protected() {
     let late = Rc::new(Cell::new(0));

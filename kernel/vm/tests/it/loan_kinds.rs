@@ -1,5 +1,5 @@
-//! The four kinds of loan under the page daemon, and a loan of a loan: who has the frame, how often it is lent and wired, and
-//! whose bytes are where, before and after each thing that can happen.
+//! The four kinds of loan under the page daemon, and a loan of a loan: who has the frame, how often it is lent and
+//! wired, and whose bytes are where, before and after each thing that can happen.
 
 use crate::common::*;
 use pageferry_hal::*;
@@ -286,8 +286,8 @@ const EVENTS: [Event; 7] = [
         "the page daemon is pressed: it stays",
         |rig, chain| {
             let c = chain.as_ref().unwrap();
-            // Another page, of which each has its own by now, goes: twice. The third is the borrower's once the object has it
-            // on the disk, and goes too.
+            // Another page, of which each has its own by now, goes: twice. The third is the borrower's once the object
+            // has it on the disk, and goes too.
             rig.store(&c.owner, c.va + PAGE, &pattern(2, PAGE)).unwrap();
             assert_eq!(press(rig), 3);
             let ins = rig.counter(Counter::PageIns);

@@ -1,4 +1,5 @@
-//! Tests of the VM system from outside, in one program: each would otherwise compile all that is generic over the machine again.
+//! Tests of the VM system from outside, in one program: each would otherwise compile all that is generic over the
+//! machine again.
 
 mod basics;
 mod common;

@@ -1,5 +1,5 @@
-//! Pages go to the disk and come back: anonymous memory through the swap area, with every sharer, borrower and lender that
-//! an anon or a frame can have; and what happens when the area is full or the disk fails.
+//! Pages go to the disk and come back: anonymous memory through the swap area, with every sharer, borrower and lender
+//! that an anon or a frame can have; and what happens when the area is full or the disk fails.
 
 use crate::common::*;
 use pageferry_hal::*;

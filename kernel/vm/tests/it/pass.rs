@@ -1,5 +1,5 @@
-//! Map entry passing: four modes over ranges with holes, several entries and clipped ends, between two spaces and within
-//! one; and failures at every step.
+//! Map entry passing: four modes over ranges with holes, several entries and clipped ends, between two spaces and
+//! within one; and failures at every step.
 
 use crate::common::*;
 use pageferry_hal::*;

@@ -94,7 +94,8 @@ fn the_object_takes_the_pages_over() {
             assert!(two.shared(rig) == expected, "who has the object mapped sees them");
             assert!(two.private(rig) == expected);
             rig.check();
-            // From here on they are two again: the private mapping's writes are its own, and the object's are the object's.
+            // From here on they are two again: the private mapping's writes are its own, and the object's are the
+            // object's.
             rig.store(&two.a, two.at + PAGE, b"private").unwrap();
             rig.store(&two.b, two.there + 2 * PAGE, b"object").unwrap();
             rig.check();
@@ -328,8 +329,8 @@ fn what_goes_down_to_a_file_is_written_to_its_blocks() {
     });
 }
 
-/// Every allocation fails once, in a mapping whose amap waits to be copied, with the page in the swap area: what the two
-/// mappings read is as before, and the next attempt succeeds.
+/// Every allocation fails once, in a mapping whose amap waits to be copied, with the page in the swap area: what the
+/// two mappings read is as before, and the next attempt succeeds.
 #[test]
 fn a_failed_allocation_loses_nothing() {
     paged(|rig| {

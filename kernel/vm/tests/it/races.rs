@@ -1,5 +1,5 @@
-//! Several CPUs at once, switched at every call of the machine: no write is lost, no snapshot changes, nothing leaks, no
-//! stale translation is used.
+//! Several CPUs at once, switched at every call of the machine: no write is lost, no snapshot changes, nothing leaks,
+//! no stale translation is used.
 
 use crate::common::*;
 use pageferry_hal::*;

@@ -1,5 +1,5 @@
-//! Moments at which other systems went wrong, reached on purpose. Where a seed decides whether one is reached, it is counted
-//! how often it was; where a defect can be planted there, it is, and must be noticed.
+//! Moments at which other systems went wrong, reached on purpose. Where a seed decides whether one is reached, it is
+//! counted how often it was; where a defect can be planted there, it is, and must be noticed.
 
 use crate::common::*;
 use pageferry_hal::*;
@@ -319,8 +319,8 @@ fn a_slot_that_was_used_again_while_a_fault_waited() {
 
 // ----------------------------------------------------------------------- a copied page appears while the old one is cached
 
-/// While a copy-on-write fault replaces a frame, another thread stores through the new mapping and a third reads: it must
-/// not be older what it reads than what it knows to be stored.
+/// While a copy-on-write fault replaces a frame, another thread stores through the new mapping and a third reads: it
+/// must not be older what it reads than what it knows to be stored.
 #[test]
 fn what_is_stored_in_the_new_frame_is_read_by_all() {
     let (copies, old) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));

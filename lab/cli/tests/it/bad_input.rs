@@ -322,7 +322,8 @@ fn more_threads_than_any_host_has_are_refused() {
     assert!(said.contains("expected 0 to 1000000"), "{said}");
 }
 
-/// A device that never ends is not read until memory is full, and a file whose name has another ending is not taken for a name.
+/// A device that never ends is not read until memory is full, and a file whose name has another ending is not taken for
+/// a name.
 #[test]
 fn what_is_no_file_of_its_kind_is_told_as_that() {
     let dir = tempfile::tempdir().expect("a directory");

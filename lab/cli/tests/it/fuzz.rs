@@ -1,10 +1,11 @@
 //! Files and settings that end badly: shipped ones, changed in ways that users and disks change files.
 //!
-//! A case takes a machine, kernel, experiment or scenario file, a program of `soak --replay`, or `--set` values, changes it in
-//! up to three places (keys dropped, doubled, renamed; extreme numbers; other types; cut off; bytes that are no text), and gives
-//! it to the command. Or it is a trace, sound as a file, of a program that never was; a recording of strace, changed in the same ways; or
-//! the image of a disk, cut off, of another version or damaged, in every second case with a superblock that says the right sum. It has to end by itself within
-//! [`PATIENCE`], with an exit code of its own, without a panic anywhere, and with nothing left behind.
+//! A case takes a machine, kernel, experiment or scenario file, a program of `soak --replay`, or `--set` values,
+//! changes it in up to three places (keys dropped, doubled, renamed; extreme numbers; other types; cut off; bytes that
+//! are no text), and gives it to the command. Or it is a trace, sound as a file, of a program that never was; a
+//! recording of strace, changed in the same ways; or the image of a disk, cut off, of another version or damaged, in
+//! every second case with a superblock that says the right sum. It has to end by itself within [`PATIENCE`], with an
+//! exit code of its own, without a panic anywhere, and with nothing left behind.
 //!
 //! Every case is a process of its own: what a user starts. What it does if its input is sound is as small as there is
 //! ([`TINY`], [`MEMORY_MB`], mostly one variant of a scenario), because it is the input that is tried.
@@ -23,8 +24,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// A case that runs for longer hangs, as far as a user can tell; and so does one that does not run at all for as long. Time in
-/// which the host runs other things is none of the case's.
+/// A case that runs for longer hangs, as far as a user can tell; and so does one that does not run at all for as long.
+/// Time in which the host runs other things is none of the case's.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// For how long cases are tried, unless the environment says.
 const SECONDS: u64 = 60;
@@ -437,7 +438,8 @@ const TINY: [(&str, u64); 35] = [
     ("disk_mb", 8),
 ];
 
-/// The settings of `TINY` that an experiment file knows, or its own where those are less, and [`MEMORY_MB`] where the machine is not the case's own.
+/// The settings of `TINY` that an experiment file knows, or its own where those are less, and [`MEMORY_MB`] where the
+/// machine is not the case's own.
 fn tiny(experiment: &str, machine_is_shipped: bool) -> Vec<String> {
     let set = |(key, value): &(&str, u64)| {
         let part = experiment.split("\n[").find(|part| part.starts_with(&format!("parameters.{key}]")))?;
@@ -598,7 +600,8 @@ struct Running {
 
 /// How long a process has run, all its threads together; nothing where the host does not say.
 fn ran(child: &Child) -> Duration {
-    // The kernel counts in hundredths of a second, whatever it counts in itself. The name, in parentheses, may have spaces.
+    // The kernel counts in hundredths of a second, whatever it counts in itself. The name, in parentheses, may have
+    // spaces.
     let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
     let ticks = stat.rsplit(')').next().into_iter().flat_map(|rest| rest.split(' ').skip(12).take(2));
     Duration::from_millis(ticks.filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>() * 10)
@@ -676,8 +679,8 @@ fn run(shipped: &Shipped, case: &Case, dir: &Path, slot: &Slot) -> Result<i32, S
         _ if said.len() as u64 == MOST_SAID_BYTES => "it says without end".to_owned(),
         None => "a signal ended it".to_owned(),
         Some(0..=2) if text.contains("panic") => "a panic".to_owned(),
-        // What a scenario expects may be changed to what does not hold, a recording to one whose processes wait for each other, and a
-        // damaged disk is found to be; what a run does may not.
+        // What a scenario expects may be changed to what does not hold, a recording to one whose processes wait for
+        // each other, and a damaged disk is found to be; what a run does may not.
         Some(1) if !matches!(case.kind, Kind::Scenario | Kind::Recording | Kind::Image) => {
             "a law is broken".to_owned()
         }

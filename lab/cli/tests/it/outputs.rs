@@ -140,8 +140,8 @@ fn signal(child: &std::process::Child, name: &str) {
     Command::new("kill").args([&format!("-{name}"), &id]).status().expect("kill is there");
 }
 
-/// Starts a reproduction and interrupts it when it has kept `more` runs. The host may not run this test when it should: a
-/// reproduction that was through before is tried again from what there was.
+/// Starts a reproduction and interrupts it when it has kept `more` runs. The host may not run this test when it should:
+/// a reproduction that was through before is tried again from what there was.
 fn interrupted(dir: &Path, arguments: &[&str], more: usize, name: &str) -> Output {
     let before = journal(dir);
     for _ in 0..50 {
@@ -216,8 +216,8 @@ fn interrupt_writing(times: u32) {
     let old = tree(&out);
     let kept = here();
     fs::rename(&out, kept.path().join("old")).expect("moved");
-    // The moment is sought: later after the old results, earlier after the new, and in larger steps until it has been passed. So the
-    // signals gather where the one becomes the other, however busy the host is.
+    // The moment is sought: later after the old results, earlier after the new, and in larger steps until it has been
+    // passed. So the signals gather where the one becomes the other, however busy the host is.
     let (mut wait, mut step) = (takes / 2, takes / 8);
     let (mut news, mut olds, mut was_new) = (0, 0, None);
     let mut time = 0;

@@ -142,7 +142,8 @@ fn frames_are_written_as_they_went_over_the_wire() {
     assert_eq!(code, Some(0), "{told}");
     let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
     let pcap = fs::read(dir.path().join("frames")).expect("it is there");
-    // The magic number of times in nanoseconds; then frames, each behind 16 bytes of which the third word is its length.
+    // The magic number of times in nanoseconds; then frames, each behind 16 bytes of which the third word is its
+    // length.
     assert_eq!(pcap[..4], 0xa1b2_3c4d_u32.to_le_bytes());
     let (mut at, mut frames) = (24, 0);
     while at < pcap.len() {

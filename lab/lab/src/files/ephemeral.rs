@@ -1,7 +1,7 @@
 //! Ephemeral mappings: `[ephemeral]` of a kernel's file.
 //!
-//! A file says how they are made, or leaves it to the machine (`native`). What a scheme asks of the rest of the kernel is checked with
-//! the whole file.
+//! A file says how they are made, or leaves it to the machine (`native`). What a scheme asks of the rest of the kernel
+//! is checked with the whole file.
 
 use super::words::RuleName;
 use pageferry_ephemeral::Scheme;
@@ -9,8 +9,8 @@ use pageferry_hal::Board;
 use pageferry_model::Sourced;
 use serde::{Deserialize, Serialize};
 
-/// Addresses of all colours together beside a direct map: as many buffers as FreeBSD 5 has on sparc64 with up to 64 MB, 512 + 16 * maxusers of
-/// which there are 32 (vm_machdep.c, param.c).
+/// Addresses of all colours together beside a direct map: as many buffers as FreeBSD 5 has on sparc64 with up to 64 MB,
+/// 512 + 16 * maxusers of which there are 32 (vm_machdep.c, param.c).
 const MOST_COLOURED: usize = 1024;
 
 /// Processes that have a cache of mappings of their own: all of an experiment.
@@ -20,7 +20,8 @@ const PROCESS_CACHES: usize = 32;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SchemeName {
-    /// The best that the machine offers: the direct map where there is one, else the cache; and both where pages have colours.
+    /// The best that the machine offers: the direct map where there is one, else the cache; and both where pages have
+    /// colours.
     Native,
     /// The cache of mappings.
     Cache,

@@ -29,7 +29,8 @@ pub struct ExperimentFile {
     /// Words that may be changed with `--set`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub choices: BTreeMap<String, Choice>,
-    /// Short names for keys of the machine or the kernel that this experiment is about: as good as parameters in `--set`.
+    /// Short names for keys of the machine or the kernel that this experiment is about: as good as parameters in
+    /// `--set`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub short: BTreeMap<String, String>,
     /// What is run by default.
@@ -146,8 +147,8 @@ pub enum Workload {
 pub struct Parameter {
     /// The default.
     pub value: i64,
-    /// The value in the runs of the matrix, where it is not the default: `reproduce` runs many, and a steady state needs
-    /// no more.
+    /// The value in the runs of the matrix, where it is not the default: `reproduce` runs many, and a steady state
+    /// needs no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reproduce: Option<i64>,
     /// The value in quick runs.

@@ -1,7 +1,7 @@
 //! Communication by a common area: `[ispc]` of a kernel's file.
 //!
-//! A kernel without this table has none. What attaches is a setting (`kernel.ispc.method`), and so are the numbers of entries and the
-//! sizes of pages; what does not go together is refused where the kernel boots.
+//! A kernel without this table has none. What attaches is a setting (`kernel.ispc.method`), and so are the numbers of
+//! entries and the sizes of pages; what does not go together is refused where the kernel boots.
 
 use super::kernels::paths;
 use pageferry_hal::{Board, Path};

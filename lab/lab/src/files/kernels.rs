@@ -1,7 +1,7 @@
 //! Kernels as configurations: `kernels/*.toml`.
 //!
-//! A kernel file holds policies (which scheme of ephemeral mappings, which side maps the pages of a pipe) and path lengths.
-//! All kernels run the same code; `extends` lets a file say only what differs. Every value is [`Sourced`].
+//! A kernel file holds policies (which scheme of ephemeral mappings, which side maps the pages of a pipe) and path
+//! lengths. All kernels run the same code; `extends` lets a file say only what differs. Every value is [`Sourced`].
 
 use super::ephemeral::{EphemeralFile, SchemeName};
 use super::ispc::IspcFile;
@@ -81,15 +81,16 @@ pub struct PmapFile {
     /// For a mapping that is fragmented: how many superpages of a hundred are split into pages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fragmented_percent: Option<Sourced<u64>>,
-    /// Changing more pages of a space at once gives it another tag, on a uniprocessor whose TLB entries have tags; never if this
-    /// is absent.
+    /// Changing more pages of a space at once gives it another tag, on a uniprocessor whose TLB entries have tags;
+    /// never if this is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renew_pages: Option<Sourced<u64>>,
-    /// TLB entries are tagged by address space and stay over switches, where hardware walks page tables and has tags; not if this is
-    /// absent.
+    /// TLB entries are tagged by address space and stay over switches, where hardware walks page tables and has tags;
+    /// not if this is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<Sourced<bool>>,
-    /// All of memory is mapped one-to-one from the kernel's base on, where the machine leaves that to the kernel; not if this is absent.
+    /// All of memory is mapped one-to-one from the kernel's base on, where the machine leaves that to the kernel; not
+    /// if this is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low_memory: Option<Sourced<bool>>,
 }
@@ -164,7 +165,8 @@ impl KernelMappingName {
     }
 }
 
-/// The refill handler. See [`RefillConfig`]; the path of a handler that knows of nothing but page tables is `paths.pmap.refill`.
+/// The refill handler. See [`RefillConfig`]; the path of a handler that knows of nothing but page tables is
+/// `paths.pmap.refill`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RefillFile {
@@ -196,8 +198,8 @@ pub struct RefillFile {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskFile {
-    /// How the frames are mapped that the kernel looks at for a moment: of a memory disk, of an executable's header, of a traced process, of
-    /// a page that the vnode pager fills.
+    /// How the frames are mapped that the kernel looks at for a moment: of a memory disk, of an executable's header, of
+    /// a traced process, of a page that the vnode pager fills.
     pub mapping: Sourced<FrameMappingName>,
     /// How a debugger gets at the memory of a process.
     pub ptrace: Sourced<PtraceName>,
@@ -449,8 +451,8 @@ impl KernelFile {
         Ok(())
     }
 
-    /// Refuses a machine that cannot map this kernel's memory as it wants, and a clock that leaves `machine` no time for anything
-    /// else.
+    /// Refuses a machine that cannot map this kernel's memory as it wants, and a clock that leaves `machine` no time
+    /// for anything else.
     ///
     /// # Errors
     /// What the machine can; how often it would be interrupted, and what that costs.

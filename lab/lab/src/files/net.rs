@@ -1,7 +1,7 @@
 //! The Internet protocols of a kernel: `[net]` of its file.
 //!
-//! A kernel without this table has none, and cannot serve. What belongs to the network rather than to the kernel (addresses,
-//! neighbours) is not in it: that is said where a kernel is put on a network.
+//! A kernel without this table has none, and cannot serve. What belongs to the network rather than to the kernel
+//! (addresses, neighbours) is not in it: that is said where a kernel is put on a network.
 
 use pageferry_hal::{Cycles, Path};
 use pageferry_kernel::{NetConfig, NetDefect, NetPaths};
@@ -12,7 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 use std::net::Ipv4Addr;
 
-/// The sequence number that a machine's first connection begins with. Real kernels begin anywhere; here every run is the same.
+/// The sequence number that a machine's first connection begins with. Real kernels begin anywhere; here every run is
+/// the same.
 const FIRST_SEQUENCE: u32 = 0x1357_9bdf;
 
 /// The Internet protocols. See [`NetConfig`].
@@ -70,7 +71,8 @@ super::kernels::paths! {
 }
 
 impl NetFile {
-    /// The protocols of a host with `address`, whose first `prefix_bits` bits its neighbours share, on a machine of `clock_mhz`.
+    /// The protocols of a host with `address`, whose first `prefix_bits` bits its neighbours share, on a machine of
+    /// `clock_mhz`.
     pub fn config(&self, clock_mhz: u64, address: Ipv4Addr, prefix_bits: u8) -> NetConfig {
         let bytes = |of: &Sourced<u64>| of.value as usize;
         NetConfig {

@@ -1,7 +1,8 @@
-//! What each workload reads of an experiment's file: its parameters with their ranges, and its choices with their words.
+//! What each workload reads of an experiment's file: its parameters with their ranges, and its choices with their
+//! words.
 //!
-//! A file must have these and no others: one that is missing could not be read, and one too many would be a setting that does
-//! nothing.
+//! A file must have these and no others: one that is missing could not be read, and one too many would be a setting
+//! that does nothing.
 
 use super::experiment_file::{ExperimentFile, Workload};
 use pageferry_model::{Fault, Range, nearest, range};

@@ -1,7 +1,8 @@
 //! Machines, kernels, experiments and papers by name.
 //!
-//! Data files are embedded in the program: machines in `pageferry-model`, all others in this crate. Where a machine or kernel is asked for, a path that ends in
-//! `.toml` may stand in place of a name; its `extends` may name an embedded file or another path beside it.
+//! Data files are embedded in the program: machines in `pageferry-model`, all others in this crate. Where a machine or
+//! kernel is asked for, a path that ends in `.toml` may stand in place of a name; its `extends` may name an embedded
+//! file or another path beside it.
 
 use crate::error::LabError;
 use crate::input;
@@ -112,8 +113,8 @@ pub fn embedded(kind: Kind, name: &str) -> Option<Source> {
     })
 }
 
-/// Reads a file with `read`, which is given the files that are extended, in files that `from` extends. If one is not there, the error
-/// names the nearest that is.
+/// Reads a file with `read`, which is given the files that are extended, in files that `from` extends. If one is not
+/// there, the error names the nearest that is.
 ///
 /// # Errors
 /// Those of `read`.

@@ -1,7 +1,7 @@
 //! Whether the rules of an experiment fit its matrix and its paper.
 //!
-//! A rule must mean exactly one run of the matrix at each place that it looks at, and ask of a published statement what that
-//! can answer. Anything else is refused when the experiment's file is read.
+//! A rule must mean exactly one run of the matrix at each place that it looks at, and ask of a published statement what
+//! that can answer. Anything else is refused when the experiment's file is read.
 
 use super::experiment_file::{ExperimentFile, Matrix, Vary};
 use super::papers::{Paper, Relation};

@@ -1,10 +1,10 @@
 //! Rules: how a result is set beside a published statement, as the `[[compare]]` tables of an experiment say.
 //!
 //! A rule takes one result of the runs with certain settings, on some machines and under one kernel. A number is held
-//! against it, or a statement in words is turned into a test: an order (above that of another kernel, of other machines,
-//! of runs with other settings) or a shape along a setting that varies. What the test is, at which values and within which
-//! tolerance, stands in the rule and nowhere else. A rule says all that its test needs and nothing else; whether it fits
-//! its experiment and its paper is asked in `rule_check`.
+//! against it, or a statement in words is turned into a test: an order (above that of another kernel, of other
+//! machines, of runs with other settings) or a shape along a setting that varies. What the test is, at which values and
+//! within which tolerance, stands in the rule and nowhere else. A rule says all that its test needs and nothing else;
+//! whether it fits its experiment and its paper is asked in `rule_check`.
 
 use super::setting::key_value;
 use serde::{Deserialize, Serialize};
@@ -44,8 +44,8 @@ pub enum How {
     /// The metric exceeds that of another kernel, of other machines, or of runs with other settings; `along` a setting,
     /// at each of its values.
     MoreThan,
-    /// What the metric is less than in runs with other settings, or of another kernel with those, against the number or the range: a percentage of theirs, where the
-    /// published unit is one.
+    /// What the metric is less than in runs with other settings, or of another kernel with those, against the number or
+    /// the range: a percentage of theirs, where the published unit is one.
     Less,
     /// `along` a setting the metric [rises](Shape::Rises).
     Rises,

@@ -1,4 +1,5 @@
-//! From which size on, or which value of whatever curves are over, a mechanism pays, and how near a choice made by the kernel comes to the best fixed one.
+//! From which size on, or which value of whatever curves are over, a mechanism pays, and how near a choice made by the
+//! kernel comes to the best fixed one.
 //!
 //! Both are derived from the runs behind an experiment's curves: a line says over which other line it should win, or of
 //! which lines it should be as good as the best. Sizes are those that both lines have; nothing is interpolated.

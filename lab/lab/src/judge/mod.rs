@@ -1,4 +1,5 @@
-//! Judgement: results beside what is published, by the rules of their experiments; and from which size a mechanism pays.
+//! Judgement: results beside what is published, by the rules of their experiments; and from which size a mechanism
+//! pays.
 //!
 //! Judged are the records of runs, whatever made them: nothing here runs a machine.
 

@@ -1,8 +1,8 @@
 //! The answer to a reproduction: for each paper, what comes out, what does not, and how far off.
 //!
-//! Numbers are dots on a logarithmic axis of ours divided by the paper's: 1 is in the middle of the band that counts as agreement,
-//! half and double are equally far from it. Statements in words have no ratio; they are marks in a row. What differs is named,
-//! and leads to its reason.
+//! Numbers are dots on a logarithmic axis of ours divided by the paper's: 1 is in the middle of the band that counts as
+//! agreement, half and double are equally far from it. Statements in words have no ratio; they are marks in a row. What
+//! differs is named, and leads to its reason.
 
 use super::axis::Axis;
 use super::differences::anchor;

@@ -1,6 +1,7 @@
 //! Kinds of charts: grouped bars, stacked bars, dots, and a history of points.
 //!
-//! Every row has its name before it, every axis its own, and every published value the mark of the series that it belongs to.
+//! Every row has its name before it, every axis its own, and every published value the mark of the series that it
+//! belongs to.
 
 use super::axis::Axis;
 use super::looks::Look;

@@ -1,5 +1,5 @@
-//! The figures of the compile of a kernel (PPC paper): where the time goes under each mapping of the kernel and each way to handle a
-//! miss, and whose the TLB's entries are.
+//! The figures of the compile of a kernel (PPC paper): where the time goes under each mapping of the kernel and each
+//! way to handle a miss, and whose the TLB's entries are.
 
 use super::axis::Axis;
 use super::charts::{Bar, Group, Stack, StackRow, bars, stacks};

@@ -41,7 +41,8 @@ fn metrics(record: &Record) -> BTreeMap<String, String> {
     all
 }
 
-/// The runs: number, experiment, machine, kernel, seed, the settings as JSON, and a hash of all that the run depends on.
+/// The runs: number, experiment, machine, kernel, seed, the settings as JSON, and a hash of all that the run depends
+/// on.
 pub(super) fn runs(of: &Reproduction) -> String {
     let rows = of.records().zip(&of.configurations).enumerate().map(|(run, (record, configuration))| {
         let settings = serde_json::to_string(&record.settings).expect("plain data can be written as JSON");
@@ -58,8 +59,8 @@ pub(super) fn runs(of: &Reproduction) -> String {
     table(&["run", "experiment", "machine", "kernel", "seed", "settings", "configuration"], rows)
 }
 
-/// A number that has a fraction, also where that is zero: a reader that guesses a column's type from its first rows must not take it for
-/// one of whole numbers.
+/// A number that has a fraction, also where that is zero: a reader that guesses a column's type from its first rows
+/// must not take it for one of whole numbers.
 fn float(value: f64) -> String {
     format!("{value:?}")
 }

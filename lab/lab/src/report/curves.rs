@@ -1,8 +1,9 @@
-//! Curves over a parameter that varies: what an experiment's file says of them, drawn on logarithmic axes, or across from 0.
+//! Curves over a parameter that varies: what an experiment's file says of them, drawn on logarithmic axes, or across
+//! from 0.
 //!
-//! One figure for each machine, one line for each data set; where the parameter has one value only, a bar for each. Published
-//! values are marked where a comparison names the same data set and one value of the parameter; a line without a mark has
-//! nothing published to be held against, or what was published is held out.
+//! One figure for each machine, one line for each data set; where the parameter has one value only, a bar for each.
+//! Published values are marked where a comparison names the same data set and one value of the parameter; a line
+//! without a mark has nothing published to be held against, or what was published is held out.
 
 use super::axis::Axis;
 use super::charts::{Bar, Group, bars};

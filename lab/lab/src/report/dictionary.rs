@@ -1,7 +1,7 @@
 //! The data dictionary: every metric that a run can have, its unit, and what it means.
 //!
-//! A metric has one name and one meaning in all tables. Counts of the kernel and causes of cycles say themselves what they are;
-//! what experiments and the machine measure is listed here.
+//! A metric has one name and one meaning in all tables. Counts of the kernel and causes of cycles say themselves what
+//! they are; what experiments and the machine measure is listed here.
 
 use pageferry_hal::{Cause, Counter};
 use serde::Serialize;

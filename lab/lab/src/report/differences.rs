@@ -1,7 +1,8 @@
 //! What comes out otherwise than published, and why.
 //!
-//! The reason is stated beside the published number (`otherwise` in `papers/*.toml`). Where it has none, as the number comes out in
-//! the runs that this version was made with, what is told is what these runs have done otherwise. So no difference is without a word.
+//! The reason is stated beside the published number (`otherwise` in `papers/*.toml`). Where it has none, as the number
+//! comes out in the runs that this version was made with, what is told is what these runs have done otherwise. So no
+//! difference is without a word.
 
 use super::reproduction::Reproduction;
 use crate::files::Experiment;

@@ -1,5 +1,5 @@
-//! The figure of what a page costs that is received by copy or by flip (page-flip paper, Results: what its profiler saw of locks and of
-//! flushes of the TLB): the cycles of all CPUs by cause, for each MTU and clock.
+//! The figure of what a page costs that is received by copy or by flip (page-flip paper, Results: what its profiler saw
+//! of locks and of flushes of the TLB): the cycles of all CPUs by cause, for each MTU and clock.
 
 use super::axis::Axis;
 use super::charts::{Stack, StackRow, stacks};

@@ -1,5 +1,5 @@
-//! The figure of one step of communication by a common area (SH-4 paper, Figure 2): its parts, stacked, for each operation and each way
-//! to attach memory.
+//! The figure of one step of communication by a common area (SH-4 paper, Figure 2): its parts, stacked, for each
+//! operation and each way to attach memory.
 
 use super::axis::Axis;
 use super::charts::{Part, Stack, StackRow, stacks};

@@ -1,9 +1,10 @@
 //! How things look: one colour, one mark and one dash for each meaning, the same in all figures.
 //!
-//! Everything is derived from the name of what is drawn. A name in [`SERIES`] looks as it says there. A longer one is of the
-//! kind that it names and is drawn hollow (`pass, touched` is `pass`, hollow). All others take one of [`OTHERS`], in the order in
-//! which they appear. Colours follow Okabe and Ito, with a darker and a lighter shade of each for light and dark pages; as there
-//! are more meanings than colours that everybody tells apart, nothing is told by colour alone.
+//! Everything is derived from the name of what is drawn. A name in [`SERIES`] looks as it says there. A longer one is
+//! of the kind that it names and is drawn hollow (`pass, touched` is `pass`, hollow). All others take one of
+//! [`OTHERS`], in the order in which they appear. Colours follow Okabe and Ito, with a darker and a lighter shade of
+//! each for light and dark pages; as there are more meanings than colours that everybody tells apart, nothing is told
+//! by colour alone.
 
 use std::fmt::Write as _;
 

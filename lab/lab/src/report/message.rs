@@ -1,5 +1,5 @@
-//! The figure of a message by every mechanism on every machine: its time by cause, against that of a pipe that copies. Where the
-//! kernel may tag TLB entries, the machine is there twice, both times against the pipe without tags.
+//! The figure of a message by every mechanism on every machine: its time by cause, against that of a pipe that copies.
+//! Where the kernel may tag TLB entries, the machine is there twice, both times against the pipe without tags.
 
 use super::axis::Axis;
 use super::charts::{Stack, StackRow, stacks};

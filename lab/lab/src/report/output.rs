@@ -1,13 +1,13 @@
 //! Files and folders that appear whole or not at all.
 //!
-//! A [`PendingFile`] is written under a temporary name beside its target, a [`PendingDir`] in a folder beside its target;
-//! one rename makes either appear. Both belong to the process that began them, by a lock that ends with it, so what a
-//! process that was killed has left is found and removed by the next.
+//! A [`PendingFile`] is written under a temporary name beside its target, a [`PendingDir`] in a folder beside its
+//! target; one rename makes either appear. Both belong to the process that began them, by a lock that ends with it, so
+//! what a process that was killed has left is found and removed by the next.
 //!
 //! # Locks
-//! All that is half-written is in one list. The list is locked while anything is begun, moved to its place or taken back,
-//! and for good when the process [ends](end): an interruption finds the old result or the new one, and nothing is begun
-//! behind it.
+//! All that is half-written is in one list. The list is locked while anything is begun, moved to its place or taken
+//! back, and for good when the process [ends](end): an interruption finds the old result or the new one, and nothing is
+//! begun behind it.
 
 mod file;
 mod folder;
@@ -53,8 +53,8 @@ pub fn remove_pending() {
     take_back(&mut pending());
 }
 
-/// Ends the process with `code`, for the handler of an interruption. A step that is under way is finished first, what is
-/// half-written is taken back, and `tell` gets the folders beside which finished runs are kept.
+/// Ends the process with `code`, for the handler of an interruption. A step that is under way is finished first, what
+/// is half-written is taken back, and `tell` gets the folders beside which finished runs are kept.
 pub fn end(code: i32, tell: impl FnOnce(&[PathBuf])) -> ! {
     // Held until the end: what else is to be begun waits for ever.
     let mut list = pending();
@@ -66,8 +66,8 @@ fn refused(target: &Path, kind: io::ErrorKind, problem: &str) -> LabError {
     LabError::io("write", target, io::Error::new(kind, problem.to_owned()))
 }
 
-/// Takes the lock of a file for this process; false if another one has it. Where files have no locks there is nothing to
-/// take.
+/// Takes the lock of a file for this process; false if another one has it. Where files have no locks there is nothing
+/// to take.
 fn lock(file: &File) -> io::Result<bool> {
     match file.try_lock() {
         Ok(()) => Ok(true),

@@ -42,8 +42,8 @@ pub(super) struct LogScale {
 }
 
 impl LogScale {
-    /// A scale of the values from `range.0` to `range.1`, both positive, over `pixels` (which may be negative: upwards),
-    /// starting at pixel `from`.
+    /// A scale of the values from `range.0` to `range.1`, both positive, over `pixels` (which may be negative:
+    /// upwards), starting at pixel `from`.
     pub(super) fn new(range: (f64, f64), from: f64, pixels: f64) -> LogScale {
         let (least, most) = range;
         assert!(least > 0.0 && most >= least, "a logarithmic scale from {least} to {most}");
@@ -56,8 +56,8 @@ impl LogScale {
         self.from + (value / self.least).ln() / (self.most / self.least).ln() * self.pixels
     }
 
-    /// The powers of ten within, and, where these are few, twice and five times them, or round values at equal steps; true for a
-    /// power of ten.
+    /// The powers of ten within, and, where these are few, twice and five times them, or round values at equal steps;
+    /// true for a power of ten.
     pub(super) fn decimal_ticks(&self) -> Vec<(f64, bool)> {
         let (least, most) = (self.least, self.most);
         if most / least < 5.0 {

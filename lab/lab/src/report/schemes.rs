@@ -1,5 +1,5 @@
-//! The table of users and schemes: what each user of ephemeral mappings pays under each scheme on each machine, and for what (sf_buf
-//! paper, 6.2): then, on the machines of the paper and others of its time, and now.
+//! The table of users and schemes: what each user of ephemeral mappings pays under each scheme on each machine, and for
+//! what (sf_buf paper, 6.2): then, on the machines of the paper and others of its time, and now.
 
 use super::reproduction::Reproduction;
 use crate::run::Record;
@@ -44,7 +44,8 @@ fn scheme(record: &Record) -> String {
 }
 
 impl Reproduction {
-    /// What each user pays under each scheme, a user's machines one after the other and the current one last, as they were run.
+    /// What each user pays under each scheme, a user's machines one after the other and the current one last, as they
+    /// were run.
     pub fn scheme_rows(&self) -> Vec<SchemeRow> {
         let user = |r: &Record| r.settings.get(USER).map(ToString::to_string);
         let all: Vec<&Record> =

@@ -2,7 +2,8 @@
 //!
 //! Colours and type are classes, given meaning by the style sheet of the page (or, for files of their own, by
 //! [`standalone`]), so that one drawing serves light and dark pages. Coordinates are pixels of the drawing's own size;
-//! every figure is drawn twice, for wide and for narrow pages, so that its text is never scaled and of one size everywhere.
+//! every figure is drawn twice, for wide and for narrow pages, so that its text is never scaled and of one size
+//! everywhere.
 
 use super::looks::{Look, Mark};
 use std::f64::consts::{PI, TAU};

@@ -1,5 +1,5 @@
-//! Tables of then and now: from where on each mechanism pays, what it is worth to map a kernel by few large pieces, and how
-//! good the kernel's own choices are.
+//! Tables of then and now: from where on each mechanism pays, what it is worth to map a kernel by few large pieces, and
+//! how good the kernel's own choices are.
 
 use super::axis::Axis;
 use super::reproduction::Reproduction;
@@ -149,7 +149,8 @@ impl Reproduction {
         then.map(row).collect()
     }
 
-    /// What it is worth to map the kernel otherwise than by pages of 4 KB: each run that does, beside the one that does not.
+    /// What it is worth to map the kernel otherwise than by pages of 4 KB: each run that does, beside the one that does
+    /// not.
     pub fn mapping_rows(&self) -> Vec<MappingRow> {
         let all: Vec<&Record> = self.records().filter(|r| mapping(r).is_some()).collect();
         let row = |ours: &&Record| {

@@ -1,10 +1,10 @@
 //! Traces for Perfetto (ui.perfetto.dev), in the Chrome trace event format.
 //!
-//! Each CPU has two tracks: which context runs, and what the time is spent on. Each process has a track of when its thread runs,
-//! and beside it what memory for communication is attached to it, each piece from its attachment to its detachment. Whatever goes from one owner to another, by
-//! copy, loan, transfer or pass, is an arrow from the slice where its owner gives it to the slice where another gets it.
-//! Beside the CPUs run curves: free frames, loans, ephemeral mappings, invalidations. Times are modelled microseconds since
-//! the machine was switched on.
+//! Each CPU has two tracks: which context runs, and what the time is spent on. Each process has a track of when its
+//! thread runs, and beside it what memory for communication is attached to it, each piece from its attachment to its
+//! detachment. Whatever goes from one owner to another, by copy, loan, transfer or pass, is an arrow from the slice
+//! where its owner gives it to the slice where another gets it. Beside the CPUs run curves: free frames, loans,
+//! ephemeral mappings, invalidations. Times are modelled microseconds since the machine was switched on.
 
 use super::output::PendingFile;
 use crate::LabError;
@@ -126,8 +126,8 @@ impl Events<'_> {
         Ok(())
     }
 
-    /// Stretches in which the thread of a process ran on one CPU, whatever it did. CPUs' clocks differ by a little: none begins before
-    /// the last has ended.
+    /// Stretches in which the thread of a process ran on one CPU, whatever it did. CPUs' clocks differ by a little:
+    /// none begins before the last has ended.
     fn runs(&self, process: &Process, put: &mut Put<'_>) -> Result<(), LabError> {
         let (pid, tid) = (process_group(process.number), process_track(process.number));
         let mut stretches: Vec<Slice> = Vec::new();
@@ -249,7 +249,8 @@ fn context_track(cpu: usize) -> usize {
     2 * cpu + 1
 }
 
-/// A process's group of tracks, behind that of the machine; and the track of its thread, whose number no track of a CPU has.
+/// A process's group of tracks, behind that of the machine; and the track of its thread, whose number no track of a CPU
+/// has.
 fn process_group(number: u32) -> u64 {
     u64::from(number) + 1
 }

@@ -1,8 +1,8 @@
 //! The journal of finished runs: what an interrupted reproduction goes on with.
 //!
-//! A line of JSON for each run, written as it is finished, with a key that stands for all that the run depends on: its whole
-//! configuration, and the program. So a run is found again only where it would give the same once more. A journal is only
-//! added to; the last line counts where a key has two, and a line that was cut off is left out.
+//! A line of JSON for each run, written as it is finished, with a key that stands for all that the run depends on: its
+//! whole configuration, and the program. So a run is found again only where it would give the same once more. A journal
+//! is only added to; the last line counts where a key has two, and a line that was cut off is left out.
 //!
 //! # Locks
 //! The file, for the time of one line. Two processes must not have one journal.

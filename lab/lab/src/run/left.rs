@@ -1,15 +1,15 @@
 //! How long a plan will still take.
 //!
-//! Each run is expected to cost what it cost here the last time, or else what its settings let expect. What runs that are
-//! finished have cost, beside what was expected of them, says how fast this host is now. The time that is told is never
-//! longer than what was told before: where the rest turns out to cost more, it waits.
+//! Each run is expected to cost what it cost here the last time, or else what its settings let expect. What runs that
+//! are finished have cost, beside what was expected of them, says how fast this host is now. The time that is told is
+//! never longer than what was told before: where the rest turns out to cost more, it waits.
 
 use super::plan::RunSpec;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Host milliseconds of one unit of [`RunSpec::weight`], for runs that were never made here. Only the share of a run in the whole
-/// depends on it, and that only beside runs that were.
+/// Host milliseconds of one unit of [`RunSpec::weight`], for runs that were never made here. Only the share of a run in
+/// the whole depends on it, and that only beside runs that were.
 const MS_OF_WEIGHT: f64 = 0.015;
 /// What every run costs at least: a machine is built and a kernel booted.
 const LEAST_MS: f64 = 40.0;

@@ -1,9 +1,9 @@
 //! Runs: from experiments to a plan, from a plan to runs, and what a run gives.
 //!
-//! One run is a machine with a kernel on it, in which a [`workload`](crate::workload) does its work. This room and that one
-//! are the only ones that know the model and the kernel as something to run; the others see a [`RunSpec`] go in and a
-//! [`RunResult`] come out. Workloads stand on the plan, the testbed and what is measured, and take these by the names of
-//! their files; the door leads to what runs workloads.
+//! One run is a machine with a kernel on it, in which a [`workload`](crate::workload) does its work. This room and that
+//! one are the only ones that know the model and the kernel as something to run; the others see a [`RunSpec`] go in and
+//! a [`RunResult`] come out. Workloads stand on the plan, the testbed and what is measured, and take these by the names
+//! of their files; the door leads to what runs workloads.
 
 mod execute;
 mod journal;

@@ -46,7 +46,8 @@ pub fn run(spec: &RunSpec) -> Result<RunResult, LabError> {
     Ok(run_on(spec, |_| ())?.0)
 }
 
-/// Runs `spec`, and records where the time goes, what moves, and how much there is of what, as long as the window is open.
+/// Runs `spec`, and records where the time goes, what moves, and how much there is of what, as long as the window is
+/// open.
 ///
 /// # Errors
 /// As [`run`].
@@ -80,7 +81,8 @@ fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Mo
     let program = program(&testbed, spec, cell.clone())?;
     let finish = testbed.execute(&spec.experiment.name, program)?;
     let outcome = cell.take();
-    // Where all laws hold, a call failed because too much was asked of the machine; where one is broken, as a consequence.
+    // Where all laws hold, a call failed because too much was asked of the machine; where one is broken, as a
+    // consequence.
     if let Some(problem) = outcome.failed.as_ref().filter(|_| finish.laws.iter().all(|law| law.held)) {
         return Err(testbed.incompatible(problem));
     }

@@ -1,7 +1,7 @@
 //! Plans: the runs that an experiment's matrix asks for, or one run with settings given.
 //!
-//! A [`RunSpec`] is checked and complete: experiment, machine and kernel with their changes, and a value for each parameter.
-//! Running it needs no file.
+//! A [`RunSpec`] is checked and complete: experiment, machine and kernel with their changes, and a value for each
+//! parameter. Running it needs no file.
 
 use crate::error::LabError;
 use crate::files::{Experiment, KernelChoice, MachineChoice, Scale, Setting, Settings, Vary, Workload};

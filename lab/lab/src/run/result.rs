@@ -97,7 +97,8 @@ impl Law {
 pub struct Host {
     /// Wall-clock time of the whole run, starting up included.
     pub wall_ms: f64,
-    /// What the measured part took of a CPU, without the filling and checking of payloads. The rates below are by this time.
+    /// What the measured part took of a CPU, without the filling and checking of payloads. The rates below are by this
+    /// time.
     pub measured_ms: f64,
     /// Modelled memory accesses (of a cache line each) in the measured part, a second.
     pub accesses_per_s: f64,

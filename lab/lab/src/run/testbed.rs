@@ -124,8 +124,8 @@ impl Testbed {
         Ok(Finish { laws, stale })
     }
 
-    /// Room for the kernel's structures: the VM system's, the mapping cache's, the network's, and some for processes and queues. Reverse
-    /// mappings take a quarter of the whole.
+    /// Room for the kernel's structures: the VM system's, the mapping cache's, the network's, and some for processes
+    /// and queues. Reverse mappings take a quarter of the whole.
     fn arena_bytes(&self) -> usize {
         let paging = self.kernel.file.paging();
         let vm = VmConfig::arena_bytes_with(self.model.board(), paging.as_ref());

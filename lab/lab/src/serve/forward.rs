@@ -1,8 +1,8 @@
 //! The link to the real world without privileges: a host at the far end of the modelled wire that forwards a real port.
 //!
-//! For each real connection it makes one to the machine, by a TCP of its own (`smoltcp`), and carries bytes both ways. What is not
-//! taken by one side is not read from the other, so windows close as they would. An end of a stream is handed on as one; a real
-//! connection that fails resets the machine's.
+//! For each real connection it makes one to the machine, by a TCP of its own (`smoltcp`), and carries bytes both ways.
+//! What is not taken by one side is not read from the other, so windows close as they would. An end of a stream is
+//! handed on as one; a real connection that fails resets the machine's.
 //!
 //! While the machine is idle, this waits for the real world and lets modelled time pass with it.
 

@@ -1,8 +1,10 @@
-//! The web server: HTTP/1.1 (RFC 9110, 9112), GET and HEAD, single ranges, PUT, connections that are kept. Each process of several
-//! takes connections from one listening socket, one after the other; files go by `sendfile`, and come as [`upload`](super::upload) has it.
+//! The web server: HTTP/1.1 (RFC 9110, 9112), GET and HEAD, single ranges, PUT, connections that are kept. Each process
+//! of several takes connections from one listening socket, one after the other; files go by `sendfile`, and come as
+//! [`upload`](super::upload) has it.
 //!
-//! Requests are read into the process's own memory and loaded from there, as a program on that machine would; only their meaning is
-//! found out on the host (`httparse`). A path is looked up among the names of the site and nowhere else: there is no way out of it.
+//! Requests are read into the process's own memory and loaded from there, as a program on that machine would; only
+//! their meaning is found out on the host (`httparse`). A path is looked up among the names of the site and nowhere
+//! else: there is no way out of it.
 
 use super::request::{Body, Parsed, Request, name_of, parse, parse_range};
 use super::site::{Page, Site, kind};

@@ -1,13 +1,16 @@
 //! A modelled machine that serves a directory to real clients over HTTP.
 //!
 //! * `site`: the directory, as files of the modelled kernel.
-//! * `http`: the web server, a program that runs in modelled processes; `request` is what it is asked, `upload` what it is given.
-//! * `forward`: a link to the real world: a port of the host, whose connections go on to the machine over its modelled card.
+//! * `http`: the web server, a program that runs in modelled processes; `request` is what it is asked, `upload` what it
+//!   is given.
+//! * `forward`: a link to the real world: a port of the host, whose connections go on to the machine over its modelled
+//!   card.
 //! * `tap`: another one: a TAP device, so that the host's own TCP talks to the machine's.
 //!
 //! While the machine has something to do, its time passes as its work takes; while it waits, as real time does.
 //!
-//! What can fail: the directory (unreadable, too large for the machine), the port, the machine and the kernel (no card).
+//! What can fail: the directory (unreadable, too large for the machine), the port, the machine and the kernel (no
+//! card).
 
 mod forward;
 mod http;

@@ -1,4 +1,5 @@
-//! What clients ask for, as text: HTTP/1.1 requests (RFC 9110, 9112), the paths and the ranges in them. Nothing here touches a machine.
+//! What clients ask for, as text: HTTP/1.1 requests (RFC 9110, 9112), the paths and the ranges in them. Nothing here
+//! touches a machine.
 
 use std::ops::Range;
 
@@ -73,7 +74,8 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed {
     Parsed::Whole(request, len)
 }
 
-/// The path below the directory that a target asks for: decoded, without a query. `None` for what leaves it, or is none.
+/// The path below the directory that a target asks for: decoded, without a query. `None` for what leaves it, or is
+/// none.
 pub(super) fn name_of(target: &str) -> Option<String> {
     let path = target.split(['?', '#']).next()?.strip_prefix('/')?;
     let mut bytes = Vec::with_capacity(path.len());

@@ -1,8 +1,8 @@
-//! The directory that is served: its regular files, by their paths below it. Links are followed only if they stay within. What is
-//! served later is what the files held when they were read, and what clients have uploaded since.
+//! The directory that is served: its regular files, by their paths below it. Links are followed only if they stay
+//! within. What is served later is what the files held when they were read, and what clients have uploaded since.
 //!
-//! In the modelled kernel files have numbers for names: an upload gets one of its own and takes its path over when it is whole, and
-//! those that are in the middle of what was there before keep that.
+//! In the modelled kernel files have numbers for names: an upload gets one of its own and takes its path over when it
+//! is whole, and those that are in the middle of what was there before keep that.
 
 use crate::error::LabError;
 use pageferry_hal::PAGE_SIZE;

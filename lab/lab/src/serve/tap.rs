@@ -1,5 +1,5 @@
-//! The link to the real world by a TAP device: the modelled wire's other end is an Ethernet interface of the host, and with it the
-//! host's own TCP/IP.
+//! The link to the real world by a TAP device: the modelled wire's other end is an Ethernet interface of the host, and
+//! with it the host's own TCP/IP.
 //!
 //! While the machine is idle, this waits for frames and lets modelled time pass with it, as the other link does.
 

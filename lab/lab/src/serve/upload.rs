@@ -1,16 +1,20 @@
 //! Uploads (`PUT`): the body of a request becomes a file.
 //!
-//! By *copy*, bytes go from the socket into a buffer of the process, and from there into the file by `write`. By *transfer*, the process
-//! has the file mapped privately, a window at a time, and receives into that: pages of the card that begin where a page of the file does
-//! become the process's by a flip of the translation (page-flip paper, 3), the rest is copied; and then what the window has of its own
-//! goes down to the file, the pages as they are ([`User::push_down`]; UVM paper, 4.2.2). Which pages flip is decided by how a client
-//! sends: its segments must hold whole pages, so the path must take frames larger than a page, and the body should begin in a segment of
-//! its own, as it does from a client that waits for `100 Continue`. By *auto* the kernel decides run by run, and a window without a
-//! page that was flipped is the last that is received like this: where nothing flips, a private mapping only costs faults.
+//! By *copy*, bytes go from the socket into a buffer of the process, and from there into the file by `write`. By
+//! *transfer*, the process has the file mapped privately, a window at a time, and receives into that: pages of the card
+//! that begin where a page of the file does become the process's by a flip of the translation (page-flip paper, 3), the
+//! rest is copied; and then what the window has of its own goes down to the file, the pages as they are
+//! ([`User::push_down`]; UVM paper, 4.2.2). Which pages flip is decided by how a client sends: its segments must hold
+//! whole pages, so the path must take frames larger than a page, and the body should begin in a segment of its own, as
+//! it does from a client that waits for `100 Continue`. By *auto* the kernel decides run by run, and a window without a
+//! page that was flipped is the last that is received like this: where nothing flips, a private mapping only costs
+//! faults.
 //!
-//! The file has a number for a name until it is whole; then it takes the path over. A client that goes away midway leaves nothing.
+//! The file has a number for a name until it is whole; then it takes the path over. A client that goes away midway
+//! leaves nothing.
 //!
-//! With a directory for them, uploads are written to the host as well, to a temporary file that gets its name when it is whole.
+//! With a directory for them, uploads are written to the host as well, to a temporary file that gets its name when it
+//! is whole.
 
 use super::http::Server;
 use super::request::{Body, Request, name_of};
@@ -67,7 +71,8 @@ struct Upload<'a> {
 }
 
 impl Server {
-    /// Answers a `PUT`, whose body begins with what is in `have` and goes on in the connection. False when the connection is over.
+    /// Answers a `PUT`, whose body begins with what is in `have` and goes on in the connection. False when the
+    /// connection is over.
     pub(super) fn upload(
         &self,
         user: &User<Model>,
@@ -204,7 +209,8 @@ impl Upload<'_> {
         Ok(false)
     }
 
-    /// Receives a window into a private mapping of the file, and hands down the pages that this has then. True when pages were received.
+    /// Receives a window into a private mapping of the file, and hands down the pages that this has then. True when
+    /// pages were received.
     fn take_pages(&mut self, len: usize) -> Result<bool, Broken> {
         let user = self.user;
         let window = user.map_file(self.file, self.done, MapAddr::Anywhere, len, Prot::RW, false)?;
@@ -255,7 +261,8 @@ impl Upload<'_> {
     }
 }
 
-/// Begins the file of the host for what is uploaded to `path` below `directory`, and makes the directories that it is in.
+/// Begins the file of the host for what is uploaded to `path` below `directory`, and makes the directories that it is
+/// in.
 ///
 /// # Errors
 /// When it cannot be written, is no file, or a link leads out of the directory.

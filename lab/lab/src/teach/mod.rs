@@ -1,5 +1,5 @@
-//! Teaching: mechanisms explained step by step beside their counters, what a lesson finds, and scenarios that say what bytes must
-//! be seen.
+//! Teaching: mechanisms explained step by step beside their counters, what a lesson finds, and scenarios that say what
+//! bytes must be seen.
 
 pub mod explain;
 pub mod finding;

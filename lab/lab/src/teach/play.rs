@@ -1,8 +1,8 @@
 //! Playing a scenario on a modelled machine, by system calls alone.
 //!
-//! Every process is a process of the kernel. Steps that go on together form a group, and the groups take turns. A process
-//! does its own steps of the current group, and yields until a later group has more for it. Meanwhile it looks at those that
-//! have: where all of them sleep until another process does something, none will, and the scenario ends.
+//! Every process is a process of the kernel. Steps that go on together form a group, and the groups take turns. A
+//! process does its own steps of the current group, and yields until a later group has more for it. Meanwhile it looks
+//! at those that have: where all of them sleep until another process does something, none will, and the scenario ends.
 
 use super::scenario::{Amount, Do, Scenario, Step, Value, Variant};
 use crate::error::LabError;

@@ -1,12 +1,12 @@
 //! Scenarios: what several processes do to their memory, and what bytes each must then see.
 //!
-//! A scenario is a file that knows processes, mappings, files and sockets, and nothing of how a kernel does it; so what it
-//! expects is expected of any kernel. Its steps are done one after the other, whichever process they are of; those marked
-//! `beside` go on together with the next. With `vary` a scenario stands for all combinations of a few values, which steps
-//! refer to by `when` and by name; `send` and `receive` say by themselves how bytes are sent and received.
+//! A scenario is a file that knows processes, mappings, files and sockets, and nothing of how a kernel does it; so what
+//! it expects is expected of any kernel. Its steps are done one after the other, whichever process they are of; those
+//! marked `beside` go on together with the next. With `vary` a scenario stands for all combinations of a few values,
+//! which steps refer to by `when` and by name; `send` and `receive` say by themselves how bytes are sent and received.
 //!
-//! A scenario is refused when its steps make no sense in one of its variants: a process that is not there or is there twice,
-//! a mapping or a socket that has no such name, a length that is too large to be compared byte by byte.
+//! A scenario is refused when its steps make no sense in one of its variants: a process that is not there or is there
+//! twice, a mapping or a socket that has no such name, a length that is too large to be compared byte by byte.
 
 use crate::error::LabError;
 use crate::files::registry::{self, Kind, Source};

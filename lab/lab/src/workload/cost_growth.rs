@@ -1,13 +1,15 @@
 //! How the cost of a call grows with what it is asked for.
 //!
-//! The VM system is called as the kernel's own floors call it: no system call and no protocol is in the way. Each call of
-//! the measured part finds the state that the first one found; what restores it is left out. Caches stay as they are.
+//! The VM system is called as the kernel's own floors call it: no system call and no protocol is in the way. Each call
+//! of the measured part finds the state that the first one found; what restores it is left out. Caches stay as they
+//! are.
 //!
 //! * `loan`: `n` pages are lent to the kernel, and given back.
 //! * `transfer`: `n` pages of the kernel's become a process's memory, at an address given.
 //! * `pass`: `n` pages are donated to another address space.
 //! * `lookup`: the protection of an entry is set to what it is, in a map of `n` entries; another entry each time.
-//! * `space`: two pages are mapped where there is room, in a map of `n` entries with a hole of one page between any two.
+//! * `space`: two pages are mapped where there is room, in a map of `n` entries with a hole of one page between any
+//!   two.
 //! * `amap`: a range of 4096 pages is unmapped, `n` percent of whose pages are in memory.
 //! * `fork`: a process with `n` MB of memory forks; its child ends at once.
 
@@ -85,8 +87,8 @@ struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// Measures `call`. The accounts of the run, and the host's time, are those from the first measured call to the last; the
-    /// cycles are the calls' own.
+    /// Measures `call`. The accounts of the run, and the host's time, are those from the first measured call to the
+    /// last; the cycles are the calls' own.
     fn measure<R>(&mut self, call: impl FnOnce() -> R) -> R {
         let (before, since) =
             self.since.get_or_insert_with(|| (self.model.snapshot(), ThreadTime::now())).clone();

@@ -1,7 +1,7 @@
 //! The cost of a hit in the mapping cache (sf_buf paper, 4.2): the same few pages are mapped and unmapped in turn.
 //!
-//! Each page is mapped once before, so that every allocation of the measured part is a hit, or, on the direct map, needs
-//! nothing. Mappings are CPU-private, as those of pipes.
+//! Each page is mapped once before, so that every allocation of the measured part is a hit, or, on the direct map,
+//! needs nothing. Mappings are CPU-private, as those of pipes.
 
 use super::outcome::{Outcome, OutcomeCell};
 use crate::run::plan::RunSpec;

@@ -1,9 +1,10 @@
-//! Reading a file that is in memory: by copy, by page transfer, or by mapping it (UVM paper, 4.2.3, which names the use and
-//! measures nothing).
+//! Reading a file that is in memory: by copy, by page transfer, or by mapping it (UVM paper, 4.2.3, which names the use
+//! and measures nothing).
 //!
-//! A process reads a file from its beginning to its end, piece by piece into one buffer, and over again. By *transfer* the
-//! file's pages go on loan and take the place of those in the buffer. By *map* each piece is mapped privately and unmapped
-//! again. With `touch` the process then reads every word of the piece, as a program that reads a file does. Every byte is checked.
+//! A process reads a file from its beginning to its end, piece by piece into one buffer, and over again. By *transfer*
+//! the file's pages go on loan and take the place of those in the buffer. By *map* each piece is mapped privately and
+//! unmapped again. With `touch` the process then reads every word of the piece, as a program that reads a file does.
+//! Every byte is checked.
 
 use super::mode::{measure_first, receive_by, receive_mode};
 use super::outcome::{Failed, OutcomeCell, named};

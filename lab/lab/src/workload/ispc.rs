@@ -1,15 +1,16 @@
-//! One step of communication between an application and a server (Yamauchi et al., 4.2): a request or its return, synchronous or
-//! asynchronous, with a piece of data or without.
+//! One step of communication between an application and a server (Yamauchi et al., 4.2): a request or its return,
+//! synchronous or asynchronous, with a piece of data or without.
 //!
-//! A step begins when its sender calls the kernel, and ends when its receiver has been at what came: it has read the request, or the
-//! answer, in the control piece, and the first word of the data. The server does nothing else, and the control piece has no
-//! arguments. Before a call the sender has written there what it asks, outside of what is measured; the receiver compares it, so every
-//! step is checked.
+//! A step begins when its sender calls the kernel, and ends when its receiver has been at what came: it has read the
+//! request, or the answer, in the control piece, and the first word of the data. The server does nothing else, and the
+//! control piece has no arguments. Before a call the sender has written there what it asks, outside of what is
+//! measured; the receiver compares it, so every step is checked.
 //!
 //! Before each step the application may go over pages of its own: what it then misses is what the reservation costs it.
 //!
-//! The parts are those of the paper's figure. Switching, attaching, detaching and system calls are what the kernel spends in these
-//! causes; the first access is the time of the receiver's accesses in user mode, with the misses in them; all else is *other*.
+//! The parts are those of the paper's figure. Switching, attaching, detaching and system calls are what the kernel
+//! spends in these causes; the first access is the time of the receiver's accesses in user mode, with the misses in
+//! them; all else is *other*.
 
 use super::outcome::{Failed, OutcomeCell, named};
 use super::process::{first_process, other_process};

@@ -1,15 +1,17 @@
 //! Many clients of a few servers, which communicate by a common area.
 //!
-//! The first process starts the servers and the clients, and waits. A client has a control piece and a data piece. It writes what it asks
-//! into both, makes a synchronous request of the next server in turn, and looks at the answer: the first client begins at the first
-//! server, the second at the second. A server reads all of the data, changes some of it, and answers with the sum of what it read. The
-//! client compares the answer and every byte with what they must be, which it knows without the machine.
+//! The first process starts the servers and the clients, and waits. A client has a control piece and a data piece. It
+//! writes what it asks into both, makes a synchronous request of the next server in turn, and looks at the answer: the
+//! first client begins at the first server, the second at the second. A server reads all of the data, changes some of
+//! it, and answers with the sum of what it read. The client compares the answer and every byte with what they must be,
+//! which it knows without the machine.
 //!
-//! Every client makes as many requests. Measured are all but those that are answered first, as many as there are for warming up; clients
-//! that begin late or end early are in it. Between an answer and a look at it a client may let others run: it has its pieces then.
+//! Every client makes as many requests. Measured are all but those that are answered first, as many as there are for
+//! warming up; clients that begin late or end early are in it. Between an answer and a look at it a client may let
+//! others run: it has its pieces then.
 //!
-//! What can fail: there are no TLB entries for one more server to see the area by, or no room for so many pieces. Servers say whether
-//! they serve before a client starts; all that was started ends.
+//! What can fail: there are no TLB entries for one more server to see the area by, or no room for so many pieces.
+//! Servers say whether they serve before a client starts; all that was started ends.
 
 use super::outcome::{Failed, OutcomeCell, named};
 use super::payload::Payload;
@@ -42,8 +44,8 @@ enum By {
 struct Progress {
     /// Servers that serve, or cannot.
     started: Cell<usize>,
-    /// A client asks for its pieces. One at a time waits for entries with a piece in hand: of several, each could have what another
-    /// waits for.
+    /// A client asks for its pieces. One at a time waits for entries with a piece in hand: of several, each could have
+    /// what another waits for.
     beginning: Cell<bool>,
     /// Requests that were answered, and the answers looked at.
     done: Cell<u64>,
@@ -242,7 +244,8 @@ impl Clients {
 
     /// What a client, or its server, changes with a request: where, and what is there then.
     fn change(&self, client: u64, number: u64, by: By, mut put: impl FnMut(usize, &[u8])) {
-        // One changes the lower half of the data, the other the upper; another line for each request, all over the half.
+        // One changes the lower half of the data, the other the upper; another line for each request, all over the
+        // half.
         let half = (self.data_bytes / 2).max(1);
         let start = match by {
             By::Client => 0,

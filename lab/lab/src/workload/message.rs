@@ -1,14 +1,14 @@
 //! A message between two processes, there and back, by every mechanism that a kernel has.
 //!
-//! One process has a message of so many bytes in a buffer and hands it to the other, which reads every word, writes another in its
-//! place, and hands it back. Half a round is a message: what it takes to hand it over, to switch to the other process, and to go over
-//! it there. Whoever reads compares.
+//! One process has a message of so many bytes in a buffer and hands it to the other, which reads every word, writes
+//! another in its place, and hands it back. Half a round is a message: what it takes to hand it over, to switch to the
+//! other process, and to go over it there. Whoever reads compares.
 //!
 //! * *By pipe*, one for each direction; how the kernel's pipes move the bytes is the kernel's setting.
 //! * *By socket*: a local one, copied twice; or sent by *loan*, received by *transfer*, or *both*.
 //! * *By pass*: exported and imported as a map entry, with the number of the offer sent over a local socket.
-//! * *By auto*: the kernel says once whether passing is cheaper, or a request of a server where it has those, and chooses for each call
-//!   on a socket.
+//! * *By auto*: the kernel says once whether passing is cheaper, or a request of a server where it has those, and
+//!   chooses for each call on a socket.
 //! * *By ispc*: a request of a server, whose data is attached there and, with the answer, here again.
 
 use super::link::Link;

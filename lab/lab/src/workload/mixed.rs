@@ -4,7 +4,8 @@
 //! differ. The reader reads each message as a whole, and flushes out what came as pages. Every byte is checked at each
 //! read, from outside the machine.
 //!
-//! The measured part begins when the reader has the last byte of the warm-up, and ends when it has the last byte of all.
+//! The measured part begins when the reader has the last byte of the warm-up, and ends when it has the last byte of
+//! all.
 
 use super::mode::{measure_first, receive_by, receive_mode, send_mode};
 use super::outcome::{Failed, OutcomeCell, named};

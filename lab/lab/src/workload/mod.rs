@@ -1,8 +1,9 @@
 //! The programs of the experiments: what the modelled processes do, and what is measured of it.
 //!
 //! Each has a `program` that gives the first process's program. Its processes are coroutines of one host thread and
-//! leave what they found in a shared [`Outcome`]. Two are no experiments: [`stream`] carries bytes from outside through a pipe or a
-//! socket of the machine, and out again; [`strace`] makes the calls of a real program, as they were recorded.
+//! leave what they found in a shared [`Outcome`]. Two are no experiments: [`stream`] carries bytes from outside through
+//! a pipe or a socket of the machine, and out again; [`strace`] makes the calls of a real program, as they were
+//! recorded.
 
 pub mod bw_pipe;
 pub mod cost_growth;

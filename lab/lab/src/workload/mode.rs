@@ -56,8 +56,8 @@ pub(crate) fn receive_by(
     Ok((received.len_bytes, mode == ReceiveMode::Transfer || pages > 0))
 }
 
-/// Where the kernel is to choose, lets it measure what its choices rest on before anything is sent, so that both ends begin
-/// as they do without a choice.
+/// Where the kernel is to choose, lets it measure what its choices rest on before anything is sent, so that both ends
+/// begin as they do without a choice.
 pub(super) fn measure_first(user: &User<Model>, send: SendMode, receive: ReceiveMode) -> Result<(), Failed> {
     if send == SendMode::Auto || receive == ReceiveMode::Auto {
         user.choose_carrier(PAGE_SIZE, Arrived::Touched).map_err(named("measure"))?;

@@ -1,12 +1,14 @@
-//! Sending one packet (Yamauchi et al., 4.3): from the application's call until the driver has handed the packet to the card.
+//! Sending one packet (Yamauchi et al., 4.3): from the application's call until the driver has handed the packet to the
+//! card.
 //!
-//! Under a kernel whose servers are processes, the application makes a request of the protocol server, which puts headers in front of
-//! the data where it is, sums it, and makes a request of the driver's server, which has the kernel ring the card's doorbell. The data
-//! goes in one piece of the area, whose memory was there before; requests go in control pieces. Under a monolithic kernel the
-//! application sends a datagram on a connected socket, and the kernel builds the packet.
+//! Under a kernel whose servers are processes, the application makes a request of the protocol server, which puts
+//! headers in front of the data where it is, sums it, and makes a request of the driver's server, which has the kernel
+//! ring the card's doorbell. The data goes in one piece of the area, whose memory was there before; requests go in
+//! control pieces. Under a monolithic kernel the application sends a datagram on a connected socket, and the kernel
+//! builds the packet.
 //!
-//! Between packets the application sleeps. A process of the lowest priority may use that time to read and write as much memory as the
-//! data cache holds. Every packet is compared at the far end of the wire.
+//! Between packets the application sleeps. A process of the lowest priority may use that time to read and write as much
+//! memory as the data cache holds. Every packet is compared at the far end of the wire.
 
 use super::net::{MACHINE, card, give_address};
 use super::outcome::{Failed, OutcomeCell, named};
@@ -199,7 +201,8 @@ impl Packets {
                 }
             }
             user.sleep_for(self.pause).map_err(named("sleep"))?;
-            // A server may hand it to the card after the call has returned; the first packet may wait for the receiver's address.
+            // A server may hand it to the card after the call has returned; the first packet may wait for the
+            // receiver's address.
             let handed = self.model.transmit_started_at();
             if number >= self.warmup {
                 all.push(handed.saturating_sub(began).0);
@@ -271,8 +274,8 @@ impl Packets {
         self.serve_each(user, DRIVER, Packets::hand_to_card)
     }
 
-    /// Does `work` with the control piece and the data of each request: of those in the queue, up to one for no bytes, or in the threads of
-    /// those that come here, until a signal comes.
+    /// Does `work` with the control piece and the data of each request: of those in the queue, up to one for no bytes,
+    /// or in the threads of those that come here, until a signal comes.
     fn serve_each(
         &self,
         user: &User<Model>,

@@ -1,5 +1,5 @@
-//! The bytes that a workload moves, made from a seed; filled in and compared from outside of the machine, at no modelled
-//! cost.
+//! The bytes that a workload moves, made from a seed; filled in and compared from outside of the machine, at no
+//! modelled cost.
 
 use pageferry_hal::{PAGE_SIZE, Va};
 use pageferry_kernel::User;
@@ -30,8 +30,8 @@ impl Payload {
     }
 }
 
-/// The longest bytes made so far, and their seed: most runs of a process have the same, and fewer bytes are the beginning of
-/// more.
+/// The longest bytes made so far, and their seed: most runs of a process have the same, and fewer bytes are the
+/// beginning of more.
 static LONGEST: Mutex<Option<(u64, Arc<Vec<u8>>)>> = Mutex::new(None);
 
 /// `len_bytes` random bytes made from `seed`, or more.
@@ -56,10 +56,11 @@ pub(super) fn differs(model: &Model, at: Va, expected: &[u8], scratch: &mut Vec<
     (scratch[..] != *expected).then(|| scratch.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(0))
 }
 
-/// Compares the data of user memory with what should be there, mapped or not, at no modelled cost. `at` is page-aligned.
+/// Compares the data of user memory with what should be there, mapped or not, at no modelled cost. `at` is
+/// page-aligned.
 pub(crate) fn differs_behind(user: &User<Model>, model: &Model, at: Va, expected: &[u8]) -> Option<usize> {
-    // Through the mapping where there is one: looking behind it takes the kernel's locks, and a CPU that holds one of them is
-    // stopped during an inspection.
+    // Through the mapping where there is one: looking behind it takes the kernel's locks, and a CPU that holds one of
+    // them is stopped during an inspection.
     model.inspect(|| {
         for (page, expected) in expected.chunks(PAGE_SIZE).enumerate() {
             let start = page * PAGE_SIZE;
@@ -77,7 +78,8 @@ pub(crate) fn differs_behind(user: &User<Model>, model: &Model, at: Va, expected
     })
 }
 
-/// What user memory holds, mapped or not, at no modelled cost. `at` is page-aligned; a page that is not in memory gives zeros.
+/// What user memory holds, mapped or not, at no modelled cost. `at` is page-aligned; a page that is not in memory gives
+/// zeros.
 pub(crate) fn bytes_behind(user: &User<Model>, model: &Model, at: Va, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     model.inspect(|| {

@@ -1,21 +1,21 @@
 //! Data to and fro between two processes (UVM paper, 5.4): over a local socket, or by passing map entries.
 //!
-//! A parent and its child pass one buffer's worth of data from one to the other and back, round after round. *By socket* the
-//! kernel copies it from the sender into mbufs and from there to the receiver. *By pass* the sender exports the buffer as a
-//! donation to its peer and tells it the number of the offer in a message of eight bytes over the same kind of socket; the
-//! peer imports it, and so has the buffer. (The paper does not say how its processes learned the number; a message is what
-//! processes that have nothing in common but the facility would use.)
+//! A parent and its child pass one buffer's worth of data from one to the other and back, round after round. *By
+//! socket* the kernel copies it from the sender into mbufs and from there to the receiver. *By pass* the sender exports
+//! the buffer as a donation to its peer and tells it the number of the offer in a message of eight bytes over the same
+//! kind of socket; the peer imports it, and so has the buffer. (The paper does not say how its processes learned the
+//! number; a message is what processes that have nothing in common but the facility would use.)
 //!
-//! *By auto* the parent asks the kernel once what is cheaper for buffers of this size; over a socket, each call is by copy or
-//! by loan and by copy or by transfer, as the kernel chooses.
+//! *By auto* the parent asks the kernel once what is cheaper for buffers of this size; over a socket, each call is by
+//! copy or by loan and by copy or by transfer, as the kernel chooses.
 //!
-//! With `touch` a receiver goes over the data that has arrived: it reads every word and writes another in its place, so that
-//! the next transfer carries other data. Without, the buffer is given other contents between transfers from outside of the
-//! machine, at no modelled cost. Every byte is checked at each arrival, also from outside.
+//! With `touch` a receiver goes over the data that has arrived: it reads every word and writes another in its place, so
+//! that the next transfer carries other data. Without, the buffer is given other contents between transfers from
+//! outside of the machine, at no modelled cost. Every byte is checked at each arrival, also from outside.
 //!
-//! The paper counts "the number of times the data was transferred from parent to child process and back": bandwidth is one
-//! buffer for each such round. The measured part begins when the parent sends for the first time after the warm-up, and
-//! ends when it has received, and gone over, what the child sent last.
+//! The paper counts "the number of times the data was transferred from parent to child process and back": bandwidth is
+//! one buffer for each such round. The measured part begins when the parent sends for the first time after the warm-up,
+//! and ends when it has received, and gone over, what the child sent last.
 
 use super::link::{Link, modify};
 use super::mode::by_pass;

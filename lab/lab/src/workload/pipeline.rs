@@ -1,20 +1,21 @@
-//! A pipeline of three processes (UVM paper, 5.4): the first allocates and fills a buffer and sends it to the second, which
-//! modifies it and sends it to the third, which writes it to a socket of the null protocol.
+//! A pipeline of three processes (UVM paper, 5.4): the first allocates and fills a buffer and sends it to the second,
+//! which modifies it and sends it to the third, which writes it to a socket of the null protocol.
 //!
-//! *By socket* the data is copied from process to process, each of which has a buffer of its own for all rounds. *By pass*
-//! the buffer itself goes from one to the next as a donation, its number in a message (see [`super::ping_pong`]); the first
-//! process maps a new one for each round, and the last unmaps it. The last may write by copy or by loan either way.
+//! *By socket* the data is copied from process to process, each of which has a buffer of its own for all rounds. *By
+//! pass* the buffer itself goes from one to the next as a donation, its number in a message (see [`super::ping_pong`]);
+//! the first process maps a new one for each round, and the last unmaps it. The last may write by copy or by loan
+//! either way.
 //!
-//! *By auto* the first process asks the kernel once what is cheaper for buffers of this size; over sockets, each call is as
-//! the kernel chooses.
+//! *By auto* the first process asks the kernel once what is cheaper for buffers of this size; over sockets, each call
+//! is as the kernel chooses.
 //!
-//! "Then the first process can generate another buffers worth of data" (5.4) is taken at its word: the third process tells
-//! the first, in a message, that it has written the data, and the first waits for that. So one buffer is on its way at a
-//! time, however it travels.
+//! "Then the first process can generate another buffers worth of data" (5.4) is taken at its word: the third process
+//! tells the first, in a message, that it has written the data, and the first waits for that. So one buffer is on its
+//! way at a time, however it travels.
 //!
-//! Bytes are checked on arrival in the second and the third process, from outside of the machine and at no modelled cost.
-//! The measured part begins when the third process has written the last buffer of the warm-up, and ends when it has
-//! written the last of all.
+//! Bytes are checked on arrival in the second and the third process, from outside of the machine and at no modelled
+//! cost. The measured part begins when the third process has written the last buffer of the warm-up, and ends when it
+//! has written the last of all.
 
 use super::link::{Link, modify, write_over};
 use super::mode::{by_pass, send_mode};

@@ -8,7 +8,8 @@ use pageferry_hal::PAGE_SIZE;
 use pageferry_kernel::{Fd, Program, User};
 use pageferry_model::Model;
 
-/// The program of a first process, which needs `buffers_bytes` of memory; why it could not do its work is left in `cell`.
+/// The program of a first process, which needs `buffers_bytes` of memory; why it could not do its work is left in
+/// `cell`.
 pub(super) fn first_process(
     cell: OutcomeCell,
     buffers_bytes: usize,

@@ -1,13 +1,13 @@
-//! Playing and recording sound, by copy or by page (UVM paper, 4.1.3 and 4.2.3, which name these uses of loans and of page
-//! transfer and measure nothing).
+//! Playing and recording sound, by copy or by page (UVM paper, 4.1.3 and 4.2.3, which name these uses of loans and of
+//! page transfer and measure nothing).
 //!
-//! *Play*: a process makes sound in a few buffers in turn, and sends each to the device, by copy or by loan. There are enough
-//! buffers that a page is not written while the device has it on loan. *Record*: a process receives what the device has
-//! recorded, by copy or by transfer, and reads every word. All samples are checked: what the device played at the end of the
-//! run, what it recorded as it arrives.
+//! *Play*: a process makes sound in a few buffers in turn, and sends each to the device, by copy or by loan. There are
+//! enough buffers that a page is not written while the device has it on loan. *Record*: a process receives what the
+//! device has recorded, by copy or by transfer, and reads every word. All samples are checked: what the device played
+//! at the end of the run, what it recorded as it arrives.
 //!
-//! The device is slow, and the processor waits for it most of the time. So what counts is the processor's own time: how many
-//! bytes could be moved in it if the device were as fast.
+//! The device is slow, and the processor waits for it most of the time. So what counts is the processor's own time: how
+//! many bytes could be moved in it if the device were as fast.
 
 use super::mode::{measure_first, receive_by, receive_mode, send_mode};
 use super::outcome::{Failed, OutcomeCell, named};

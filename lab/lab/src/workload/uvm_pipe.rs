@@ -1,18 +1,20 @@
-//! Data through a pipe that is a pair of sockets (UVM paper, 5.3): copied or lent into it, copied or transferred out of it.
+//! Data through a pipe that is a pair of sockets (UVM paper, 5.3): copied or lent into it, copied or transferred out of
+//! it.
 //!
-//! A child writes the same buffer again and again; its parent reads, and after each read by transfer frees the pages with
-//! `anflush`. Each read and write is of `size_bytes`; a read returns with what is there.
+//! A child writes the same buffer again and again; its parent reads, and after each read by transfer frees the pages
+//! with `anflush`. Each read and write is of `size_bytes`; a read returns with what is there.
 //!
-//! With `refill` the child fills the buffer again before each write, by stores of its own: what a program does that has new data
-//! to send each time and one buffer. Each page that was lent faults at the first store, and is copied if it still is.
+//! With `refill` the child fills the buffer again before each write, by stores of its own: what a program does that has
+//! new data to send each time and one buffer. Each page that was lent faults at the first store, and is copied if it
+//! still is.
 //!
-//! Every byte is checked at each read, from outside the machine. Where bytes are copied into the pipe, the buffer gets other
-//! contents for each write, from outside too. A page that is lent must not be changed behind the kernel's back: there the
-//! buffer gets other contents by stores of the child during the warm-up, each of which breaks a loan, and keeps the last of
-//! them, as in the paper's program; the pages of a buffer all differ.
+//! Every byte is checked at each read, from outside the machine. Where bytes are copied into the pipe, the buffer gets
+//! other contents for each write, from outside too. A page that is lent must not be changed behind the kernel's back:
+//! there the buffer gets other contents by stores of the child during the warm-up, each of which breaks a loan, and
+//! keeps the last of them, as in the paper's program; the pages of a buffer all differ.
 //!
-//! The measured part begins when the reader has the last byte of the warm-up, and ends when it has the last byte of all and
-//! has freed it.
+//! The measured part begins when the reader has the last byte of the warm-up, and ends when it has the last byte of all
+//! and has freed it.
 
 use super::mode::{measure_first, receive_by, receive_mode, send_mode};
 use super::outcome::{Failed, OutcomeCell, named};
@@ -69,9 +71,9 @@ impl Transfer {
         self.warmup_writes * self.size_bytes as u64 + self.total_bytes
     }
 
-    /// Writes at the beginning for which the writer fills its buffer by stores. One that refills it does so for all of them. One
-    /// that lends it stops behind the warm-up; and where the kernel chooses by what became of earlier loans, behind the first
-    /// two, so that it sees in the rest of the warm-up that the writer has stopped.
+    /// Writes at the beginning for which the writer fills its buffer by stores. One that refills it does so for all of
+    /// them. One that lends it stops behind the warm-up; and where the kernel chooses by what became of earlier loans,
+    /// behind the first two, so that it sees in the rest of the warm-up that the writer has stopped.
     fn rewrites(&self) -> u64 {
         match self.send {
             _ if self.refill => u64::MAX,

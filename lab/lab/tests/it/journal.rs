@@ -1,5 +1,5 @@
-//! The journal of finished runs: what is found in it again. Here and not beside its code, since a test that makes a run is compiled
-//! with the whole kernel once more.
+//! The journal of finished runs: what is found in it again. Here and not beside its code, since a test that makes a run
+//! is compiled with the whole kernel once more.
 
 use pageferry_lab::files::Experiment;
 use pageferry_lab::run::{Choices, Journal, RunResult, matrix, run};

@@ -1,9 +1,9 @@
-//! Where curves bend, and that they bend there because of the caches: a machine with other caches bends them elsewhere, and
-//! nothing else about it was changed.
+//! Where curves bend, and that they bend there because of the caches: a machine with other caches bends them elsewhere,
+//! and nothing else about it was changed.
 //!
-//! What is looked at is mostly not bandwidth but what copying a byte costs, in cycles: it knows nothing of system calls and
-//! switches, of which larger buffers have fewer. A knee is the smallest size at which that is nearer to what it costs far
-//! beyond than to what it costs well below.
+//! What is looked at is mostly not bandwidth but what copying a byte costs, in cycles: it knows nothing of system calls
+//! and switches, of which larger buffers have fewer. A knee is the smallest size at which that is nearer to what it
+//! costs far beyond than to what it costs well below.
 
 use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
 use pageferry_lab::run::{Choices, Record, RunSpec};
@@ -121,8 +121,8 @@ fn the_knees_of_a_socket_are_where_two_buffers_leave_a_cache() {
     assert!(at(256) < 0.75 * at(128));
 }
 
-/// By transfer no data is touched, but of the kernel's structures a few hundred bytes for each page are: so a cache is left
-/// at some ten times its size. Leaving the first level bends nothing, as the second is nearly as near.
+/// By transfer no data is touched, but of the kernel's structures a few hundred bytes for each page are: so a cache is
+/// left at some ten times its size. Leaving the first level bends nothing, as the second is nearly as near.
 #[test]
 fn reading_by_transfer_dips_where_the_kernels_structures_leave_a_cache() {
     let gain = |cache: &str, size: u64| {
@@ -138,7 +138,8 @@ fn reading_by_transfer_dips_where_the_kernels_structures_leave_a_cache() {
     assert!(gain("machine.cache.L2.latency_cycles=7", 512) > 1.0);
 }
 
-/// UVM paper, 5.2: at one page a copy is faster, and page transfer wins long before the copy leaves the caches for good.
+/// UVM paper, 5.2: at one page a copy is faster, and page transfer wins long before the copy leaves the caches for
+/// good.
 #[test]
 fn transfer_overtakes_copying_between_a_page_and_128_kb() {
     let gain = |size: u64| {
@@ -149,8 +150,8 @@ fn transfer_overtakes_copying_between_a_page_and_128_kb() {
     assert!(gain(128) > 1.25);
 }
 
-/// UVM paper, 5.4: what touching costs follows from the rates of copying with and without it, and bounds passing that is
-/// touched. It costs as much after a pass, and what mapping each page at its first touch takes.
+/// UVM paper, 5.4: what touching costs follows from the rates of copying with and without it, and bounds passing that
+/// is touched. It costs as much after a pass, and what mapping each page at its first touch takes.
 #[test]
 fn touching_costs_the_same_however_the_data_came() {
     let extra = |by: &str| {

@@ -6,7 +6,8 @@ use pageferry_lab::report::Reproduction;
 use pageferry_lab::run::{Choices, RunSpec, Silent, execute, matrix};
 use std::sync::Arc;
 
-/// The numbers and the statements in words that do not come out: their paper's file says why (`otherwise`), and so does `CAVEATS.md`. One that begins to is to be taken out here and there.
+/// The numbers and the statements in words that do not come out: their paper's file says why (`otherwise`), and so does
+/// `CAVEATS.md`. One that begins to is to be taken out here and there.
 const OTHERWISE: [&str; 27] = [
     "bat-hash-misses-per-s",
     "bat-kernel-tlb-share",
@@ -48,7 +49,8 @@ const WORSE: [(&str, &str, &str, f64); 2] = [
 #[test]
 fn all_numbers_agree_and_the_kernel_chooses_well() {
     let choices = Choices::default();
-    // Of others nothing is published, and in them the kernel chooses nothing: a quick report makes their runs, and tests the laws.
+    // Of others nothing is published, and in them the kernel chooses nothing: a quick report makes their runs, and
+    // tests the laws.
     let chooses =
         |e: &Experiment| e.file.curves.iter().flat_map(|c| &c.lines).any(|line| !line.best_of.is_empty());
     let experiments = Experiment::all().expect("embedded").into_iter();

@@ -179,14 +179,15 @@ fn a_faster_clock_makes_the_cpu_faster_and_not_its_memory() {
     let (slow, fast, both) = (at(1200, 1200), at(2400, 1200), at(2400, 2400));
     assert_eq!(slow.cycles.busy(), both.cycles.busy());
     assert!((bandwidth(&both) / bandwidth(&slow) - 2.0).abs() < 1e-9);
-    // The same memory beside a CPU of twice the clock costs it up to twice the cycles, and what it computes as many as before.
+    // The same memory beside a CPU of twice the clock costs it up to twice the cycles, and what it computes as many as
+    // before.
     assert_eq!(slow.cycles.by_cause["lock"], fast.cycles.by_cause["lock"]);
     assert!(slow.cycles.by_cause["copy"] < fast.cycles.by_cause["copy"]);
     assert!(bandwidth(&slow) < bandwidth(&fast) && bandwidth(&fast) < 1.9 * bandwidth(&slow));
 }
 
-/// Where sender and receiver have a CPU each, a buffer that is filled again faults page by page, and is copied as far as it is
-/// still lent: a loan costs more than a copy then, and less where the buffer is left alone.
+/// Where sender and receiver have a CPU each, a buffer that is filled again faults page by page, and is copied as far
+/// as it is still lent: a loan costs more than a copy then, and less where the buffer is left alone.
 #[test]
 fn a_loan_pays_a_sender_that_leaves_its_buffer_alone() {
     let bandwidth = |send: &str, refill: bool| {
@@ -201,8 +202,8 @@ fn a_loan_pays_a_sender_that_leaves_its_buffer_alone() {
     assert!(again.0 < bandwidth("send=copy", true).0);
 }
 
-/// A transfer in the ping-pong costs what is copied, or what is mapped: by pass nothing is copied, and no page is touched
-/// that the program does not touch.
+/// A transfer in the ping-pong costs what is copied, or what is mapped: by pass nothing is copied, and no page is
+/// touched that the program does not touch.
 #[test]
 fn what_is_passed_is_not_copied() {
     let run = |settings: &[&str]| {
@@ -354,8 +355,8 @@ fn costs_grow_with_what_is_moved_and_not_with_what_is_there() {
     }
 }
 
-/// By sockets a packet goes through the kernel's own servers: that costs more than where the kernel has the protocols, and more than a
-/// request of servers whose data is where they want it; and least where threads cross.
+/// By sockets a packet goes through the kernel's own servers: that costs more than where the kernel has the protocols,
+/// and more than a request of servers whose data is where they want it; and least where threads cross.
 #[test]
 fn packets_by_sockets_go_through_the_kernels_own_servers() {
     let time = |kernel: &str, settings: &[&str]| {
@@ -435,7 +436,8 @@ fn one_server_more_than_entries_show_the_area_to_is_refused() {
     assert!(refused.to_string().contains("kernel.ispc.reserved_entries"), "{refused}");
 }
 
-/// An application that gets no piece ends its server, which would wait for it for ever, and the run says what was too much.
+/// An application that gets no piece ends its server, which would wait for it for ever, and the run says what was too
+/// much.
 #[test]
 fn a_piece_that_there_are_no_entries_for_is_refused() {
     for method in ["method=previous", "method=proposed", "method=migrating"] {

@@ -167,7 +167,8 @@ fn files_do_what_they_did() {
 
 #[test]
 fn processes_pass_through_pipes_what_they_passed() {
-    // 300,000 bytes through a pipe that holds 16 KB, by two processes; a file that the child makes and the parent reads.
+    // 300,000 bytes through a pipe that holds 16 KB, by two processes; a file that the child makes and the parent
+    // reads.
     let mut text =
         "5 pipe([3, 4]) = 0\n5 fork( <unfinished ...>\n6 close(3) = 0\n5 <... fork resumed>) = 6\n"
             .to_owned();
@@ -256,7 +257,8 @@ fn what_is_no_recording_is_refused() {
     assert!(said.contains("of files are read, expected at most"), "{said}");
 }
 
-/// Some of what is wrong with a kernel is seen by what programs that were recorded do: by their bytes, or by a stale translation.
+/// Some of what is wrong with a kernel is seen by what programs that were recorded do: by their bytes, or by a stale
+/// translation.
 #[test]
 fn a_kernel_with_a_defect_does_not_do_what_was_recorded() {
     use pageferry_vm::Defect;
@@ -348,7 +350,8 @@ fn bytes_are_copied_from_file_to_file_and_into_a_pipe() {
     assert_eq!(replayed.not_modelled.keys().collect::<Vec<_>>(), ["splice (EBADF)"]);
 }
 
-/// A shell saves standard output, which nothing in the recording has opened, and takes it back: what is written then is not the file's.
+/// A shell saves standard output, which nothing in the recording has opened, and takes it back: what is written then is
+/// not the file's.
 #[test]
 fn a_descriptor_that_is_taken_back_is_not_the_file_any_more() {
     let replayed = as_recorded(
@@ -378,7 +381,8 @@ fn a_directory_that_is_listed_before_its_names_are_used_has_as_many() {
     );
 }
 
-/// What the recording says and what the plain model has may contradict each other; the kernel does what the model says all the same.
+/// What the recording says and what the plain model has may contradict each other; the kernel does what the model says
+/// all the same.
 #[test]
 fn what_contradicts_itself_breaks_no_law() {
     for text in [

@@ -1,5 +1,5 @@
-//! A trace is sound JSON whose slices fill each CPU's time without overlap, whose arrows lead from who gave to who got, and
-//! whose curves follow what the run counted; and recording it changes nothing.
+//! A trace is sound JSON whose slices fill each CPU's time without overlap, whose arrows lead from who gave to who got,
+//! and whose curves follow what the run counted; and recording it changes nothing.
 
 use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
 use pageferry_lab::run::{Choices, Record, RunSpec, Schedule, TraceWindow};

@@ -21,11 +21,12 @@ const SPIN_LIMIT: u64 = 1_000_000;
 const PATH: Path = Path::of(20);
 /// Steps between two looks at all laws.
 const CHECK_EVERY: usize = 16;
-/// So many servers see all of the area by reserved entries, and for so many pages others have some: few, so that some have to wait.
+/// So many servers see all of the area by reserved entries, and for so many pages others have some: few, so that some
+/// have to wait.
 const SERVERS_OWN: usize = 3;
 const OTHERS_PAGES: usize = 9;
-/// Pages for which there are entries where servers need some as well: what all applications have while they wait, and what goes to a
-/// server beside what it has. With fewer, all would wait for each other.
+/// Pages for which there are entries where servers need some as well: what all applications have while they wait, and
+/// what goes to a server beside what it has. With fewer, all would wait for each other.
 const ALL_PAGES: usize = APPLICATIONS * (PIECES - 1) * MOST_PAGES + SERVICES * (2 + MOST_PAGES);
 /// What nothing here takes as long as: more is a machine that is stuck.
 const CYCLE_LIMIT: u64 = 1_000_000_000;

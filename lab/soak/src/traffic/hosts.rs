@@ -17,7 +17,8 @@ use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 
-/// Where the machine is, where the host at the far end sends everything back, and where it sends a file of so many bytes.
+/// Where the machine is, where the host at the far end sends everything back, and where it sends a file of so many
+/// bytes.
 const OURS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const THEIRS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 pub(super) const ECHO: SocketAddrV4 = SocketAddrV4::new(THEIRS, 7);
@@ -139,7 +140,8 @@ pub(super) fn run(
 ) -> Result<(), Failure> {
     let m = machine(name, schedule, wire);
     let config = kernel(name, &m, defect, wire.seed);
-    // Where a seed decides whose turn it is, time goes by as fast as it likes: a host with timers of its own gives up then.
+    // Where a seed decides whose turn it is, time goes by as fast as it likes: a host with timers of its own gives up
+    // then.
     let is_timed = schedule == Schedule::Timed;
     let at = Rc::new(Cell::new(0));
     let seen = at.clone();

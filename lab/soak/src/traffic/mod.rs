@@ -1,14 +1,15 @@
-//! Random use of Internet sockets: several connections at a time, over loopback and over a modelled wire that loses, repeats,
-//! overtakes, delays and changes frames, with a host at its far end that is smoltcp:
-//! it sends all back, or a file.
+//! Random use of Internet sockets: several connections at a time, over loopback and over a modelled wire that loses,
+//! repeats, overtakes, delays and changes frames, with a host at its far end that is smoltcp: it sends all back, or a
+//! file.
 //!
 //! * [`Traffic`] (here): what is done, as plain data.
 //! * `hosts`: the machine, its kernel and the far end.
 //! * `talk`: the connections, each beside the bytes that it must say.
 //!
-//! The reference of a connection is a queue of bytes for each direction. What a call takes goes into it; what a call gives must be
-//! what comes out of it, at once or later; nothing may come behind the end of a stream, and the end not before all bytes. Only a
-//! connection that was reset, or closed with bytes in it, may lose some, and then only the last ones.
+//! The reference of a connection is a queue of bytes for each direction. What a call takes goes into it; what a call
+//! gives must be what comes out of it, at once or later; nothing may come behind the end of a stream, and the end not
+//! before all bytes. Only a connection that was reset, or closed with bytes in it, may lose some, and then only the
+//! last ones.
 
 mod hosts;
 mod talk;
@@ -27,8 +28,8 @@ use serde::{Deserialize, Serialize};
 pub const CONNECTIONS: usize = 4;
 /// The most bytes of one call.
 pub const MOST_BYTES: usize = 20_000;
-/// The most that a wire does to frames. Over one that loses more, a host at the far end that closes its side early may never send
-/// again what was lost of its last bytes: smoltcp.
+/// The most that a wire does to frames. Over one that loses more, a host at the far end that closes its side early may
+/// never send again what was lost of its last bytes: smoltcp.
 const WORST: Traffic = Traffic {
     seed: u64::MAX,
     loss_ppm: 30_000,
@@ -78,14 +79,16 @@ pub struct Call {
 /// What is done with a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum SocketOp {
-    /// It is made, over loopback, or over the wire where no seed decides which CPU runs; over loopback both of its ends have such a buffer, each way.
+    /// It is made, over loopback, or over the wire where no seed decides which CPU runs; over loopback both of its ends
+    /// have such a buffer, each way.
     Connect {
         /// Over the wire.
         wire: bool,
         /// Bytes.
         buffer: usize,
     },
-    /// It is made to a host that sends a file and closes its side, over the wire where there is one; else nothing is made.
+    /// It is made to a host that sends a file and closes its side, over the wire where there is one; else nothing is
+    /// made.
     Fetch,
     /// Bytes are sent, as many as there is room for.
     Send {

@@ -14,8 +14,9 @@ type U = User<Model>;
 
 /// The port that the machine's own connections go to.
 const OWN: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9);
-/// The buffers of connections over the wire, and the most bytes that are on their way to the far end and back: half of it, so that the
-/// window of this end is never closed. smoltcp does not always ask about one whose opening it was not told.
+/// The buffers of connections over the wire, and the most bytes that are on their way to the far end and back: half of
+/// it, so that the window of this end is never closed. smoltcp does not always ask about one whose opening it was not
+/// told.
 const WIRE_BUFFER: usize = 65_536;
 const MOST_ON_WIRE: usize = WIRE_BUFFER / 2;
 /// Bytes of one call of a process that drains.

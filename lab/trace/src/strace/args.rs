@@ -1,4 +1,5 @@
-//! The arguments of a call, as strace prints them: numbers, quoted bytes, flags, structures, arrays, and paths behind descriptors (`-y`).
+//! The arguments of a call, as strace prints them: numbers, quoted bytes, flags, structures, arrays, and paths behind
+//! descriptors (`-y`).
 
 /// Quoted bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,7 +15,8 @@ pub struct Text {
 pub struct Arg(pub String);
 
 impl Arg {
-    /// A number: decimal, hexadecimal or octal, perhaps with what it stands for behind it (`3</tmp/x>`, `0x8800 (flags ...)`).
+    /// A number: decimal, hexadecimal or octal, perhaps with what it stands for behind it (`3</tmp/x>`, `0x8800 (flags
+    /// ...)`).
     pub fn number(&self) -> Option<i64> {
         number(&self.0).map(|(number, _)| number)
     }
@@ -126,8 +128,8 @@ fn unescape(text: &str) -> (Vec<u8>, usize) {
     (bytes, at)
 }
 
-/// Where each argument ends, up to the bracket that closes what they are in: `(arguments, bytes up to that bracket)`; `None` for the
-/// second when there is no such bracket.
+/// Where each argument ends, up to the bracket that closes what they are in: `(arguments, bytes up to that bracket)`;
+/// `None` for the second when there is no such bracket.
 pub(super) fn split_until_closed(text: &str) -> (Vec<Arg>, Option<usize>) {
     let (all, mut at, mut depth, mut from) = (text.as_bytes(), 0, 0usize, 0);
     let mut args = Vec::new();

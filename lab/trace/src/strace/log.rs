@@ -1,8 +1,9 @@
 //! All lines of a log, in order, with calls that were cut in two put together.
 //!
 //! # Whose a line is
-//! With `-o` each line begins with a number. Without, it has one (`[pid 7]`) only while there are several processes: a line without
-//! belongs to the only one that is left, and a number that no call answered to is that of the first process.
+//! With `-o` each line begins with a number. Without, it has one (`[pid 7]`) only while there are several processes: a
+//! line without belongs to the only one that is left, and a number that no call answered to is that of the first
+//! process.
 
 use super::args::Arg;
 use super::line::{Answer, From, Line, call, prefix, read};
@@ -32,7 +33,8 @@ pub enum What {
     Exited,
 }
 
-/// What happened in a process. Entries are in the order in which calls returned; a call that makes a process is where it began.
+/// What happened in a process. Entries are in the order in which calls returned; a call that makes a process is where
+/// it began.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Entry {
     /// The line where it began.

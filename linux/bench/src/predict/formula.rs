@@ -3,9 +3,9 @@
 //! # The model
 //! A message is: lines of the ring that go from one CPU to the other; the calls of both sides; and what is done to its
 //! bytes. The floor's ring has three lines (a counter and a cell there, a counter back), the library's four (a counter
-//! and a descriptor there, a counter and an acknowledgement back), and one more where the bench's own ring tells that the
-//! receiver is done. Calls take what they take in one thread. Bytes take what they take two threads that do nothing else,
-//! at the same distance of reuse. Nothing is fitted, and nothing overlaps: what does makes the sum too large.
+//! and a descriptor there, a counter and an acknowledgement back), and one more where the bench's own ring tells that
+//! the receiver is done. Calls take what they take in one thread. Bytes take what they take two threads that do nothing
+//! else, at the same distance of reuse. Nothing is fitted, and nothing overlaps: what does makes the sum too large.
 
 use super::parts::{COPY_AGAIN, COPY_NEW, Kind, LINE, READ_AGAIN, READ_COPIED, READ_NEW, STORE, Written};
 use crate::cell::{Method, Pattern};

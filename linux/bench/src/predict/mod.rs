@@ -6,8 +6,8 @@
 //! between their tenth and ninetieth percentiles.
 //!
 //! # What is promised
-//! Some curves are promised to be predicted, others are not: what bytes take between the second-level cache and twice the
-//! third depends on which lines the other core still has. Those are judged too, and told apart.
+//! Some curves are promised to be predicted, others are not: what bytes take between the second-level cache and twice
+//! the third depends on which lines the other core still has. Those are judged too, and told apart.
 
 mod formula;
 pub(crate) mod parts;

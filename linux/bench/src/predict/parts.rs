@@ -234,8 +234,8 @@ enum Order {
     Quit,
 }
 
-/// Whose turn it is: odd numbers are the second thread's. The order, the slot and the time that it took lie in a line of
-/// their own.
+/// Whose turn it is: odd numbers are the second thread's. The order, the slot and the time that it took lie in a line
+/// of their own.
 #[derive(Default)]
 struct Baton {
     turn: Aligned<AtomicU32>,

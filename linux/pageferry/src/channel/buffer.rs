@@ -17,7 +17,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Buffer {
     pub(crate) shared: Arc<SendShared>,
-    /// Taken out by sending and by `drop`. A buffer that could not be sent, and whose memory could not be had back, has none.
+    /// Taken out by sending and by `drop`. A buffer that could not be sent, and whose memory could not be had back, has
+    /// none.
     pub(crate) store: Option<Store>,
     pub(crate) len: usize,
     /// It was written since it was last sent.

@@ -13,7 +13,8 @@
 //!
 //! # Locks
 //! One, around what is ready. Drafts are made and dropped without it. The lock of the sender may be held outside of it.
-//! It is the standard library's also where schedules of threads are tried (`crate::sync`): who has it waits for nothing.
+//! It is the standard library's also where schedules of threads are tried (`crate::sync`): who has it waits for
+//! nothing.
 //!
 //! # fork
 //! A child has no such thread, and the lock may be held there for ever. So a child only tries it; if it gets it, it

@@ -44,8 +44,8 @@ pub(crate) struct SendShared {
     pub(crate) view: Arc<SenderView>,
     /// What was learnt of buffers that are filled by [`super::Buffer::write_from`], and so of where the peer is.
     pub(crate) stores: StoreChoice,
-    /// The same of messages that are copied in and out. It says nothing of where the peer is: their slot is always the one
-    /// that the peer has just read.
+    /// The same of messages that are copied in and out. It says nothing of where the peer is: their slot is always the
+    /// one that the peer has just read.
     pub(crate) copied_stores: StoreChoice,
     /// The memory of sealed messages.
     pub(crate) prepared: Prepared,

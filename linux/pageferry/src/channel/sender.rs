@@ -28,8 +28,8 @@ impl<T: Trust> Sender<T> {
         Sender { shared, _trust: PhantomData, _not_sync: PhantomData }
     }
 
-    /// Memory for a message of `len` bytes. Waits while the receiver holds what there is. At [`Level::Sealed`] it is new
-    /// memory, which a thread of the sender's makes ahead once the same size is asked for again.
+    /// Memory for a message of `len` bytes. Waits while the receiver holds what there is. At [`Level::Sealed`] it is
+    /// new memory, which a thread of the sender's makes ahead once the same size is asked for again.
     pub fn buffer(&self, len: usize) -> Result<Buffer, Error> {
         self.buffer_until(len, None)
     }
@@ -153,7 +153,8 @@ impl<T: Trust> Sender<T> {
                     Err(error) => return Err((error, buffer)),
                 };
                 self.lend(buffer.len, store, descriptor, false, until).map_err(|(error, store)| {
-                    // What is sealed stays so: the buffer is a new one, with the same bytes, where there is memory for it.
+                    // What is sealed stays so: the buffer is a new one, with the same bytes, where there is memory for
+                    // it.
                     if let LentStore::Sealed(snapshot) = store
                         && let Ok(mut draft) = self.shared.draft(buffer.len)
                         && draft.copy_sealed(&snapshot, buffer.len).is_ok()
@@ -167,7 +168,8 @@ impl<T: Trust> Sender<T> {
     }
 
     /// Publishes what is in the buffer's slots, which are frozen, hidden or zeros by now. Where that fails they are a
-    /// buffer again, and have the bytes that they had; where the kernel refuses that, too, they are nobody's from then on.
+    /// buffer again, and have the bytes that they had; where the kernel refuses that, too, they are nobody's from then
+    /// on.
     #[allow(clippy::result_large_err, reason = "the error brings the buffer back")]
     fn lend_from(
         &self,

@@ -140,8 +140,8 @@ impl HostCosts {
         (HostCosts::built_in(), None)
     }
 
-    /// Measured on a guest with two CPUs of an AMD EPYC, Linux 6.18.44, in November 2026, both sides spinning: medians of
-    /// two calibrations in which the CPUs shared a cache, and of three in which they did not.
+    /// Measured on a guest with two CPUs of an AMD EPYC, Linux 6.18.44, in November 2026, both sides spinning: medians
+    /// of two calibrations in which the CPUs shared a cache, and of three in which they did not.
     pub fn built_in() -> HostCosts {
         let exactly = |us: f64| Nanos { median: us * 1e3, low: us * 1e3, high: us * 1e3 };
         let mut messages = Vec::new();

@@ -26,8 +26,8 @@ const PROBE_EVERY: u32 = 32;
 const MAX_RARER: f64 = 32.0;
 /// Shorter copies go through the caches.
 const MIN_BYTES: usize = 64 << 10;
-/// What reading a line takes longer from memory than from a cache that cores share, in nanoseconds: 7 cycles in place of 2, as
-/// `host calibrate --machine` found on an EPYC of 3.6 GHz.
+/// What reading a line takes longer from memory than from a cache that cores share, in nanoseconds: 7 cycles in place
+/// of 2, as `host calibrate --machine` found on an EPYC of 3.6 GHz.
 const READ_FROM_MEMORY: f64 = 1.4;
 /// Longer messages are read from memory anyhow.
 const MAX_SHARED: usize = 8 << 20;

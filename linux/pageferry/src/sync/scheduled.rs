@@ -92,8 +92,8 @@ pub(crate) fn sent() {
     SENT.set(SENT.get() + 1);
 }
 
-/// How often something was sent, over any socket. A runtime tells a task when this grows for its socket, even if somebody
-/// else has taken what came.
+/// How often something was sent, over any socket. A runtime tells a task when this grows for its socket, even if
+/// somebody else has taken what came.
 pub(crate) fn sends() -> u64 {
     SENT.get()
 }

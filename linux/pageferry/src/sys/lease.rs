@@ -42,8 +42,9 @@ pub(crate) fn take(fd: &OwnedFd) -> Result<bool> {
     }
 }
 
-/// Whether this descriptor, which can write, is the only one of its file anywhere: no other is open, mapped, or queued in
-/// a socket, not even for reading. Copies of the descriptor are the same one, and so are mappings that were made by it.
+/// Whether this descriptor, which can write, is the only one of its file anywhere: no other is open, mapped, or queued
+/// in a socket, not even for reading. Copies of the descriptor are the same one, and so are mappings that were made by
+/// it.
 pub(crate) fn is_alone(fd: &OwnedFd) -> Result<bool> {
     may_fail("F_SETLEASE")?;
     // The lease is held for so short a time that nobody breaks it, as a rule; who does so gets this process no signal

@@ -263,10 +263,10 @@ impl Region {
         unsafe { rustix::mm::madvise(at, len, Advice::LinuxDontFork) }.of("MADV_DONTFORK")
     }
 
-    /// Has the kernel keep each piece in a mapping (VMA) of its own. Neighbours of equal rights would be joined, and a piece
-    /// whose rights change split off again, which takes longer than the change itself: 6 us in place of 2.3 for a pair of
-    /// changes. Mappings are not joined where their advice differs, and what is told here of every second piece means
-    /// nothing for memory.
+    /// Has the kernel keep each piece in a mapping (VMA) of its own. Neighbours of equal rights would be joined, and a
+    /// piece whose rights change split off again, which takes longer than the change itself: 6 us in place of 2.3 for a
+    /// pair of changes. Mappings are not joined where their advice differs, and what is told here of every second piece
+    /// means nothing for memory.
     pub(crate) fn keep_apart(&self, piece: usize) {
         for offset in (piece..self.len).step_by(2 * piece) {
             let at = self.part(offset, piece.min(self.len - offset));

@@ -56,8 +56,8 @@ pub(crate) fn seals(fd: impl AsFd) -> Result<SealFlags> {
     }
 }
 
-/// Whether a descriptor that somebody else sent is one of memory that can be read. Memory of huge pages is none: reading
-/// its holes kills where the host has no more of these. No call here waits for what is behind the descriptor.
+/// Whether a descriptor that somebody else sent is one of memory that can be read. Memory of huge pages is none:
+/// reading its holes kills where the host has no more of these. No call here waits for what is behind the descriptor.
 pub(crate) fn is_memory(fd: &OwnedFd) -> bool {
     let readable =
         || rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| (flags & OFlags::ACCMODE) != OFlags::WRONLY);
@@ -95,8 +95,8 @@ pub(crate) fn number(fd: impl AsFd) -> Result<(u64, u64)> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Opens the same memory once more by its name in /proc. `EAGAIN`: somebody holds a lease on it, for whose end this does not
-/// wait.
+/// Opens the same memory once more by its name in /proc. `EAGAIN`: somebody holds a lease on it, for whose end this
+/// does not wait.
 pub(crate) fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
     may_fail("open /proc/self/fd")?;
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());

@@ -75,8 +75,8 @@ pub(crate) fn may_fail(call: &'static str) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of a page of this host. The C library has been told; rustix would open /proc/self/auxv on kernels before 6.4, and
-/// panic where this process can have no more descriptors.
+/// Bytes of a page of this host. The C library has been told; rustix would open /proc/self/auxv on kernels before 6.4,
+/// and panic where this process can have no more descriptors.
 pub(crate) fn page_bytes() -> usize {
     // SAFETY: asks for a number.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };

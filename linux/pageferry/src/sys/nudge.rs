@@ -34,8 +34,8 @@ impl Nudge {
         }
     }
 
-    /// Whoever wanted to be told is awake, and looks by itself: to tell it would be a system call for nothing. Called by
-    /// the thread that wanted it.
+    /// Whoever wanted to be told is awake, and looks by itself: to tell it would be a system call for nothing. Called
+    /// by the thread that wanted it.
     pub(crate) fn withdraw(&self) {
         self.wanted.store(false, Ordering::Relaxed);
     }

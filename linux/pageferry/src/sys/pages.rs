@@ -57,8 +57,8 @@ fn pagemap() -> Result<&'static OwnedFd> {
     }
 }
 
-/// Which pages are counted: those that have all of one set of categories, of which some are turned round, and one of another
-/// set, where that is not empty.
+/// Which pages are counted: those that have all of one set of categories, of which some are turned round, and one of
+/// another set, where that is not empty.
 #[derive(Clone, Copy, Default)]
 struct Wanted {
     all: u64,

@@ -390,7 +390,8 @@ pub(crate) fn wait_readable(fds: &[BorrowedFd<'_>], until: Option<Instant>) -> R
 /// How often a side that waits for room looks for it by itself: the kernel tells only when three quarters are free.
 pub(crate) const ROOM_POLL: Duration = Duration::from_millis(20);
 
-/// Waits until one of the descriptors is as it should be, or `until` has come. Says which. A wait for room may end early.
+/// Waits until one of the descriptors is as it should be, or `until` has come. Says which. A wait for room may end
+/// early.
 pub(crate) fn wait(fds: &[(BorrowedFd<'_>, For)], until: Option<Instant>) -> Result<Vec<bool>> {
     may_fail("poll")?;
     let mut polled: Vec<PollFd<'_>> = fds

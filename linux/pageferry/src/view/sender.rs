@@ -1,12 +1,12 @@
 //! A pool as its owner sees it.
 //!
 //! # What it holds
-//! Two ranges of addresses for the same memfd. `first` is the mapping with which the pool was made; it is
-//! inaccessible for ever after, and is what open slots are duplicated from: once the pool is sealed
-//! FUTURE_WRITE, no other way leads to a new writable mapping. `used` is where buffers are: each slot of it is
-//! open, frozen, private, hidden, or of this process's own zero pages. The first mapping is needed again only for
-//! what was mapped anew: a frozen or hidden slot is the same mapping with fewer rights. Of a leased channel the receiver has made the memory,
-//! each slot its own memfd; `leased_sender` opens and freezes those.
+//! Two ranges of addresses for the same memfd. `first` is the mapping with which the pool was made; it is inaccessible
+//! for ever after, and is what open slots are duplicated from: once the pool is sealed FUTURE_WRITE, no other way leads
+//! to a new writable mapping. `used` is where buffers are: each slot of it is open, frozen, private, hidden, or of this
+//! process's own zero pages. The first mapping is needed again only for what was mapped anew: a frozen or hidden slot
+//! is the same mapping with fewer rights. Of a leased channel the receiver has made the memory, each slot its own
+//! memfd; `leased_sender` opens and freezes those.
 //!
 //! # Why the owner's references hold
 //! The receiver cannot write to the pool: its descriptor is sealed before it gets it, or, where it is to take

@@ -69,8 +69,9 @@ pub enum Level {
     /// memory. The level is `Copy` instead where /proc is missing, `fs.leases-enable` is 0, `fs.lease-break-time` is
     /// less than 10, or `vm.overcommit_memory` is 2 on the receiver's side.
     ///
-    /// A loan costs 11 microseconds more than at level `Mmu`, at any size: more calls, no copies. (Untouched, between two
-    /// CPUs of an AMD EPYC, Linux 6.18, both sides polling: 14 to 18 microseconds up to 16 MB, and 3.5 to 7 at `Mmu`.)
+    /// A loan costs 11 microseconds more than at level `Mmu`, at any size: more calls, no copies. (Untouched, between
+    /// two CPUs of an AMD EPYC, Linux 6.18, both sides polling: 14 to 18 microseconds up to 16 MB, and 3.5 to 7 at
+    /// `Mmu`.)
     Leased = 4,
     /// The memory is sealed: nobody can write it again, ever.
     Sealed = 5,

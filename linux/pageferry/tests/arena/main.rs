@@ -1,5 +1,5 @@
-//! Blocks whose readers the kernel counts. The tests fork and count descriptors, so they are a program of their own, and
-//! each is alone in it.
+//! Blocks whose readers the kernel counts. The tests fork and count descriptors, so they are a program of their own,
+//! and each is alone in it.
 
 #[path = "../peer/mod.rs"]
 mod peer;

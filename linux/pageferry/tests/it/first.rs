@@ -31,7 +31,8 @@ fn a_loan_is_a_snapshot_and_comes_home() {
     }
 }
 
-/// Whether this host has what [`host::Host::items`] calls so; says so where it has not, and what needs it is not tested.
+/// Whether this host has what [`host::Host::items`] calls so; says so where it has not, and what needs it is not
+/// tested.
 pub(crate) fn has(name: &str) -> bool {
     let items = host::Host::get().items();
     let item = items.iter().find(|item| item.name == name).expect("an item has that name");

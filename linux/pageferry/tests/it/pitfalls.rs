@@ -150,8 +150,8 @@ fn memory_is_sealed_while_a_child_lives() {
     assert!(all(&rx.recv().unwrap(), 1));
 }
 
-/// A page that the kernel still reads or writes for somebody, as a pipe or a device does, makes the seal fail with EBUSY
-/// as well: a sender that has handed its frame to anybody else could not lend it.
+/// A page that the kernel still reads or writes for somebody, as a pipe or a device does, makes the seal fail with
+/// EBUSY as well: a sender that has handed its frame to anybody else could not lend it.
 #[test]
 fn memory_that_somebody_holds_is_sent_as_a_sealed_copy() {
     let Ok((tx, rx)) = Channel::pair(Config::new().require_level(Level::Sealed)) else {
@@ -501,8 +501,8 @@ fn stores_of_another_thread_are_in_a_message_from_the_start_or_never() {
     }
 }
 
-/// Who opens memory on which somebody holds a lease waits until that ends, for 45 seconds: a peer's lease on its pool would
-/// hold up the handshake for longer than it may take.
+/// Who opens memory on which somebody holds a lease waits until that ends, for 45 seconds: a peer's lease on its pool
+/// would hold up the handshake for longer than it may take.
 #[test]
 fn a_lease_on_the_pool_holds_nobody_up() {
     const F_SETSIG: libc::c_int = 10;
@@ -512,7 +512,8 @@ fn a_lease_on_the_pool_holds_nobody_up() {
     let held =
         std::fs::File::options().read(true).write(true).open(format!("/proc/self/fd/{}", pool.as_raw_fd()));
     let held = held.unwrap();
-    // SAFETY: a descriptor of ours and plain numbers. Without another signal, the break of the lease would end this process.
+    // SAFETY: a descriptor of ours and plain numbers. Without another signal, the break of the lease would end this
+    // process.
     let leased = unsafe {
         libc::fcntl(held.as_raw_fd(), F_SETSIG, libc::SIGURG);
         libc::fcntl(held.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK)
@@ -531,8 +532,8 @@ fn a_lease_on_the_pool_holds_nobody_up() {
     assert_eq!(answer[8], WELCOME);
 }
 
-/// What has come and was not received is closed with the socket, and to close a socket that lingers takes as long as its
-/// maker likes: a peer could hold up whoever drops an end, for an hour.
+/// What has come and was not received is closed with the socket, and to close a socket that lingers takes as long as
+/// its maker likes: a peer could hold up whoever drops an end, for an hour.
 #[test]
 fn descriptors_that_nobody_has_received_hold_up_nobody_who_drops_an_end() {
     const LINGERS: Duration = Duration::from_secs(120);
@@ -571,8 +572,8 @@ fn descriptors_that_nobody_has_received_hold_up_nobody_who_drops_an_end() {
     quick(Box::new(move || drop(listener)));
 }
 
-/// A peer that goes while a note to it is unread leaves an error in this side's socket, before all that it had sent: the
-/// sealed memory of its last messages would be given up, and the peer blamed.
+/// A peer that goes while a note to it is unread leaves an error in this side's socket, before all that it had sent:
+/// the sealed memory of its last messages would be given up, and the peer blamed.
 #[test]
 fn what_a_peer_had_sent_is_found_behind_the_error_that_it_went() {
     let (peer, rx) =

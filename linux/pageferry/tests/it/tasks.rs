@@ -114,8 +114,8 @@ fn a_task_and_a_thread_wait_for_one_receiver() {
     });
 }
 
-/// Both ends in one thread, over a socket that is full after a few messages, and with a budget that is used up: a sender
-/// that kept the thread would keep the receiver from making room.
+/// Both ends in one thread, over a socket that is full after a few messages, and with a budget that is used up: a
+/// sender that kept the thread would keep the receiver from making room.
 #[test]
 fn a_task_that_sends_sealed_memory_waits_for_room_without_its_thread() {
     const MESSAGES: u64 = 40;

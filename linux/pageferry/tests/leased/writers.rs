@@ -260,8 +260,8 @@ impl Drop for Healed {
     }
 }
 
-/// The hole that a lease has, and why a peer that may be hostile is confined: pages that are pinned have a writer of which
-/// the kernel says nothing.
+/// The hole that a lease has, and why a peer that may be hostile is confined: pages that are pinned have a writer of
+/// which the kernel says nothing.
 #[test]
 fn what_io_uring_has_pinned_is_written_under_the_lease() {
     let Some(_alone) = alone() else { return };

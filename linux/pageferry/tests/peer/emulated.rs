@@ -44,8 +44,8 @@ pub fn works(need: Need) -> bool {
     works
 }
 
-/// Whether a thread may be woken much later than by a kernel, so that what another one does in between cannot be timed; says
-/// so.
+/// Whether a thread may be woken much later than by a kernel, so that what another one does in between cannot be timed;
+/// says so.
 pub fn is_untimed() -> bool {
     let untimed = std::env::var_os("PAGEFERRY_EMULATED").is_some();
     if untimed {

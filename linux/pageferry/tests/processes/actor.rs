@@ -182,7 +182,8 @@ impl Actor {
                 assert!(at + len <= lent.len());
                 let mut bytes = vec![0; len];
                 pattern(stamp, at, &mut bytes);
-                // SAFETY: within what is lent. No reference to it is alive: `lent` is only looked at again by later calls.
+                // SAFETY: within what is lent. No reference to it is alive: `lent` is only looked at again by later
+                // calls.
                 let landed = unsafe { stray(first.add(at), &bytes) };
                 if landed != lands {
                     return Ok(Answer::Wrong(format!("a stray store lands: {landed}, and should: {lands}")));

@@ -333,8 +333,8 @@ pub fn sweep(input: &str) {
     assert!(failed > runs / 4, "calls that fail go unseen");
 }
 
-/// A process in which a verb fails, and what would make its memory a buffer again fails, too: a buffer without bytes comes
-/// back, every use of which says so.
+/// A process in which a verb fails, and what would make its memory a buffer again fails, too: a buffer without bytes
+/// comes back, every use of which says so.
 pub fn returned() {
     let calls = ["memfd_create", "mmap", "mremap", "mprotect", "ftruncate"];
     let mut lost = Vec::new();

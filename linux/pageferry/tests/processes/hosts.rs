@@ -1,5 +1,5 @@
-//! Hosts that lack something: one program of all verbs runs there to its end, with the right bytes, and each channel says
-//! at which level.
+//! Hosts that lack something: one program of all verbs runs there to its end, with the right bytes, and each channel
+//! says at which level.
 //!
 //! # How it works
 //! A host is a process of its own, from which something is taken before it uses the library: by a filter of system

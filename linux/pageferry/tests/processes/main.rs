@@ -23,8 +23,8 @@ fn mmu_here() -> bool {
     here
 }
 
-/// Whether a slot that was replaced can be had again: by what is mapped once more, or leaves zeros in its place. Says so
-/// where not.
+/// Whether a slot that was replaced can be had again: by what is mapped once more, or leaves zeros in its place. Says
+/// so where not.
 fn alias_here() -> bool {
     let items = pageferry::host::Host::get().items();
     let here =

@@ -67,8 +67,8 @@ __all__ = [
     "uninstall",
 ]
 
-# Bytes of a message that goes by a block, and of a buffer that goes beside its pickle. A shorter message takes less when it is
-# copied to the socket and out of it, as long as the socket can hold it.
+# Bytes of a message that goes by a block, and of a buffer that goes beside its pickle. A shorter message takes less
+# when it is copied to the socket and out of it, as long as the socket can hold it.
 _THRESHOLD = 128 << 10
 _MIN_BUFFER = 16 << 10
 

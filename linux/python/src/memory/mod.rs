@@ -15,11 +15,11 @@
 //! waits before it takes it: if it can have no more descriptors, the message stays where it is, and the error says so.
 //!
 //! # Waiting
-//! Calls wait without the interpreter's lock. A signal ends the wait, and its handler runs; the call goes on unless that
-//! raises. What was sent or received until then stays so.
+//! Calls wait without the interpreter's lock. A signal ends the wait, and its handler runs; the call goes on unless
+//! that raises. What was sent or received until then stays so.
 //!
-//! When the interpreter ends, `multiprocessing` waits for its threads, so they must come back from here until then: other
-//! threads than those stay where they are, which is what the bindings see to.
+//! When the interpreter ends, `multiprocessing` waits for its threads, so they must come back from here until then:
+//! other threads than those stay where they are, which is what the bindings see to.
 //!
 //! # Locks
 //! A message has one, which is never held while something is waited for. The arena is the process's; a child makes

@@ -1,5 +1,6 @@
-//! A message before it is sent: a pickle and its buffers, as an object that a connection recognises and that is the bytes of
-//! a whole pickle to everybody else. Its block is filled when it is sent, or before, by whoever makes the bytes.
+//! A message before it is sent: a pickle and its buffers, as an object that a connection recognises and that is the
+//! bytes of a whole pickle to everybody else. Its block is filled when it is sent, or before, by whoever makes the
+//! bytes.
 
 use super::arrived::{Arrived, Memory, broken};
 use super::{ALIGN, ARENA, Envelope, Kind, LAID_OUT, MAX_PARTS};
@@ -189,8 +190,8 @@ impl Parts {
     }
 }
 
-/// A pickle with buffers, or a big one, on its way: on a block where it is big and one was to be had. To everybody but our connections it is the bytes of
-/// one pickle that has all in it.
+/// A pickle with buffers, or a big one, on its way: on a block where it is big and one was to be had. To everybody but
+/// our connections it is the bytes of one pickle that has all in it.
 #[pyclass(frozen, module = "pageferry._native")]
 pub struct Pickle {
     state: Mutex<State>,

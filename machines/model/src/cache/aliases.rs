@@ -1,17 +1,18 @@
 //! The oracle of stale lines: what each colour of a virtually indexed first level may know of a line of memory.
 //!
 //! # What it holds
-//! For each line, the colours by which it was accessed since they were last purged; those of them that had been, when the line was
-//! written by another; and the colour by which it was written and that was not purged since. Lines leave a cache when it pleases the
-//! cache, so that they may have left counts for nothing: what is right only when a line happens to have left is wrong.
+//! For each line, the colours by which it was accessed since they were last purged; those of them that had been, when
+//! the line was written by another; and the colour by which it was written and that was not purged since. Lines leave a
+//! cache when it pleases the cache, so that they may have left counts for nothing: what is right only when a line
+//! happens to have left is wrong.
 //!
 //! # The rule
-//! An access finds something stale if its colour was accessed before another one wrote, or if another one has written and was
-//! not written back: then memory is old, and what is stored here and there replaces one another. What a device writes is in no cache
-//! afterwards, whatever its colour.
+//! An access finds something stale if its colour was accessed before another one wrote, or if another one has written
+//! and was not written back: then memory is old, and what is stored here and there replaces one another. What a device
+//! writes is in no cache afterwards, whatever its colour.
 //!
-//! Where stores go through the first level, and it takes no line in for them, memory is never old and a store is no access: only what
-//! was loaded by one colour before another one wrote is stale.
+//! Where stores go through the first level, and it takes no line in for them, memory is never old and a store is no
+//! access: only what was loaded by one colour before another one wrote is stale.
 
 use pageferry_hal::{Cycles, PAGE_SHIFT, PAGE_SIZE, Pa, Va};
 

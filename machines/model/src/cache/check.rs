@@ -55,8 +55,8 @@ impl Caches {
 }
 
 impl Package {
-    /// `fetched` lines of instructions were asked of the second level, or of what is behind the first; so many lines are `held` by each
-    /// level.
+    /// `fetched` lines of instructions were asked of the second level, or of what is behind the first; so many lines
+    /// are `held` by each level.
     fn check_counts(&self, fetched: u64, held: &[u64]) -> Result<(), (usize, String)> {
         let equal = |what: &str, at: usize, left: u64, right: u64| {
             if left == right { Ok(()) } else { Err((at, format!("{what}: {left} is not {right}"))) }

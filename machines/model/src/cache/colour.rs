@@ -1,9 +1,10 @@
 //! Colours: where the first level is indexed by virtual addresses, and a way of it is larger than a page.
 //!
-//! Bits of the page's number then say which set a line is in, and these bits of a virtual address are its *colour*. A line of memory
-//! that is accessed by addresses of several colours is in several sets: as often as it has colours, each copy for itself (SH7751
-//! manual, 3.5.5 and 4.2; sf_buf paper, 4.4). The model knows each copy by a number of its own, in which the colour stands below
-//! the number of the frame, where the index takes it from. So the level itself needs to know nothing of this.
+//! Bits of the page's number then say which set a line is in, and these bits of a virtual address are its *colour*. A
+//! line of memory that is accessed by addresses of several colours is in several sets: as often as it has colours, each
+//! copy for itself (SH7751 manual, 3.5.5 and 4.2; sf_buf paper, 4.4). The model knows each copy by a number of its own,
+//! in which the colour stands below the number of the frame, where the index takes it from. So the level itself needs
+//! to know nothing of this.
 //!
 //! An instruction cache has colours likewise, by the size of its own ways.
 //!

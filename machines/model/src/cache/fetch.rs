@@ -1,9 +1,9 @@
 //! The instruction caches: one for each package, beside the first level for data.
 //!
-//! A hit costs nothing, for `cpi_milli` has it. What misses is looked for in the second level and behind it, as a dependent load
-//! would be, and never in the first level for data. An exclusive second level gives its copy and keeps it, and takes no line in
-//! on this way. Stores do not reach instruction caches: the bytes are always current, and what a program writes and then
-//! executes costs no more than what it was loaded with.
+//! A hit costs nothing, for `cpi_milli` has it. What misses is looked for in the second level and behind it, as a
+//! dependent load would be, and never in the first level for data. An exclusive second level gives its copy and keeps
+//! it, and takes no line in on this way. Stores do not reach instruction caches: the bytes are always current, and what
+//! a program writes and then executes costs no more than what it was loaded with.
 
 use super::colour::Colours;
 use super::level::{Held, Level, UNIQUE};
@@ -65,8 +65,8 @@ impl InstructionCache {
 }
 
 impl Caches {
-    /// Fetches up to so many lines of a page, from that of physical address `pa` on, by addresses from `va` on, for a CPU of
-    /// `package`, until one misses; `None` where there is no instruction cache.
+    /// Fetches up to so many lines of a page, from that of physical address `pa` on, by addresses from `va` on, for a
+    /// CPU of `package`, until one misses; `None` where there is no instruction cache.
     ///
     /// # Panics
     /// When `pa` lies beyond what the caches can tag.

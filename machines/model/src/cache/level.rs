@@ -1,8 +1,8 @@
 //! One level of cache of one package: a set-associative array of line states with true LRU.
 //!
-//! A set is a row of 32-bit entries (tag and flags, 0 when empty), the most recently used first and the empty ones last.
-//! An access moves its entry to the front, the victim is the last: what is used again soon is found at once, and beside
-//! the rows nothing is kept. Nothing in here allocates, hashes or fails.
+//! A set is a row of 32-bit entries (tag and flags, 0 when empty), the most recently used first and the empty ones
+//! last. An access moves its entry to the front, the victim is the last: what is used again soon is found at once, and
+//! beside the rows nothing is kept. Nothing in here allocates, hashes or fails.
 
 use wide::u32x4;
 
@@ -118,8 +118,8 @@ impl Level {
         })
     }
 
-    /// Puts `line`, which is not here, in the place of the least recently used one. Gives the entry that had to leave, which
-    /// is 0 if there was none; [`Level::held`] tells what it was.
+    /// Puts `line`, which is not here, in the place of the least recently used one. Gives the entry that had to leave,
+    /// which is 0 if there was none; [`Level::held`] tells what it was.
     #[inline(always)]
     pub(super) fn insert(&mut self, line: u64, flags: u32) -> u32 {
         let entry = self.wanted(line) | flags;
@@ -131,9 +131,9 @@ impl Level {
         })
     }
 
-    /// For each of `lines`, by its distance from `line`: makes it the most recently used of its set and gives it the flags
-    /// `stored`, or puts it in with `flags`, but for what says that it is unique if it is one of `shared`, and notes what left for
-    /// it. All are in one aligned block of no more lines than there are sets.
+    /// For each of `lines`, by its distance from `line`: makes it the most recently used of its set and gives it the
+    /// flags `stored`, or puts it in with `flags`, but for what says that it is unique if it is one of `shared`, and
+    /// notes what left for it. All are in one aligned block of no more lines than there are sets.
     #[inline(always)]
     pub(super) fn touch_or_insert(
         &mut self,
@@ -172,9 +172,10 @@ impl Level {
         done
     }
 
-    /// Takes back what left the level `above` for `lines` of a run: entries, as noted in `left`, each beside a line of the set that it
-    /// was in. What is here becomes the most recently used of its set and is newer than what lies behind, the rest is put in, and
-    /// `left` notes what left for that. An exclusive level has nothing of what the level above had.
+    /// Takes back what left the level `above` for `lines` of a run: entries, as noted in `left`, each beside a line of
+    /// the set that it was in. What is here becomes the most recently used of its set and is newer than what lies
+    /// behind, the rest is put in, and `left` notes what left for that. An exclusive level has nothing of what the
+    /// level above had.
     #[inline(always)]
     pub(super) fn take_back(
         &mut self,
@@ -231,8 +232,8 @@ impl Level {
         })
     }
 
-    /// Another package wants `lines` of a run, by their distance from `line`: to store, and then they are taken out; or to load, and then
-    /// they are clean and shared.
+    /// Another package wants `lines` of a run, by their distance from `line`: to store, and then they are taken out; or
+    /// to load, and then they are clean and shared.
     pub(super) fn give(&mut self, line: u64, lines: u64, write: bool) -> Had {
         let mut dirty = 0;
         let any = self.each_here(line, lines, |bit, entry| {
@@ -243,8 +244,8 @@ impl Level {
         Had { any, dirty }
     }
 
-    /// Takes those of `lines` out that are here, by their distance from `line`. Gives what it had, and which of these other packages
-    /// may hold, too.
+    /// Takes those of `lines` out that are here, by their distance from `line`. Gives what it had, and which of these
+    /// other packages may hold, too.
     #[inline(always)]
     pub(super) fn take_out(&mut self, line: u64, lines: u64) -> (Had, u64) {
         let (mut shared, mut dirty) = (0, 0);
@@ -275,8 +276,8 @@ impl Level {
         })
     }
 
-    /// Shows the entries of those of `lines` that are here, by their distance from `line`, to `visit`, with the line's bit; what it
-    /// says no to is taken out. Gives which these are. No use is counted.
+    /// Shows the entries of those of `lines` that are here, by their distance from `line`, to `visit`, with the line's
+    /// bit; what it says no to is taken out. Gives which these are. No use is counted.
     #[inline(always)]
     fn each_here(&mut self, line: u64, lines: u64, mut visit: impl FnMut(u64, &mut u32) -> bool) -> u64 {
         let want = self.wanted(line);

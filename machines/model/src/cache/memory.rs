@@ -45,8 +45,8 @@ impl Memory {
         }
     }
 
-    /// `line` is served: what a stream pays when it comes to another row. A dependent access waits for as long every time,
-    /// so its latency has it already.
+    /// `line` is served: what a stream pays when it comes to another row. A dependent access waits for as long every
+    /// time, so its latency has it already.
     #[inline(always)]
     pub(super) fn row_change(&mut self, line: u64, kind: Kind) -> u32 {
         let follows = line == self.last_line.wrapping_add(1);
@@ -77,7 +77,8 @@ impl Memory {
         self.row_change_cycles > 0
     }
 
-    /// The most that one line of a stream costs which no other package is asked for, if so many victims are written back.
+    /// The most that one line of a stream costs which no other package is asked for, if so many victims are written
+    /// back.
     pub(super) fn most_cycles(&self, victims: u64) -> u64 {
         let line = u64::from(self.stream_load_cycles.max(self.stream_store_cycles));
         let row = u64::from(self.row_change_cycles);

@@ -122,8 +122,8 @@ impl Package {
         Found::Nowhere
     }
 
-    /// Gets a line that level `at` has with `flags` into the first level that takes such an access, with leave to write it if
-    /// that is wanted. Gives the cost beyond that of the hit.
+    /// Gets a line that level `at` has with `flags` into the first level that takes such an access, with leave to write
+    /// it if that is wanted. Gives the cost beyond that of the hit.
     pub(super) fn bring(
         &mut self,
         memory: &mut Memory,

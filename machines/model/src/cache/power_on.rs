@@ -1,12 +1,13 @@
 //! What the caches go through after power-on, done once for all machines that go through the same.
 //!
-//! A kernel that boots clears thousands of page-table frames, line by line and always the same ones. The caches depend on nothing
-//! but the accesses made so far: so the first machine of a kind notes down its accesses, what each cost, and the state after the
-//! last one; later ones only compare, as long as they make the same accesses, and then go on from a copy of that state. One that
-//! makes another access goes through what it made so far by itself. Costs and states are the same either way.
+//! A kernel that boots clears thousands of page-table frames, line by line and always the same ones. The caches depend
+//! on nothing but the accesses made so far: so the first machine of a kind notes down its accesses, what each cost, and
+//! the state after the last one; later ones only compare, as long as they make the same accesses, and then go on from a
+//! copy of that state. One that makes another access goes through what it made so far by itself. Costs and states are
+//! the same either way.
 //!
-//! Notes end with the first access that is neither a single one nor a page that is cleared. They are kept for the process, a few at
-//! a time, and none of machines with many packages, whose states are large.
+//! Notes end with the first access that is neither a single one nor a page that is cleared. They are kept for the
+//! process, a few at a time, and none of machines with many packages, whose states are large.
 
 use super::{Caches, Kind};
 use crate::config::MachineConfig;

@@ -1,16 +1,16 @@
 //! Streams: consecutive lines of a page, taken level by level and not line by line.
 //!
-//! The lines of a run lie in one aligned block of as many lines as the smallest level has sets. So no two of them share a set of
-//! any level, nor does one share a set with what another displaces, at any depth: a victim has the place in its block that the
-//! line has for which it left. What happens to one line of a run therefore does not depend on the others, and a level can look
-//! for all of them before the next one does. For the same reason a level can take a line in as soon as it is known not to be
-//! there: what happens further down does not depend on it.
+//! The lines of a run lie in one aligned block of as many lines as the smallest level has sets. So no two of them share
+//! a set of any level, nor does one share a set with what another displaces, at any depth: a victim has the place in
+//! its block that the line has for which it left. What happens to one line of a run therefore does not depend on the
+//! others, and a level can look for all of them before the next one does. For the same reason a level can take a line
+//! in as soon as it is known not to be there: what happens further down does not depend on it.
 //!
-//! Only memory sees lines come one after the other. Where that matters, what it serves is noted down by line and gone through
-//! in the order of a stream.
+//! Only memory sees lines come one after the other. Where that matters, what it serves is noted down by line and gone
+//! through in the order of a stream.
 //!
-//! Where other packages may hold lines of the page, they are asked for all of a run before it, those too that the package has itself:
-//! that changes nothing, as nobody else has newer ones of these, or any if they may be stored to.
+//! Where other packages may hold lines of the page, they are asked for all of a run before it, those too that the
+//! package has itself: that changes nothing, as nobody else has newer ones of these, or any if they may be stored to.
 
 use super::level::{DIRTY, Had, UNIQUE};
 use super::memory::{Elsewhere, Memory};
@@ -53,7 +53,8 @@ impl Caches {
         cycles
     }
 
-    /// A copy of so many lines, from that of `from` on to that of `to` on, each loaded and then stored. Gives the cost of all.
+    /// A copy of so many lines, from that of `from` on to that of `to` on, each loaded and then stored. Gives the cost
+    /// of all.
     pub fn copy_in(
         &mut self,
         (source, from): (Entered, u64),
@@ -95,8 +96,8 @@ impl Caches {
         (self.most_cycles + asking) * lines as u64
     }
 
-    /// Asks the other packages that may hold some of `count` lines from `line` on: for stores they lose them, for loads they keep clean
-    /// copies. Gives what they had.
+    /// Asks the other packages that may hold some of `count` lines from `line` on: for stores they lose them, for loads
+    /// they keep clean copies. Gives what they had.
     #[inline]
     fn ask_run(&mut self, page: Entered, line: u64, count: usize, write: bool) -> Had {
         let mut had = Had::default();
@@ -124,7 +125,8 @@ impl Package {
         u64::from(hits) + memory.most_cycles(self.banks.len() as u64)
     }
 
-    /// Another package wants lines of a run: see [`Level::give`](super::level::Level::give). No colours: these are for one package.
+    /// Another package wants lines of a run: see [`Level::give`](super::level::Level::give). No colours: these are for
+    /// one package.
     fn give(&mut self, line: u64, lines: u64, write: bool) -> Had {
         let mut had = Had::default();
         for bank in &mut self.banks {
@@ -136,8 +138,8 @@ impl Package {
         had
     }
 
-    /// Accesses `count` lines from `line` on, of which other packages had some. Gives what that costs, but for changes of memory's row:
-    /// see [`Memory::serve`].
+    /// Accesses `count` lines from `line` on, of which other packages had some. Gives what that costs, but for changes
+    /// of memory's row: see [`Memory::serve`].
     fn run(
         &mut self,
         memory: &Memory,
@@ -158,7 +160,8 @@ impl Package {
                 return u64::from(memory.store_cost(Kind::Stream)) * count as u64;
             }
         }
-        // A store owns the line, and so does a load, unless another package has it; further down it is not newer than memory.
+        // A store owns the line, and so does a load, unless another package has it; further down it is not newer than
+        // memory.
         let first_flags = if write { DIRTY | UNIQUE } else { UNIQUE };
         let (mut wanted, mut cycles, mut leaving) = (lines, 0, [(0, 0); MOST_LEVELS]);
         for (at, leaving) in leaving.iter_mut().enumerate().take(self.banks.len()).skip(from) {
@@ -238,8 +241,8 @@ impl Package {
         }
     }
 
-    /// Takes those of the `wanted` lines that it has out of an exclusive level; level `from` has them now, as new as they were.
-    /// Gives which, and which of them other packages may hold, too.
+    /// Takes those of the `wanted` lines that it has out of an exclusive level; level `from` has them now, as new as
+    /// they were. Gives which, and which of them other packages may hold, too.
     fn run_out_of(&mut self, at: usize, from: usize, line: u64, wanted: u64) -> (u64, u64) {
         let (Had { any: hits, dirty }, shared) = self.banks[at].level.take_out(line, wanted);
         let newer = self.banks[from].level.flag(line, dirty, (DIRTY, 0));
@@ -248,8 +251,8 @@ impl Package {
         (hits, shared)
     }
 
-    /// What left the levels goes on, the deepest level's first. `leaving` says for each what has somewhere to go, and what of it is
-    /// dirty. Gives how many lines were written back to memory.
+    /// What left the levels goes on, the deepest level's first. `leaving` says for each what has somewhere to go, and
+    /// what of it is dirty. Gives how many lines were written back to memory.
     fn run_settles(&mut self, run: &mut Run, count: usize, leaving: &[(u64, u64); MOST_LEVELS]) -> u64 {
         run.backs[..count].iter_mut().for_each(|backs| backs.0 = 0);
         let mut written = 0;
@@ -287,8 +290,8 @@ impl Package {
 }
 
 impl Memory {
-    /// Serves what runs of `count` lines, that go side by side from these lines on, have read and written back. Gives what it
-    /// costs that it changes rows.
+    /// Serves what runs of `count` lines, that go side by side from these lines on, have read and written back. Gives
+    /// what it costs that it changes rows.
     #[inline]
     fn serve(&mut self, runs: &[(&Run, u64)], count: usize) -> u64 {
         if !self.has_rows() {

@@ -5,8 +5,8 @@ use super::{MachineConfig, Number};
 use crate::file::{Fault, Sourced};
 use serde::{Deserialize, Serialize};
 
-/// A TLB for instructions. Looking into it costs nothing; a miss is filled as one of the TLB for data is. Without one, fetches
-/// look into no TLB.
+/// A TLB for instructions. Looking into it costs nothing; a miss is filled as one of the TLB for data is. Without one,
+/// fetches look into no TLB.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InstructionTlbConfig {
@@ -14,14 +14,14 @@ pub struct InstructionTlbConfig {
     pub entries: Number,
     /// Associativity; 0 means fully associative.
     pub ways: Number,
-    /// A miss that hits in the TLB for data, where that has all translations and this one copies of a few; software then
-    /// loads that one only. Absent where the two know nothing of each other.
+    /// A miss that hits in the TLB for data, where that has all translations and this one copies of a few; software
+    /// then loads that one only. Absent where the two know nothing of each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_hit_cycles: Option<Number>,
 }
 
-/// A cache for instructions, beside the first level for data; the siblings of a package share it. A hit costs nothing; a miss
-/// costs what a dependent load costs in the second level, and what lies behind that.
+/// A cache for instructions, beside the first level for data; the siblings of a package share it. A hit costs nothing;
+/// a miss costs what a dependent load costs in the second level, and what lies behind that.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InstructionCacheConfig {
@@ -31,7 +31,8 @@ pub struct InstructionCacheConfig {
     pub ways: Number,
     /// Bytes in a line; as in the caches for data.
     pub line_bytes: Number,
-    /// Indexed by virtual addresses: a line is in it once for each colour that it is fetched by. By physical ones if this is absent.
+    /// Indexed by virtual addresses: a line is in it once for each colour that it is fetched by. By physical ones if
+    /// this is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub virtual_index: Option<Sourced<bool>>,
 }

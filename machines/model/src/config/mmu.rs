@@ -15,19 +15,20 @@ pub struct MmuConfig {
     /// A TLB that the kernel loads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub soft: Option<SoftConfig>,
-    /// What the kernel's refill handler costs besides its own instructions and accesses; for every machine but those whose
-    /// hardware walks page tables.
+    /// What the kernel's refill handler costs besides its own instructions and accesses; for every machine but those
+    /// whose hardware walks page tables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refill: Option<RefillConfig>,
-    /// Bits of the tag that tells address spaces apart in the TLB; absent where entries carry none. Where hardware walks page tables,
-    /// a kernel has the choice not to use it.
+    /// Bits of the tag that tells address spaces apart in the TLB; absent where entries carry none. Where hardware
+    /// walks page tables, a kernel has the choice not to use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asid_bits: Option<Number>,
-    /// For hardware that walks page tables and has tags: invalidating a page, or all, of another tag than the one in use (INVPCID).
+    /// For hardware that walks page tables and has tags: invalidating a page, or all, of another tag than the one in
+    /// use (INVPCID).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invalidate_other_cycles: Option<Number>,
-    /// For hardware that looks into a hash table: one further entry of a line that was just fetched. Without it each entry
-    /// costs what a load of it costs.
+    /// For hardware that looks into a hash table: one further entry of a line that was just fetched. Without it each
+    /// entry costs what a load of it costs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash_probe_cycles: Option<Number>,
     /// What an invalidation of a page drops; that page alone if this is absent.
@@ -119,8 +120,8 @@ pub struct BlocksConfig {
     pub set_cycles: Number,
 }
 
-/// An area that is mapped by the machine itself, for the kernel alone. Its size is a power of two, to which both ends are
-/// aligned.
+/// An area that is mapped by the machine itself, for the kernel alone. Its size is a power of two, to which both ends
+/// are aligned.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AreaConfig {

@@ -5,8 +5,8 @@ use super::{MachineConfig, Number};
 use crate::file::{Fault, Sourced};
 use serde::{Deserialize, Serialize};
 
-/// A network card: two rings, and a link that sends and receives at the same time. What it does takes its time whatever the
-/// CPU's clock is.
+/// A network card: two rings, and a link that sends and receives at the same time. What it does takes its time whatever
+/// the CPU's clock is.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NicConfig {

@@ -1,8 +1,9 @@
 //! The modelled sound device: two channels, one to play and one to record, each with real bytes at a fixed rate.
 //!
-//! A fragment begins when the one before it in its channel ends, or when it is handed in if that is later: then there is a
-//! gap. Its bytes move when its interrupt arrives, as late as can be: a kernel that reuses a frame or writes a page
-//! meanwhile is found out. What is recorded is a sound that a test can compute; what is played is kept, for comparison.
+//! A fragment begins when the one before it in its channel ends, or when it is handed in if that is later: then there
+//! is a gap. Its bytes move when its interrupt arrives, as late as can be: a kernel that reuses a frame or writes a
+//! page meanwhile is found out. What is recorded is a sound that a test can compute; what is played is kept, for
+//! comparison.
 //!
 //! The device belongs to the hardware and is borrowed with it.
 

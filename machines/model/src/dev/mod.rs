@@ -1,4 +1,5 @@
-//! Devices: each a state of its own that moves bytes when its interrupt arrives, and a handle that a kernel drives it by.
+//! Devices: each a state of its own that moves bytes when its interrupt arrives, and a handle that a kernel drives it
+//! by.
 //!
 //! The state belongs to the hardware and is borrowed with it; the handle (`handle`) is the machine under another trait.
 

@@ -22,8 +22,8 @@ pub fn load_toml<T: DeserializeOwned>(path_name: &str, text: &str) -> Result<T, 
 /// last first, so that a fault is always one of the file that is being laid. Their numbers have to be in `ranges`.
 ///
 /// # Errors
-/// When a file is not TOML, not a `T`, out of range, refused by `check`, not there, or extends itself; with the place of the
-/// fault.
+/// When a file is not TOML, not a `T`, out of range, refused by `check`, not there, or extends itself; with the place
+/// of the fault.
 pub fn load_extending<T: DeserializeOwned>(
     name: &str,
     text: &str,
@@ -81,8 +81,8 @@ fn parse_table<'a>(file: &str, text: &'a str) -> Result<Spanned<DeTable<'a>>, Co
     DeTable::parse(text).map_err(|error| of_syntax(file, text, &error))
 }
 
-/// Reads a parsed `table`, whose places are in `text`, as a `T`; `also` are keys that a file may have beside those of a `T`, and
-/// `ranges` are of its numbers: both for errors.
+/// Reads a parsed `table`, whose places are in `text`, as a `T`; `also` are keys that a file may have beside those of a
+/// `T`, and `ranges` are of its numbers: both for errors.
 ///
 /// # Errors
 /// When it is not what `T` wants.

@@ -1,9 +1,10 @@
 //! Ranges: what each whole number of a file may be.
 //!
-//! Every kind of file has one table of [`Range`]s, which is its documentation as well. The table is asked wherever a number
-//! comes from: [`Ranges::text`] for a file, before anything reads its numbers as a type that they may not fit;
-//! [`Ranges::setting`] for a setting; [`Ranges::config`] for a configuration that a program made. What depends on other values
-//! (a power of two, a multiple, an order) is asked behind it, of numbers that are small enough to be reckoned with.
+//! Every kind of file has one table of [`Range`]s, which is its documentation as well. The table is asked wherever a
+//! number comes from: [`Ranges::text`] for a file, before anything reads its numbers as a type that they may not fit;
+//! [`Ranges::setting`] for a setting; [`Ranges::config`] for a configuration that a program made. What depends on other
+//! values (a power of two, a multiple, an order) is asked behind it, of numbers that are small enough to be reckoned
+//! with.
 
 use super::error::{ConfigError, Fault};
 use serde::Serialize;
@@ -26,8 +27,8 @@ pub const fn range(key: &'static str, least: i64, most: i64) -> Range {
     Range { key, least, most }
 }
 
-/// The ranges of a kind of file; the first that fits a key counts. A number whose key is not among them has to fit 64 bits
-/// with a sign, as all numbers of TOML.
+/// The ranges of a kind of file; the first that fits a key counts. A number whose key is not among them has to fit 64
+/// bits with a sign, as all numbers of TOML.
 #[derive(Clone, Copy, Debug)]
 pub struct Ranges(pub &'static [Range]);
 

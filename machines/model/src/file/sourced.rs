@@ -2,8 +2,8 @@
 //!
 //! Every constant of a machine or kernel file is a [`Sourced`] value: the number, the text that names its source, and
 //! how far that source can be trusted ([`SourceKind`]). A calibrated number names the published one that it was fitted
-//! to, so that the report can set the calibrated apart from the predicted. Who writes a file of their own need not give a
-//! source: a plain value is theirs ([`SourceKind::Yours`]), and is shown as that.
+//! to, so that the report can set the calibrated apart from the predicted. Who writes a file of their own need not give
+//! a source: a plain value is theirs ([`SourceKind::Yours`]), and is shown as that.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -55,8 +55,8 @@ impl fmt::Display for SourceKind {
 pub struct Sourced<T> {
     /// The constant. Its unit is in the name of its key.
     pub value: T,
-    /// Where it is from: a key of the file's `[sources]`, a comma, and the place in it; or the reasoning. Empty for a value that
-    /// is [`SourceKind::Yours`].
+    /// Where it is from: a key of the file's `[sources]`, a comma, and the place in it; or the reasoning. Empty for a
+    /// value that is [`SourceKind::Yours`].
     pub source: String,
     /// How it came by its value.
     pub kind: SourceKind,
@@ -72,8 +72,8 @@ impl<T> Sourced<T> {
     }
 }
 
-/// The name by which the reader of a file knows a sourced value: it reads a plain one as a table with that value, of the kind
-/// [`SourceKind::Yours`].
+/// The name by which the reader of a file knows a sourced value: it reads a plain one as a table with that value, of
+/// the kind [`SourceKind::Yours`].
 pub(super) const SOURCED: &str = "Sourced";
 
 /// How a sourced value is written.

@@ -1,8 +1,9 @@
 //! A parsed value as what serde reads from, with its place.
 //!
-//! The derived code of a type is compiled once for every kind of reader that it is offered, and `toml`'s own reader offers four (a table, a
-//! date as a table, a value with its place as a table, a list). This one is the only reader of configuration files, gives a type only what
-//! it can be made of, and knows where an error is: the place in the text and the path of the key.
+//! The derived code of a type is compiled once for every kind of reader that it is offered, and `toml`'s own reader
+//! offers four (a table, a date as a table, a value with its place as a table, a list). This one is the only reader of
+//! configuration files, gives a type only what it can be made of, and knows where an error is: the place in the text
+//! and the path of the key.
 //!
 //! A plain value where a [`Sourced`](super::Sourced) is wanted is read as its table would be; see [`SOURCED`].
 

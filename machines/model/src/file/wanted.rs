@@ -1,8 +1,8 @@
 //! What a value of a file should have been: the parser's words about types in words about machines.
 //!
-//! The parser says `invalid type: string "fast", expected u64`. The reader of the error has written `clock_mhz = "fast"`, and
-//! is told that a whole number of megahertz goes there, which ones there may be, and what one looks like. The unit is in the
-//! key's name; the bounds are those of the file's [`Range`]s.
+//! The parser says `invalid type: string "fast", expected u64`. The reader of the error has written `clock_mhz =
+//! "fast"`, and is told that a whole number of megahertz goes there, which ones there may be, and what one looks like.
+//! The unit is in the key's name; the bounds are those of the file's [`Range`]s.
 
 use super::range::Range;
 
@@ -25,7 +25,8 @@ const UNITS: [(&str, &str, i64); 15] = [
     ("_mb_s", "MB (1,000,000 bytes) a second", 100),
 ];
 
-/// What the parser's `message` says of the value of `key`, whose numbers have to be in `range`; `None` if it is not about its type.
+/// What the parser's `message` says of the value of `key`, whose numbers have to be in `range`; `None` if it is not
+/// about its type.
 pub(crate) fn in_words(message: &str, key: &str, range: Option<Range>) -> Option<String> {
     let said = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "))?;
     let (found, wanted) = said.rsplit_once(", expected ")?;

@@ -1,4 +1,5 @@
-//! What the kernel calls on a modelled machine: each call accounts, waits its turn, and is one step on the hardware or several.
+//! What the kernel calls on a modelled machine: each call accounts, waits its turn, and is one step on the hardware or
+//! several.
 
 use super::{Entry, Model, STACK_BYTES};
 use crate::hw::CpuState;

@@ -1,5 +1,5 @@
-//! The scheduler of discrete events: which CPU runs next, how time passes, when interrupts are taken, and what a context
-//! has in force.
+//! The scheduler of discrete events: which CPU runs next, how time passes, when interrupts are taken, and what a
+//! context has in force.
 //!
 //! See the [module above](super) for the model. No borrow of the hardware or of the contexts lives across a suspension.
 
@@ -37,9 +37,9 @@ impl Drop for Scope {
 /// How deep refill handlers may miss within one another.
 const MOST_NESTED: u32 = 16;
 
-/// Where the seed decides, a CPU has a turn while it is no farther ahead of the last: some milliseconds, in which others may do
-/// whatever they are at. Were a CPU that is halted until a timer of seconds as good as one that works, much time would go by
-/// with nothing done in it, and every host that waits for an answer would give up.
+/// Where the seed decides, a CPU has a turn while it is no farther ahead of the last: some milliseconds, in which
+/// others may do whatever they are at. Were a CPU that is halted until a timer of seconds as good as one that works,
+/// much time would go by with nothing done in it, and every host that waits for an answer would give up.
 pub(super) const SEEDED_APART_CYCLES: u64 = 10_000_000;
 
 impl Inner {
@@ -232,8 +232,8 @@ impl Inner {
     }
 
     /// Passes a little time in the cause in force, so that another CPU can do what this one waits for (since
-    /// [`Inner::begin_wait`]). Where that is a lock, `held` says whether it still is: until then the driver takes the turns of this
-    /// CPU by itself ([`Inner::spin`]).
+    /// [`Inner::begin_wait`]). Where that is a lock, `held` says whether it still is: until then the driver takes the
+    /// turns of this CPU by itself ([`Inner::spin`]).
     ///
     /// # Panics
     /// When no other CPU can run, or none does anything else: the wait would never end.
@@ -277,15 +277,15 @@ impl Inner {
         self.spins_for.borrow()[cpu].as_ref().is_some_and(|held| held.get())
     }
 
-    /// Takes the turn of a CPU that spins ([`Inner::spins`]), as [`Inner::wait`] would: without going to its context and back. False
-    /// when there is more to do than to spin: then the context does it.
+    /// Takes the turn of a CPU that spins ([`Inner::spins`]), as [`Inner::wait`] would: without going to its context
+    /// and back. False when there is more to do than to spin: then the context does it.
     fn spin(&self, cpu: usize) -> bool {
         !self.is_interrupted(cpu) && self.may_test_again() && self.pass_time(cpu)
     }
 
-    /// Takes the turns of several CPUs that spin for locks that are still held, one after the other as [`Inner::spin`] would, until
-    /// one of the others or an event is next, or there is more to do than to spin: so many turns of a cycle or two are taken at
-    /// once. False when none was.
+    /// Takes the turns of several CPUs that spin for locks that are still held, one after the other as [`Inner::spin`]
+    /// would, until one of the others or an event is next, or there is more to do than to spin: so many turns of a
+    /// cycle or two are taken at once. False when none was.
     fn spin_together(&self) -> bool {
         let spinners = self.spinners.get();
         if self.seeded() || spinners.len() < 2 {
@@ -391,8 +391,8 @@ impl Inner {
     /// Asks the kernel to make an access possible, with interrupts off.
     ///
     /// # Panics
-    /// When the handler misses while it works with physical addresses, or again and again when it does not: there would be no
-    /// end to it.
+    /// When the handler misses while it works with physical addresses, or again and again when it does not: there would
+    /// be no end to it.
     pub(super) fn refill(&self, miss: Miss) -> Result<(), Trap> {
         let Miss { va, access, mode, .. } = miss;
         let handler = self.refill.borrow().clone();
@@ -435,7 +435,8 @@ impl Inner {
         by: Site,
         mut attempt: impl FnMut(&mut Hw, usize) -> Result<R, Refused>,
     ) -> Result<R, Trap> {
-        // A copy misses on either side, a fill may push the other side out, and another CPU may take a mapping away again.
+        // A copy misses on either side, a fill may push the other side out, and another CPU may take a mapping away
+        // again.
         const MOST_REFILLS: u32 = 64;
         for _ in 0..MOST_REFILLS {
             let (made, stale) = self.step(|hw, cpu| (attempt(hw, cpu), hw.oracle.error().is_some()));
@@ -451,8 +452,8 @@ impl Inner {
         panic!("{MOST_REFILLS} refills did not make an access possible");
     }
 
-    /// Makes an access of `len_bytes`, which is `what`, part by part; `attempt` gets the bytes done and the deadline, and answers how many more it
-    /// did.
+    /// Makes an access of `len_bytes`, which is `what`, part by part; `attempt` gets the bytes done and the deadline,
+    /// and answers how many more it did.
     pub(super) fn by_parts(
         &self,
         by: Site,
@@ -473,8 +474,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Fetches a path of the kernel's text. Before boot has said where that lies, and before the CPU has a context to translate
-    /// by, there is nothing to go through; nor has a kernel that is looked at from outside.
+    /// Fetches a path of the kernel's text. Before boot has said where that lies, and before the CPU has a context to
+    /// translate by, there is nothing to go through; nor has a kernel that is looked at from outside.
     #[inline(never)]
     pub(super) fn fetch_text(&self, by: Site, text: u32, path: Instructions) {
         let Some(base) = self.text.get() else { return };

@@ -1,8 +1,8 @@
 //! What CPUs did, call by call: for the reader of a run that went wrong.
 //!
-//! Off unless [`Options::keep_events`](crate::Options::keep_events) says how many are kept, of which the last ones stay. An
-//! event stands when its call begins to act: after the CPUs that were to come first. Calls that only account are none, nor
-//! are accesses to page tables, of which what is declared of mappings tells.
+//! Off unless [`Options::keep_events`](crate::Options::keep_events) says how many are kept, of which the last ones
+//! stay. An event stands when its call begins to act: after the CPUs that were to come first. Calls that only account
+//! are none, nor are accesses to page tables, of which what is declared of mappings tells.
 
 use crate::machine::held::LockId;
 use crate::machine::inner::Inner;

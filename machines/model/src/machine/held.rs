@@ -1,7 +1,7 @@
 //! The spin locks that contexts hold and wait for: their order, and deadlocks among them.
 //!
-//! A lock is known here by its address, which it keeps while it is held or waited for. A deadlock is complete when the last
-//! of its contexts begins to wait, so that is when the circle is looked for.
+//! A lock is known here by its address, which it keeps while it is held or waited for. A deadlock is complete when the
+//! last of its contexts begins to wait, so that is when the circle is looked for.
 
 use crate::machine::events::EventKind;
 use crate::machine::inner::Inner;
@@ -10,10 +10,12 @@ use crate::mmu::oracle::Site;
 use core::fmt;
 use pageferry_hal::LockClass;
 
-/// A lock, as errors and [events](crate::Event) name it: `runq#1` is the second lock of the class `runq` that this machine made.
+/// A lock, as errors and [events](crate::Event) name it: `runq#1` is the second lock of the class `runq` that this
+/// machine made.
 ///
-/// A kernel makes its locks in the same order in every run, so the number says which lock it is: of one run queue for each CPU,
-/// the second is that of CPU 1. Where a class has many locks that come and go, the number tells two of them apart.
+/// A kernel makes its locks in the same order in every run, so the number says which lock it is: of one run queue for
+/// each CPU, the second is that of CPU 1. Where a class has many locks that come and go, the number tells two of them
+/// apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LockId {
     /// Its class.
@@ -54,8 +56,8 @@ impl fmt::Debug for LockRef {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Wanted {
     lock: LockRef,
-    /// How many locks the context held when it began to wait. Those that it has taken since are its interrupt handlers', who give
-    /// them back whatever it waits for.
+    /// How many locks the context held when it began to wait. Those that it has taken since are its interrupt
+    /// handlers', who give them back whatever it waits for.
     held: usize,
 }
 
@@ -162,8 +164,8 @@ impl Inner {
         }
     }
 
-    /// The executing context begins to wait for a lock. Gives what it waited for before, as an interrupt handler may wait on
-    /// the stack of a context that does: for [`Inner::stops_wanting`].
+    /// The executing context begins to wait for a lock. Gives what it waited for before, as an interrupt handler may
+    /// wait on the stack of a context that does: for [`Inner::stops_wanting`].
     ///
     /// # Panics
     /// When the lock's holder waits, in turn, for a lock that this context holds.

@@ -22,22 +22,23 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// How to run a machine. [`Options::default`] is a timed schedule in which every error ends the run, with 100,000,000 tests in vain
-/// as the limit of waiting, no limit of cycles, and no events kept.
+/// How to run a machine. [`Options::default`] is a timed schedule in which every error ends the run, with 100,000,000
+/// tests in vain as the limit of waiting, no limit of cycles, and no events kept.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Options {
     /// Which CPU runs next.
     pub schedule: Schedule,
-    /// Uses of stale translations are counted and reported ([`Model::stale_uses`](crate::Model::stale_uses)), and are no
-    /// errors.
+    /// Uses of stale translations are counted and reported ([`Model::stale_uses`](crate::Model::stale_uses)), and are
+    /// no errors.
     pub tolerate_stale: bool,
     /// How often, all CPUs together and with none executing anything else, what CPUs wait for may be tested in vain; a
-    /// hundredth of that where no interrupt is on its way. Then the run ends with [`RunError::Spinning`](crate::RunError).
+    /// hundredth of that where no interrupt is on its way. Then the run ends with
+    /// [`RunError::Spinning`](crate::RunError).
     pub spin_limit: u64,
     /// When every clock is past this, or 53 days of the machine's time are, the run ends with
-    /// [`RunError::OutOfTime`](crate::RunError). For loops that no other limit sees, as of a thread that calls `try_lock` again
-    /// and again.
+    /// [`RunError::OutOfTime`](crate::RunError). For loops that no other limit sees, as of a thread that calls
+    /// `try_lock` again and again.
     pub cycle_limit: Option<Cycles>,
     /// How many of the last events [`Model::events`](crate::Model::events) gives.
     pub keep_events: usize,

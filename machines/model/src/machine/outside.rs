@@ -1,8 +1,8 @@
-//! What happens outside of the CPUs has its turn among them; and what of it is at the hands of those who use the machine: the wire,
-//! and the card that can be pulled out.
+//! What happens outside of the CPUs has its turn among them; and what of it is at the hands of those who use the
+//! machine: the wire, and the card that can be pulled out.
 //!
-//! Events that are due before any CPU can go on take place first. So a machine that waits for a frame goes on with it, and one
-//! that waits while nothing is due is deadlocked. A CPU that runs stops for the next event as for another CPU.
+//! Events that are due before any CPU can go on take place first. So a machine that waits for a frame goes on with it,
+//! and one that waits while nothing is due is deadlocked. A CPU that runs stops for the next event as for another CPU.
 
 use crate::hw::{CpuState, Hw};
 use crate::machine::Model;
@@ -47,7 +47,8 @@ impl Inner {
         hw.at_outside(|outside| outside.wait(now, until))
     }
 
-    /// Refuses an event that is past the end of all time; and one more when so many have taken place that no CPU can have use for.
+    /// Refuses an event that is past the end of all time; and one more when so many have taken place that no CPU can
+    /// have use for.
     fn may_happen(&self, cpu_at: u64, at: u64) -> Result<(), RunError> {
         let schedule = self.options.schedule;
         if let Some(limit) = self.options.cycle_limit.filter(|limit| at > limit.0) {
@@ -82,8 +83,8 @@ impl Model {
         }
     }
 
-    /// Connects the network card to `far_end`, by a wire that does nothing to frames. Without a far end the cable is unplugged
-    /// there: what is sent goes nowhere. Before a run, or in it; another one takes the place of the last.
+    /// Connects the network card to `far_end`, by a wire that does nothing to frames. Without a far end the cable is
+    /// unplugged there: what is sent goes nowhere. Before a run, or in it; another one takes the place of the last.
     ///
     /// # Panics
     /// When the machine has no network card.
@@ -101,8 +102,9 @@ impl Model {
         self.0.outside_changed();
     }
 
-    /// Begins to write what goes over the wire to `to`, as a pcap file with times in nanoseconds. The card is where it is looked
-    /// at: there is every frame that it has sent, lost later or not, and every one that has reached it, received or not.
+    /// Begins to write what goes over the wire to `to`, as a pcap file with times in nanoseconds. The card is where it
+    /// is looked at: there is every frame that it has sent, lost later or not, and every one that has reached it,
+    /// received or not.
     ///
     /// # Panics
     /// When the machine has no network card.

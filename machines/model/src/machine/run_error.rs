@@ -22,8 +22,8 @@ pub enum RunError {
         /// The schedule in which it happens again.
         schedule: Schedule,
     },
-    /// No CPU does anything but test what it waits for: see [`Options::spin_limit`](crate::Options::spin_limit), and, of what the
-    /// test may do, [`Machine::spin_until`](pageferry_hal::Machine::spin_until).
+    /// No CPU does anything but test what it waits for: see [`Options::spin_limit`](crate::Options::spin_limit), and,
+    /// of what the test may do, [`Machine::spin_until`](pageferry_hal::Machine::spin_until).
     #[error("no CPU gets on: {waits}; {} ({schedule})", why(*.tests, *.alone))]
     Spinning {
         /// What they wait for, and where.

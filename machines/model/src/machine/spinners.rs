@@ -1,9 +1,10 @@
 //! CPUs that spin for locks which are held: their turns, one after the other, until something else is next.
 //!
-//! Each turn tests once and lets the CPU catch up with whatever comes next, and a cycle more: so with many CPUs there are as many turns
-//! in a cycle or two as there are CPUs. Soon those that are behind move together, in *rounds*: all that are at one cycle go on to the
-//! next, and the last of them, which has only the others to catch up with, one farther. A round is taken in one step; and as the last of
-//! a round is one of the same two in each, any number of rounds is, as long as nothing is in their way.
+//! Each turn tests once and lets the CPU catch up with whatever comes next, and a cycle more: so with many CPUs there
+//! are as many turns in a cycle or two as there are CPUs. Soon those that are behind move together, in *rounds*: all
+//! that are at one cycle go on to the next, and the last of them, which has only the others to catch up with, one
+//! farther. A round is taken in one step; and as the last of a round is one of the same two in each, any number of
+//! rounds is, as long as nothing is in their way.
 
 use super::turns::NEVER;
 
@@ -70,8 +71,8 @@ fn first_and_second(those: &[Spinner]) -> Option<(usize, u64)> {
 struct Group {
     /// How many.
     count: u64,
-    /// The two with the highest numbers, the highest first, and whether they are held back: by an interrupt that has come and is not
-    /// taken they never look past the next cycle.
+    /// The two with the highest numbers, the highest first, and whether they are held back: by an interrupt that has
+    /// come and is not taken they never look past the next cycle.
     highest: [Option<(usize, bool)>; 2],
 }
 
@@ -97,8 +98,8 @@ impl Group {
     }
 }
 
-/// Takes as many whole rounds as nothing is in the way of, from the cycle `clock` on, at which the first of them are. How many turns that
-/// is; 0 if there is not one such round.
+/// Takes as many whole rounds as nothing is in the way of, from the cycle `clock` on, at which the first of them are.
+/// How many turns that is; 0 if there is not one such round.
 fn take_rounds(those: &mut [Spinner], clock: u64, bounds: Bounds) -> u64 {
     let is_one = |spinner: &Spinner| spinner.clock <= clock + 1;
     let mut group = Group { count: 0, highest: [None; 2] };
@@ -113,7 +114,8 @@ fn take_rounds(those: &mut [Spinner], clock: u64, bounds: Bounds) -> u64 {
             continue;
         }
         let held_back = spinner.pending <= clock;
-        // An interrupt that comes later ends this. One that has come for who is a cycle ahead: not a round, but turn by turn.
+        // An interrupt that comes later ends this. One that has come for who is a cycle ahead: not a round, but turn by
+        // turn.
         until = until.min(spinner.taken_at);
         if !held_back {
             until = until.min(spinner.pending);

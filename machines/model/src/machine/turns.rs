@@ -1,8 +1,8 @@
 //! Which CPU's turn it is: a tournament between the times at which CPUs can go on.
 //!
-//! A complete binary tree with a CPU at each leaf; a node knows the winner beneath it. A change is carried up along one path, and
-//! the one that comes second is among those that the winner met on its way: both take as many steps as the tree is high. Of equal
-//! times the lower CPU number wins.
+//! A complete binary tree with a CPU at each leaf; a node knows the winner beneath it. A change is carried up along one
+//! path, and the one that comes second is among those that the winner met on its way: both take as many steps as the
+//! tree is high. Of equal times the lower CPU number wins.
 
 /// The time of a CPU that cannot go on.
 pub(crate) const NEVER: u64 = u64::MAX;

@@ -1,13 +1,13 @@
 //! What CPUs wait for, and how a run ends in which they wait for ever.
 //!
 //! A CPU waits in a loop that tests a condition: for a lock, for a context, for what it spins or halts for. A test that
-//! answers no is *in vain*. As long as some CPU executes anything else, the others may wait as long as they like: that is
-//! progress, and the count of tests in vain begins anew. Interrupt handlers that run on a CPU that waits are none, or a
-//! clock that ticks would keep a run alive in which all has stopped; what they change is seen by the next test.
+//! answers no is *in vain*. As long as some CPU executes anything else, the others may wait as long as they like: that
+//! is progress, and the count of tests in vain begins anew. Interrupt handlers that run on a CPU that waits are none,
+//! or a clock that ticks would keep a run alive in which all has stopped; what they change is seen by the next test.
 //!
-//! Tests are counted rather than cycles because a test is what the host spends time on: where all CPUs spin it takes a cycle
-//! or two, and where a CPU waits for an interrupt that is far off, one test takes as long as that. Where no interrupt is on
-//! its way nothing but the CPUs that wait could change anything, so a hundredth of the limit is enough.
+//! Tests are counted rather than cycles because a test is what the host spends time on: where all CPUs spin it takes a
+//! cycle or two, and where a CPU waits for an interrupt that is far off, one test takes as long as that. Where no
+//! interrupt is on its way nothing but the CPUs that wait could change anything, so a hundredth of the limit is enough.
 
 use crate::hw::CpuState;
 use crate::machine::driver::SEEDED_APART_CYCLES;
@@ -120,8 +120,8 @@ impl Inner {
         self.quiet_from.set(0);
     }
 
-    /// An interrupt or an event has been taken: what waits may go on for that. (Handlers of CPUs that wait are no progress: a tick
-    /// comes to them for ever.)
+    /// An interrupt or an event has been taken: what waits may go on for that. (Handlers of CPUs that wait are no
+    /// progress: a tick comes to them for ever.)
     pub(super) fn something_happened(&self) {
         self.quiet_from.set(self.in_vain.get());
     }
@@ -151,9 +151,10 @@ impl Inner {
         }
     }
 
-    /// A CPU that does not wait is ahead of those that do: it has done something that took long, and goes on when they have
-    /// waited as long. So may one that waits, and is far ahead: it has not tested yet what the others have done since. (Where all
-    /// have, their clocks are a few cycles apart. Where the seed decides, all that are not too far ahead to have turns have tested.)
+    /// A CPU that does not wait is ahead of those that do: it has done something that took long, and goes on when they
+    /// have waited as long. So may one that waits, and is far ahead: it has not tested yet what the others have done
+    /// since. (Where all have, their clocks are a few cycles apart. Where the seed decides, all that are not too far
+    /// ahead to have turns have tested.)
     fn some_cpu_goes_on(&self) -> bool {
         let (hw, waits) = (self.hw.borrow(), self.waits.borrow());
         let running = || hw.cpus.iter().zip(waits.iter()).filter(|(c, _)| c.state == CpuState::Running);

@@ -1,7 +1,7 @@
 //! What is done about misses of the TLB, step by step: for lessons, which follow one miss to its end.
 //!
-//! Nothing is kept unless [`Model::watch`] asks for it. A step stands when it is over, and has all that was spent since the step
-//! before: so the steps of a watch leave nothing out.
+//! Nothing is kept unless [`Model::watch`] asks for it. A step stands when it is over, and has all that was spent since
+//! the step before: so the steps of a watch leave nothing out.
 
 use crate::hw::Hw;
 use crate::machine::Model;
@@ -135,8 +135,8 @@ impl Hw {
 }
 
 impl Model {
-    /// Watches what the executing CPU does about misses, until [`Model::take_watched`]. The other CPUs are to be at rest: accesses
-    /// and instructions are those of all.
+    /// Watches what the executing CPU does about misses, until [`Model::take_watched`]. The other CPUs are to be at
+    /// rest: accesses and instructions are those of all.
     pub fn watch(&self) {
         let cpu = self.0.cpu();
         let mut hw = self.0.hw.borrow_mut();

@@ -1,7 +1,7 @@
 //! One array of TLB entries: sets of some ways, each with the tag by which it is found and the time of its last use.
 //!
-//! The oldest entry of a set goes first, or the one that a counter names; what goes is returned to the TLB ([`super::tlb`]), which
-//! counts time and knows other arrays.
+//! The oldest entry of a set goes first, or the one that a counter names; what goes is returned to the TLB
+//! ([`super::tlb`]), which counts time and knows other arrays.
 
 use super::oracle::Site;
 use super::size::{PageShifts, PageSize};

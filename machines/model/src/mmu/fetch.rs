@@ -1,9 +1,9 @@
-//! How instructions are fetched: translated by blocks, then by the instruction TLB, then by what fills that; their lines through
-//! the instruction cache. What the machine does not describe is not looked at.
+//! How instructions are fetched: translated by blocks, then by the instruction TLB, then by what fills that; their
+//! lines through the instruction cache. What the machine does not describe is not looked at.
 //!
-//! An entry of the instruction TLB is like any other: marked when its mapping changes, judged when it is made and when it is
-//! used. None of the modelled MMUs can forbid to execute what may be loaded; that a mapping does is seen when its page is
-//! first made present.
+//! An entry of the instruction TLB is like any other: marked when its mapping changes, judged when it is made and when
+//! it is used. None of the modelled MMUs can forbid to execute what may be loaded; that a mapping does is seen when its
+//! page is first made present.
 
 use crate::cache::Fetched;
 use crate::hw::Hw;

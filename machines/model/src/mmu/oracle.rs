@@ -5,18 +5,19 @@
 //! declared it. Nothing else counts: page tables, hash tables and TLBs hold copies.
 //!
 //! # The rule
-//! A translation stands as long as it says no more than the mapping last declared for its page, and belongs to the address
-//! space that uses it. It is judged twice. When a mapping changes so that translations made from it say too much, every TLB
-//! entry made from it is *marked*. And an entry is judged when it is *made*, whatever makes it: what a walker finds in a
-//! table that was not written, or in a slot of a hash table that was forgotten, is marked from its birth.
+//! A translation stands as long as it says no more than the mapping last declared for its page, and belongs to the
+//! address space that uses it. It is judged twice. When a mapping changes so that translations made from it say too
+//! much, every TLB entry made from it is *marked*. And an entry is judged when it is *made*, whatever makes it: what a
+//! walker finds in a table that was not written, or in a slot of a hash table that was forgotten, is marked from its
+//! birth.
 //!
-//! A marked entry may still be *used* while the change's window is open: that is the time between the store and the end of
-//! the invalidations, when hardware, too, promises nothing. A use after the window has closed is reported, with the callers
-//! that mapped and changed, and which CPUs held the translation. So is the use of an entry whose tag was given to another
-//! address space.
+//! A marked entry may still be *used* while the change's window is open: that is the time between the store and the end
+//! of the invalidations, when hardware, too, promises nothing. A use after the window has closed is reported, with the
+//! callers that mapped and changed, and which CPUs held the translation. So is the use of an entry whose tag was given
+//! to another address space.
 //!
-//! An upgrade (more permissions for the same frame) makes nothing stale. A page that is declared unmodified again does, for
-//! the CPU would not note the next store.
+//! An upgrade (more permissions for the same frame) makes nothing stale. A page that is declared unmodified again does,
+//! for the CPU would not note the next store.
 //!
 //! [`Machine::mapping_changed`]: pageferry_hal::Machine::mapping_changed
 
@@ -61,13 +62,13 @@ pub enum Staleness {
         /// The CPUs whose TLBs held the translation at the change: all of them should have invalidated it.
         held_by: CpuSet,
     },
-    /// It was made from an entry of a table, or by software, that says more than the mapping last declared: the caller that
-    /// declared that, if there is one.
+    /// It was made from an entry of a table, or by software, that says more than the mapping last declared: the caller
+    /// that declared that, if there is one.
     Undeclared(Option<Site>),
     /// It is another address space's: its tag was given away.
     OtherSpace(SpaceId),
-    /// The translation stands, but the line that it leads to was written by an address of another colour, and has not been
-    /// written back since, or not been dropped under this one.
+    /// The translation stands, but the line that it leads to was written by an address of another colour, and has not
+    /// been written back since, or not been dropped under this one.
     OtherColour {
         /// The address of the store to the page that came last.
         written_by: Va,
@@ -159,7 +160,8 @@ fn effect(old: Tte, new: Option<Tte>) -> Effect {
 enum Mark {
     /// For one reason.
     Once(Reason),
-    /// They bore the mark `before` already when they got the mark `of`: each change has to be flushed in its own window.
+    /// They bore the mark `before` already when they got the mark `of`: each change has to be flushed in its own
+    /// window.
     Again { of: u32, before: u32 },
 }
 
@@ -218,8 +220,8 @@ fn place(space: SpaceId, va: Va, shift: u8) -> (ChunkKey, usize) {
 }
 
 impl Oracle {
-    /// `lagging` where something other than the page tables of its format fills the TLB; `tolerant` where the use of a stale
-    /// translation is no error.
+    /// `lagging` where something other than the page tables of its format fills the TLB; `tolerant` where the use of a
+    /// stale translation is no error.
     pub(crate) fn new(lagging: bool, tolerant: bool) -> Oracle {
         Oracle {
             lagging,
@@ -421,7 +423,8 @@ impl Oracle {
             return 0;
         }
         let by = declared.map(|m| m.by);
-        // The table is about to be changed as well, or what was read from it is about to be flushed: for each of the changes.
+        // The table is about to be changed as well, or what was read from it is about to be flushed: for each of the
+        // changes.
         let mut marked = 0;
         for at in 0..self.in_flight.len() {
             let (space, page, _, mark) = self.in_flight[at];

@@ -1,11 +1,11 @@
 //! Translation look-aside buffers.
 //!
 //! One [`Tlb`] serves one core: its logical CPUs share the entries, and each entry is tagged with the CPU that it
-//! belongs to (as hyper-threaded NetBurst processors do) and with its address space's ASID. The first level holds pages of
-//! every size ([`super::size`]), in one array or several; an optional second level holds pages, and superpages where the machine
-//! says so, and is looked up when the first misses.
-//! Hardware takes the entry of a set that was used longest ago; a TLB that software loads may have a counter instead, which
-//! counts look-ups and names the entry that the next load takes. Its first entries can be reserved.
+//! belongs to (as hyper-threaded NetBurst processors do) and with its address space's ASID. The first level holds pages
+//! of every size ([`super::size`]), in one array or several; an optional second level holds pages, and superpages where
+//! the machine says so, and is looked up when the first misses. Hardware takes the entry of a set that was used longest
+//! ago; a TLB that software loads may have a counter instead, which counts look-ups and names the entry that the next
+//! load takes. Its first entries can be reserved.
 
 use super::array::{Array, FREE, tag_of};
 pub(crate) use super::array::{Entry, Replace, TlbGeometry};
@@ -27,9 +27,10 @@ pub(crate) enum LoadAt {
 /// Pages that are remembered beside a TLB: see [`Aside`].
 const ASIDES: usize = 64;
 
-/// Where a page was found last, so that the host need not look for it again: by its own entry, or in the array of a larger size
-/// while there is no entry of a smaller one for the page. The entry is looked at before it is believed, and what a load or a fill
-/// puts into the TLB for the page takes this place ([`Tlb::remember`]): so the answer is always the one that a search would give.
+/// Where a page was found last, so that the host need not look for it again: by its own entry, or in the array of a
+/// larger size while there is no entry of a smaller one for the page. The entry is looked at before it is believed, and
+/// what a load or a fill puts into the TLB for the page takes this place ([`Tlb::remember`]): so the answer is always
+/// the one that a search would give.
 #[derive(Clone, Copy, Debug)]
 struct Aside {
     /// Of the page, not the superpage.
@@ -53,7 +54,8 @@ pub(crate) enum Level {
     Second,
 }
 
-/// The TLB of one core. Invariant: an entry is in at most one array, and no two match the same CPU, address space and page.
+/// The TLB of one core. Invariant: an entry is in at most one array, and no two match the same CPU, address space and
+/// page.
 #[derive(Debug)]
 pub(crate) struct Tlb {
     small: Array,
@@ -204,8 +206,8 @@ impl Tlb {
 
     // ------------------------------------------------------------------------------------------- loads by software
 
-    /// Adds an entry that software made: in place of one that maps the same page, where hardware names the way to use; else
-    /// as [`Tlb::fill`], or in this slot. A counter counts look-ups, and stays where it is when it is used.
+    /// Adds an entry that software made: in place of one that maps the same page, where hardware names the way to use;
+    /// else as [`Tlb::fill`], or in this slot. A counter counts look-ups, and stays where it is when it is used.
     ///
     /// # Panics
     /// When two entries would map one page (a multiple hit), or the slot is not of the kind that was said.
@@ -262,7 +264,8 @@ impl Tlb {
         self.remember(&entry, slot);
     }
 
-    /// An entry of another size, beside the one in `slot`, that maps some of what `entry` maps: for the same space, or for all.
+    /// An entry of another size, beside the one in `slot`, that maps some of what `entry` maps: for the same space, or
+    /// for all.
     fn overlapping(&self, entry: &Entry, slot: Option<usize>) -> Option<usize> {
         if !self.larger_loaded && entry.size == PageSize::Base {
             return None;

@@ -1,7 +1,7 @@
 //! How one access finds its frame: what hardware maps without entries, then the TLB, then whatever fills it.
 //!
-//! A step on the hardware: nothing here calls kernel code. Where the kernel has to fill the TLB, the access is refused with a
-//! [`Miss`]; the machine asks the refill handler, outside of any borrow, and makes the access again.
+//! A step on the hardware: nothing here calls kernel code. Where the kernel has to fill the TLB, the access is refused
+//! with a [`Miss`]; the machine asks the refill handler, outside of any borrow, and makes the access again.
 
 use crate::account::SAMPLE_CYCLES;
 use crate::hw::Hw;
@@ -106,8 +106,8 @@ impl Hw {
         }
     }
 
-    /// Where `va` leads before any page is looked at, and what that permits: through a block, or as a refill handler reaches
-    /// the kernel's memory that works with physical addresses.
+    /// Where `va` leads before any page is looked at, and what that permits: through a block, or as a refill handler
+    /// reaches the kernel's memory that works with physical addresses.
     #[inline(always)]
     pub(super) fn found_before_pages(&self, cpu: usize, va: Va, access: Access) -> Option<(Pa, Attr)> {
         let c = &self.cpus[cpu];

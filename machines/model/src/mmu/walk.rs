@@ -78,8 +78,8 @@ impl Hw {
         }
     }
 
-    /// Looks into the primary group of the hash table, then into the secondary one; sets referenced and changed bits, fills
-    /// the TLB.
+    /// Looks into the primary group of the hash table, then into the secondary one; sets referenced and changed bits,
+    /// fills the TLB.
     pub(super) fn walk_hash(
         &mut self,
         cpu: usize,

@@ -1,7 +1,8 @@
 //! What can be at the far end of the wire.
 //!
-//! A far end is asked for its next frame whenever the wire is free and [`FarEnd::next_at`] says that it may have one; so it has
-//! no need to know how long frames take. It is called by the machine while the machine is at work, and must not call it.
+//! A far end is asked for its next frame whenever the wire is free and [`FarEnd::next_at`] says that it may have one;
+//! so it has no need to know how long frames take. It is called by the machine while the machine is at work, and must
+//! not call it.
 
 use pageferry_hal::ETHERNET_HEADER_BYTES;
 use std::cell::RefCell;
@@ -12,14 +13,16 @@ use std::rc::Rc;
 pub trait FarEnd {
     /// A frame has arrived.
     fn arrives(&mut self, now_ns: u64, frame: &[u8]);
-    /// The next frame to send, if there is one now. Called when the wire is free, at times that [`FarEnd::next_at`] has given.
+    /// The next frame to send, if there is one now. Called when the wire is free, at times that [`FarEnd::next_at`] has
+    /// given.
     fn poll(&mut self, now_ns: u64) -> Option<Vec<u8>>;
-    /// When [`FarEnd::poll`] is to be called next, if nothing arrives before: for a frame, or for what else is due then. `None`
-    /// is never; what is past is now.
+    /// When [`FarEnd::poll`] is to be called next, if nothing arrives before: for a frame, or for what else is due
+    /// then. `None` is never; what is past is now.
     fn next_at(&mut self, now_ns: u64) -> Option<u64>;
-    /// Called when every CPU is halted, and until `until_ns` (`None`: ever) nothing would happen in the machine: for a far end that
-    /// is connected to the real world, which can wait for it here and so let modelled time pass as real time does. True when
-    /// [`FarEnd::next_at`] has something else to say now; that is asked at once, and is not to name what is past by then.
+    /// Called when every CPU is halted, and until `until_ns` (`None`: ever) nothing would happen in the machine: for a
+    /// far end that is connected to the real world, which can wait for it here and so let modelled time pass as real
+    /// time does. True when [`FarEnd::next_at`] has something else to say now; that is asked at once, and is not to
+    /// name what is past by then.
     fn wait(&mut self, until_ns: Option<u64>) -> bool {
         let _ = until_ns;
         false

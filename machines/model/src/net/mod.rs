@@ -1,8 +1,8 @@
 //! What is beyond the network card: a wire, and something at its far end.
 //!
 //! Frames are bytes, from the first of the address they go to, to the last before the checksum that every link adds and
-//! takes away again. Time is the machine's, in nanoseconds since it was switched on: everything here is as deterministic as
-//! the machine, as long as the far end is.
+//! takes away again. Time is the machine's, in nanoseconds since it was switched on: everything here is as
+//! deterministic as the machine, as long as the far end is.
 //!
 //! * [`far_end`]: what can be at the far end, and simple things that are: [`Reflector`], [`Sink`].
 //! * [`mod@line`]: a host that sends and takes whatever the wire can carry, and costs nothing.

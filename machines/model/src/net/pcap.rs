@@ -1,7 +1,7 @@
 //! What goes over the wire, as a pcap file with times in nanoseconds, which tcpdump and Wireshark read.
 //!
-//! The format is that of <https://datatracker.ietf.org/doc/draft-ietf-opsawg-pcap/>: a header of 24 bytes, then each frame
-//! behind one of 16.
+//! The format is that of <https://datatracker.ietf.org/doc/draft-ietf-opsawg-pcap/>: a header of 24 bytes, then each
+//! frame behind one of 16.
 
 use std::io::{self, Write};
 

@@ -1,13 +1,14 @@
 //! What a wire does to frames: nothing, or what wires and the switches between them do at times.
 //!
-//! Each direction is a lane of its own, with its own random numbers from the seed; every frame draws as many of them, so that one
-//! that is lost changes nothing for the next. A lane says when which frame comes out at its end, and holds none.
+//! Each direction is a lane of its own, with its own random numbers from the seed; every frame draws as many of them,
+//! so that one that is lost changes nothing for the next. A lane says when which frame comes out at its end, and holds
+//! none.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// What happens to frames on their way, in each direction. The default is a wire that does nothing to them, and takes no time but
-/// what the link needs to put them onto it.
+/// What happens to frames on their way, in each direction. The default is a wire that does nothing to them, and takes
+/// no time but what the link needs to put them onto it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wire {
     /// Where its random numbers come from.
@@ -18,7 +19,8 @@ pub struct Wire {
     pub duplicate_ppm: u32,
     /// How many of a million frames take [`reorder_ns`](Wire::reorder_ns) longer, so that others overtake them.
     pub reorder_ppm: u32,
-    /// How many of a million frames have one bit flipped, where no checksum of a link sees it: in the memory of a switch.
+    /// How many of a million frames have one bit flipped, where no checksum of a link sees it: in the memory of a
+    /// switch.
     pub corrupt_ppm: u32,
     /// How long all frames take.
     pub delay_ns: u64,

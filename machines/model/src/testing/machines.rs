@@ -1,7 +1,8 @@
 //! Machines of tests, by name.
 //!
-//! A name is that of a machine file, then what the kernel chooses, then how many packages of CPUs there are, of which the last
-//! two may be left out: `ppc603`, `mini-soft:4`, `ppc603+renew:2`. What the choices mean is the kernel's business.
+//! A name is that of a machine file, then what the kernel chooses, then how many packages of CPUs there are, of which
+//! the last two may be left out: `ppc603`, `mini-soft:4`, `ppc603+renew:2`. What the choices mean is the kernel's
+//! business.
 
 use crate::config::MachineConfig;
 use crate::file::Sourced;

@@ -1,8 +1,8 @@
 //! CPUs that do what a test hands them: what a kernel's floor is tested on that has no scheduler.
 //!
-//! One CPU runs the test. Each of the others is halted until it is handed a job, does it, and interrupts the CPU that handed
-//! it out, which may be halted too. A job gets what the test has (`C`): a kernel, or what there is of one. The interrupts are
-//! [`Interrupt::Reschedule`], for which the kernel's handler need do nothing.
+//! One CPU runs the test. Each of the others is halted until it is handed a job, does it, and interrupts the CPU that
+//! handed it out, which may be halted too. A job gets what the test has (`C`): a kernel, or what there is of one. The
+//! interrupts are [`Interrupt::Reschedule`], for which the kernel's handler need do nothing.
 
 use crate::machine::Model;
 use pageferry_hal::{CpuId, CpuSet, Interrupt, Machine};

@@ -133,8 +133,8 @@ fn a_deadlock_of_locks_names_all_four_places() {
     );
 }
 
-/// A CPU that waits for a lock takes an interrupt, whose handler takes another lock, for which the first lock's holder waits. The
-/// handler gives it back: no deadlock.
+/// A CPU that waits for a lock takes an interrupt, whose handler takes another lock, for which the first lock's holder
+/// waits. The handler gives it back: no deadlock.
 #[test]
 fn a_lock_that_a_handler_takes_while_its_context_waits_closes_no_circle() {
     const OUTER: LockClass = LockClass::new("outer", 1);

@@ -16,8 +16,8 @@ fn pentium_pro() -> MachineConfig {
     MachineConfig::named("pentium-pro").expect("it is built in")
 }
 
-/// Maps two buffers of `len_bytes`, whose frames follow each other, and runs `once` on them again and again. Gives MB/s of
-/// `len_bytes`, in the steady state.
+/// Maps two buffers of `len_bytes`, whose frames follow each other, and runs `once` on them again and again. Gives MB/s
+/// of `len_bytes`, in the steady state.
 fn speed(config: &MachineConfig, len_bytes: usize, once: impl Fn(&Model, usize) + 'static) -> f64 {
     const ROUNDS: u64 = 8;
     let model = Model::new(config, Options::default()).expect("a machine");

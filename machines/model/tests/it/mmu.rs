@@ -1,5 +1,5 @@
-//! What fills a TLB besides hardware that walks page tables: the kernel's refill handler, a hash table, reserved entries,
-//! blocks; and what the oracle sees of each.
+//! What fills a TLB besides hardware that walks page tables: the kernel's refill handler, a hash table, reserved
+//! entries, blocks; and what the oracle sees of each.
 
 use crate::common::*;
 use pageferry_hal::isa::hash::{self, HPTE_C, HPTE_R};

@@ -111,7 +111,8 @@ fn who_waits_for_a_cpu_that_works_may_wait() {
     assert!(seen.get() > 9_000_000_000, "minutes are no error");
 }
 
-/// Two CPUs have waited long for an interrupt of a third. Its handler takes its time in small steps, with nothing else pending.
+/// Two CPUs have waited long for an interrupt of a third. Its handler takes its time in small steps, with nothing else
+/// pending.
 #[test]
 fn who_waited_for_an_interrupt_may_wait_for_its_handler() {
     for steps in [1, 100, 10_000] {

@@ -1,5 +1,5 @@
-//! What the tests of this crate stand on: a modelled machine with kernel page tables and nothing above, a worker on each
-//! CPU that runs what it is handed, and a thread system in which sleeping is spinning.
+//! What the tests of this crate stand on: a modelled machine with kernel page tables and nothing above, a worker on
+//! each CPU that runs what it is handed, and a thread system in which sleeping is spinning.
 #![allow(dead_code, unused_imports, unreachable_pub, clippy::arc_with_non_send_sync, clippy::type_complexity)]
 
 use pageferry_ephemeral::*;

@@ -1,8 +1,8 @@
 //! The address resolution protocol: from an IP address of a neighbour to that of its station (4.4BSD, `if_ether.c`).
 //!
-//! An entry is asked for when a packet needs it. Until the answer comes the entry keeps the last few packets, and the question is
-//! asked again every second, five times; then the packets are dropped. An answer is believed for twenty minutes. Only answers to
-//! questions, and questions to this host, are learnt from.
+//! An entry is asked for when a packet needs it. Until the answer comes the entry keeps the last few packets, and the
+//! question is asked again every second, five times; then the packets are dropped. An answer is believed for twenty
+//! minutes. Only answers to questions, and questions to this host, are learnt from.
 
 use super::Stack;
 use super::ip::SumBy;

@@ -128,7 +128,8 @@ impl<M: Machine> Net<M> {
     ///
     /// # Errors
     /// [`Errno::IsConnected`], [`Errno::InProgress`] at once for a non-blocking socket, [`Errno::ConnectionRefused`],
-    /// [`Errno::TimedOut`], [`Errno::NetUnreachable`], [`Errno::AddressInUse`], [`Errno::NoMemory`], [`Errno::Interrupted`].
+    /// [`Errno::TimedOut`], [`Errno::NetUnreachable`], [`Errno::AddressInUse`], [`Errno::NoMemory`],
+    /// [`Errno::Interrupted`].
     pub(crate) fn connect(
         &self,
         call: &Syscall<'_, M>,
@@ -341,7 +342,8 @@ impl<M: Machine> Net<M> {
     /// The oldest datagram that has arrived; waits for one. None when no more are received.
     ///
     /// # Errors
-    /// [`Errno::WouldBlock`], [`Errno::Interrupted`]; [`Errno::Removed`], once, when the card was; [`Errno::NotSupported`] for a stream.
+    /// [`Errno::WouldBlock`], [`Errno::Interrupted`]; [`Errno::Removed`], once, when the card was;
+    /// [`Errno::NotSupported`] for a stream.
     pub(super) fn receive_datagram(
         &self,
         call: &Syscall<'_, M>,

@@ -1,15 +1,15 @@
 //! The driver of the network card (after `if_em.c`).
 //!
 //! # What it holds
-//! The card's two rings, as kernel structures that are touched when a descriptor is written or read, and what is posted to them:
-//! for each frame that may arrive as many clusters as the longest takes, and with header split a small mbuf for the headers; and the
-//! chains that are being sent. Behind headers that were split off the data begins with a page: pages that are full can become a
-//! receiver's memory.
+//! The card's two rings, as kernel structures that are touched when a descriptor is written or read, and what is posted
+//! to them: for each frame that may arrive as many clusters as the longest takes, and with header split a small mbuf
+//! for the headers; and the chains that are being sent. Behind headers that were split off the data begins with a page:
+//! pages that are full can become a receiver's memory.
 //!
-//! A short frame is copied, and its buffers are posted again. A longer one is handed up in its own buffers and others take their place;
-//! when there is none the frame is
-//! dropped and its buffers are posted again, so that the card never runs dry for good. A chain that is sent is freed when the card
-//! is done with it, which is looked for at every interrupt and when descriptors are short.
+//! A short frame is copied, and its buffers are posted again. A longer one is handed up in its own buffers and others
+//! take their place; when there is none the frame is dropped and its buffers are posted again, so that the card never
+//! runs dry for good. A chain that is sent is freed when the card is done with it, which is looked for at every
+//! interrupt and when descriptors are short.
 //!
 //! # What can fail
 //! A card that was removed sends and receives nothing more; all of its buffers come back.
@@ -115,8 +115,9 @@ fn frame_descriptors(info: &NicInfo) -> usize {
     usize::from(info.header_split) + frame_clusters(info)
 }
 
-/// The fewest clusters with which such a card serves the kernel: those that it has itself, and others for the frames that a connection's
-/// receive buffer holds. With fewer the kernel runs, and loses frames until what connections hold is taken from them.
+/// The fewest clusters with which such a card serves the kernel: those that it has itself, and others for the frames
+/// that a connection's receive buffer holds. With fewer the kernel runs, and loses frames until what connections hold
+/// is taken from them.
 #[must_use]
 pub fn clusters_for_card(info: &NicInfo, receive_buffer_bytes: usize) -> usize {
     let frames = info.receive_slots / frame_descriptors(info) + receive_buffer_bytes.div_ceil(info.mtu_bytes);
@@ -202,8 +203,8 @@ impl<M: Machine> Card<M> {
         }
     }
 
-    /// A short frame as a copy in a small mbuf. It takes little memory while it waits in a socket, and needs no other cluster: where
-    /// those are short, acknowledgements still come through, and set some free.
+    /// A short frame as a copy in a small mbuf. It takes little memory while it waits in a socket, and needs no other
+    /// cluster: where those are short, acknowledgements still come through, and set some free.
     fn copied(pool: &Pool<M>, buffers: &Buffers, arrival: NicArrival) -> Option<Chain> {
         let header_bytes = arrival.header_bytes.min(buffers.header.as_ref().map_or(0, Mbuf::len));
         let len = header_bytes + arrival.data_bytes;
@@ -342,8 +343,8 @@ impl<M: Machine> Stack<'_, M> {
         sent || received
     }
 
-    /// The card was removed. Connections that went by it are over: one that only waits to receive would never find out. Nor would a thread
-    /// that waits for datagrams that nothing can bring any more, or perhaps only loopback.
+    /// The card was removed. Connections that went by it are over: one that only waits to receive would never find out.
+    /// Nor would a thread that waits for datagrams that nothing can bring any more, or perhaps only loopback.
     pub(super) fn lose_connections(&mut self) {
         let address = self.config().address;
         for id in self.s.pcbs.ids() {

@@ -1,5 +1,5 @@
-//! ICMP: answers to echo requests, and "port unreachable" for datagrams that no socket is for (4.4BSD, `ip_icmp.c`). Everything
-//! else is dropped: TCP finds out by its timers.
+//! ICMP: answers to echo requests, and "port unreachable" for datagrams that no socket is for (4.4BSD, `ip_icmp.c`).
+//! Everything else is dropped: TCP finds out by its timers.
 
 use super::Stack;
 use super::wire::Addresses;

@@ -1,8 +1,8 @@
 //! Where packets go: loopback, or the card.
 //!
-//! A host has two interfaces: loopback, with an MTU of its own, for its own addresses; and a card, with one address, a prefix of
-//! neighbours, and perhaps a gateway for all others. A packet on loopback keeps its mbufs: the receiver gets them as they were
-//! sent. The soft interrupt takes it in, as it does those of the card (4.4BSD, `looutput`, `netisr`).
+//! A host has two interfaces: loopback, with an MTU of its own, for its own addresses; and a card, with one address, a
+//! prefix of neighbours, and perhaps a gateway for all others. A packet on loopback keeps its mbufs: the receiver gets
+//! them as they were sent. The soft interrupt takes it in, as it does those of the card (4.4BSD, `looutput`, `netisr`).
 
 use super::Stack;
 use super::ip::SumBy;

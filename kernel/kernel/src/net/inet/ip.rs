@@ -1,7 +1,8 @@
 //! IPv4 (4.4BSD, `ip_input.c`, `ip_output.c`).
 //!
-//! Packets for this host are handed up; others are dropped: this is no router. Nothing that is sent is in fragments, and fragments
-//! that arrive are dropped and counted. What TCP sends fits the way that it goes; a datagram of UDP that does not is refused.
+//! Packets for this host are handed up; others are dropped: this is no router. Nothing that is sent is in fragments,
+//! and fragments that arrive are dropped and counted. What TCP sends fits the way that it goes; a datagram of UDP that
+//! does not is refused.
 
 use super::Stack;
 use super::wire::{self, Addresses, IP_BYTES};
@@ -26,12 +27,12 @@ pub(super) enum SumBy {
 const MOST_IP_BYTES: usize = 60;
 
 impl<M: Machine> Stack<'_, M> {
-    /// Sends a transport header and what is behind it. The header's sum is put in at `sum_at`, where it is zero before, by the CPU or
-    /// by the card.
+    /// Sends a transport header and what is behind it. The header's sum is put in at `sum_at`, where it is zero before,
+    /// by the CPU or by the card.
     ///
     /// # Errors
-    /// [`Errno::NetUnreachable`], [`Errno::MessageSize`] for what does not fit one packet, [`Errno::NoMemory`]. The packet is
-    /// freed then.
+    /// [`Errno::NetUnreachable`], [`Errno::MessageSize`] for what does not fit one packet, [`Errno::NoMemory`]. The
+    /// packet is freed then.
     pub(super) fn ip_output(
         &mut self,
         addresses: Addresses,
@@ -108,8 +109,8 @@ impl<M: Machine> Stack<'_, M> {
         }
     }
 
-    /// The sum over a packet that has arrived, and what `pseudo` has already, is right. One that is not, or that cannot be found out,
-    /// is counted.
+    /// The sum over a packet that has arrived, and what `pseudo` has already, is right. One that is not, or that cannot
+    /// be found out, is counted.
     pub(super) fn sum_is_right(&mut self, packet: &Chain, pseudo: Sum16BitWords) -> bool {
         match packet.sum(self.pool(), pseudo, self.config().paths.checksum) {
             Ok(sum) if sum.ones_complement() == 0 => true,

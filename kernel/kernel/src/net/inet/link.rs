@@ -1,11 +1,11 @@
 //! The way to the wire: the kernel's own driver, or a driver that is a server.
 //!
 //! # The model
-//! The protocols know what the card is, and hand it frames. Where the kernel drives it, a frame goes to [`card`](super::card) at once.
-//! Where that is a server's ([`crate::served`]), frames wait in a queue, from which the protocol server takes them when it holds no lock;
-//! and it brings what has arrived. The queue holds as many frames as the card's ring: what comes when it is full is lost, as on a wire.
-//! There, the protocols run in the protocol server alone: what is due at some time, and what is on loopback, waits until the server is
-//! told and does it.
+//! The protocols know what the card is, and hand it frames. Where the kernel drives it, a frame goes to
+//! [`card`](super::card) at once. Where that is a server's ([`crate::served`]), frames wait in a queue, from which the
+//! protocol server takes them when it holds no lock; and it brings what has arrived. The queue holds as many frames as
+//! the card's ring: what comes when it is full is lost, as on a wire. There, the protocols run in the protocol server
+//! alone: what is due at some time, and what is on loopback, waits until the server is told and does it.
 //!
 //! # What can fail
 //! A card that was removed: nothing leads to it any more.

@@ -1,18 +1,22 @@
-//! The Internet protocols: ARP, IPv4, ICMP, UDP and TCP over mbuf chains (after 4.4BSD), on a network card and on loopback.
+//! The Internet protocols: ARP, IPv4, ICMP, UDP and TCP over mbuf chains (after 4.4BSD), on a network card and on
+//! loopback.
 //!
 //! # What it holds
-//! A [`Net`] is all of it: the interfaces, the ARP table, and a *protocol control block* for each socket ([`Pcb`]). The blocks own
-//! what is on its way; a socket as a process sees it ([`socket`]) has the number of its block.
+//! A [`Net`] is all of it: the interfaces, the ARP table, and a *protocol control block* for each socket ([`Pcb`]). The
+//! blocks own what is on its way; a socket as a process sees it ([`socket`]) has the number of its block.
 //!
 //! * [`wire`]: packets' headers, as values. [`pcb`]: blocks, and how an arriving packet finds its own.
-//! * [`iface`]: where a packet goes: loopback, or the card. [`link`]: who drives that: [`card`], or a server; [`repack`]: what a driver can do for a card. [`arp`]: addresses of stations.
+//! * [`iface`]: where a packet goes: loopback, or the card. [`link`]: who drives that: [`card`], or a server;
+//!   [`repack`]: what a driver can do for a card. [`arp`]: addresses of stations.
 //! * [`ip`], [`icmp`], [`udp`], [`tcp`]: the protocols, each with its way in and its way out.
-//! * [`socket`]: the files that processes have. [`calls`]: what a process asks of them; [`who`]: whoever has the protocols.
+//! * [`socket`]: the files that processes have. [`calls`]: what a process asks of them; [`who`]: whoever has the
+//!   protocols.
 //!
 //! # Locks
-//! One lock, of class `Network`, over all of it, as FreeBSD 5 had one over all of TCP (`tcbinfo`). It comes before all other
-//! locks: under it, socket buffers, mbufs and the scheduler are used. A process holds it in a call, the thread behind the card's
-//! interrupts while it takes packets in, the clock's while it looks for what is due. No byte of a process is touched under it.
+//! One lock, of class `Network`, over all of it, as FreeBSD 5 had one over all of TCP (`tcbinfo`). It comes before all
+//! other locks: under it, socket buffers, mbufs and the scheduler are used. A process holds it in a call, the thread
+//! behind the card's interrupts while it takes packets in, the clock's while it looks for what is due. No byte of a
+//! process is touched under it.
 //!
 //! # What can fail
 //! Everything that needs an mbuf: then a packet is lost, as on any wire, and TCP sends it again.
@@ -128,7 +132,8 @@ pub(crate) struct Stack<'a, M: Machine> {
 }
 
 impl<M: Machine> Net<M> {
-    /// The network of a kernel that is being booted, with the card if there is one, or what it is if a server drives it.
+    /// The network of a kernel that is being booted, with the card if there is one, or what it is if a server drives
+    /// it.
     ///
     /// # Errors
     /// [`ArenaFull`].
@@ -261,8 +266,8 @@ impl<M: Machine> Kernel<M> {
         }
     }
 
-    /// The last process is gone: connections end, the card gives its buffers back. True when nothing is left that needs the
-    /// threads behind interrupts.
+    /// The last process is gone: connections end, the card gives its buffers back. True when nothing is left that needs
+    /// the threads behind interrupts.
     pub(crate) fn end_of_net(&self, threads: &dyn Threads) {
         if let Some(net) = &self.net {
             net.with(self, threads, |stack| stack.end());

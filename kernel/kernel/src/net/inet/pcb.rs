@@ -1,7 +1,8 @@
 //! Protocol control blocks: one for each socket, by number, and how an arriving packet finds its own.
 //!
-//! A block outlives its socket while TCP still has something to deliver. Ports are given from 49152 on. A packet finds the block
-//! that is connected to where it comes from, or else one that is bound to its port, for this address before for any.
+//! A block outlives its socket while TCP still has something to deliver. Ports are given from 49152 on. A packet finds
+//! the block that is connected to where it comes from, or else one that is bound to its port, for this address before
+//! for any.
 
 use super::tcp::{Tcb, TcpState};
 use super::udp::Udp;
@@ -172,8 +173,8 @@ impl<M: Machine> Pcbs<M> {
         find(*local.ip()).or_else(|| find(Ipv4Addr::UNSPECIFIED))
     }
 
-    /// True when `local` can be bound to: no other block of the protocol has the port for this address, or both may share it and
-    /// neither listens.
+    /// True when `local` can be bound to: no other block of the protocol has the port for this address, or both may
+    /// share it and neither listens.
     pub(super) fn is_free(&self, protocol: Protocol, local: SocketAddrV4, reuse: bool) -> bool {
         let meets = |pcb: &Pcb<M>| {
             let both_any = pcb.local.ip().is_unspecified() || local.ip().is_unspecified();

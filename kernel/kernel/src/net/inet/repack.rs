@@ -1,9 +1,9 @@
-//! A driver that does by a copy what its card cannot: headers in a buffer of their own, and what is behind them in pages
-//! (page-flip paper, "Future directions possible", and its Appendix B).
+//! A driver that does by a copy what its card cannot: headers in a buffer of their own, and what is behind them in
+//! pages (page-flip paper, "Future directions possible", and its Appendix B).
 //!
-//! With it receiving by taking pages over can be tried on a card that splits no headers. The copy leaves the bytes in the cache,
-//! where a card that writes to memory would not have put them; so the driver can flush their lines, as the paper proposes. The
-//! flush stands for what a card does, and takes no time.
+//! With it receiving by taking pages over can be tried on a card that splits no headers. The copy leaves the bytes in
+//! the cache, where a card that writes to memory would not have put them; so the driver can flush their lines, as the
+//! paper proposes. The flush stands for what a card does, and takes no time.
 
 use super::Stack;
 use super::wire::{IP_BYTES, MOST_HEADER_BYTES, TCP_BYTES, TYPE_IP};
@@ -17,8 +17,8 @@ use pageferry_hal::{Counter, ETHERNET_HEADER_BYTES, Machine, PAGE_SIZE, Pfn};
 const LINE_BYTES: usize = 16;
 
 impl<M: Machine> Stack<'_, M> {
-    /// A frame of `len` bytes in `data`, as a card with header split would have delivered it: a copy. Nothing for a frame that is no
-    /// segment, or has less than a page of data.
+    /// A frame of `len` bytes in `data`, as a card with header split would have delivered it: a copy. Nothing for a
+    /// frame that is no segment, or has less than a page of data.
     pub(super) fn repacked(&self, repack: Repack, data: &[Mbuf], len: usize) -> Option<Chain> {
         let pool = self.pool();
         let headers_bytes = headers_of(pool, &data[0], len)?;

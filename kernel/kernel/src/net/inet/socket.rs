@@ -1,7 +1,7 @@
 //! Internet sockets as open files.
 //!
-//! A stream reads and writes through its connection's two buffers, as a local socket does (`sosend`, `soreceive`); then TCP looks
-//! whether there is something to send, or a window to tell.
+//! A stream reads and writes through its connection's two buffers, as a local socket does (`sosend`, `soreceive`); then
+//! TCP looks whether there is something to send, or a window to tell.
 
 use super::calls::{Readiness, Shutdown};
 use super::{InetOps, Net, PcbId, SocketKind};

@@ -1,7 +1,7 @@
 //! UDP: datagrams (4.4BSD, `udp_usrreq.c`).
 //!
-//! A socket keeps datagrams until they are received, up to so many bytes of memory; what comes when there is no room is lost. A
-//! datagram is received whole or cut, never in parts.
+//! A socket keeps datagrams until they are received, up to so many bytes of memory; what comes when there is no room is
+//! lost. A datagram is received whole or cut, never in parts.
 
 use super::pcb::{Kind, Pcb, PcbId, Protocol};
 use super::wire::{Addresses, UDP_BYTES};

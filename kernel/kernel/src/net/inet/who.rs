@@ -30,7 +30,8 @@ pub(crate) struct FilePart<'a, M: Machine> {
     pub(crate) mode: SendMode,
 }
 
-/// What can be asked of an Internet socket, beside what can of any open file. Errors are those of the system calls of the same name.
+/// What can be asked of an Internet socket, beside what can of any open file. Errors are those of the system calls of
+/// the same name.
 pub(crate) trait InetOps<M: Machine> {
     fn kind(&self) -> SocketKind;
     fn bind(&self, call: &Syscall<'_, M>, name: SocketAddrV4) -> Result<(), Errno>;

@@ -1,5 +1,5 @@
-//! What is in the headers of packets: values made from bytes and bytes made from values, by `etherparse`. Nothing here knows of
-//! mbufs, and nothing can fail but the reading of what is no such header.
+//! What is in the headers of packets: values made from bytes and bytes made from values, by `etherparse`. Nothing here
+//! knows of mbufs, and nothing can fail but the reading of what is no such header.
 
 use crate::net::Pool;
 use crate::net::chain::Chain;

@@ -1,10 +1,11 @@
 //! The buffers of a file server: pieces of the memory disk in the server's own memory.
 //!
 //! # What it holds
-//! A row of buffers in one mapping, each for some place of the disk or for none; of each sector it is known whether the buffer has it and
-//! whether it waits to be written. The disk is the device file, read and written by system calls. When all buffers are in use, the one
-//! that was used least recently is written and used anew. What is written when is as in the kernel's own ([`crate::fs`]): at once, all of
-//! the buffer that is valid around what changed; later, when too much waits, the oldest first.
+//! A row of buffers in one mapping, each for some place of the disk or for none; of each sector it is known whether the
+//! buffer has it and whether it waits to be written. The disk is the device file, read and written by system calls.
+//! When all buffers are in use, the one that was used least recently is written and used anew. What is written when is
+//! as in the kernel's own ([`crate::fs`]): at once, all of the buffer that is valid around what changed; later, when
+//! too much waits, the oldest first.
 //!
 //! # Locks
 //! None: the server does one thing at a time.

@@ -1,8 +1,8 @@
 //! The kernel's side: which process serves, one request, and the calls of names.
 //!
 //! # What it holds
-//! A [`FileService`] knows the server, from the moment in which it is begun until it has ended. A request is made in the system call of a
-//! process, with the pieces that this process keeps for that ([`crate::ispc`]).
+//! A [`FileService`] knows the server, from the moment in which it is begun until it has ended. A request is made in
+//! the system call of a process, with the pieces that this process keeps for that ([`crate::ispc`]).
 //!
 //! # Locks
 //! One of class `Pipe` over who the server is; it is let go before a request is made.
@@ -63,7 +63,8 @@ impl<M: Machine> FileService<M> {
         self.service.ended(threads);
     }
 
-    /// The last process that is none of the kernel's servers ends: the volume is unmounted, whatever is open, and the server ends.
+    /// The last process that is none of the kernel's servers ends: the volume is unmounted, whatever is open, and the
+    /// server ends.
     pub(crate) fn end(&self, call: &Syscall<'_, M>) {
         if let Some(server) = self.server() {
             // One that does not answer has ended, or ends.
@@ -89,11 +90,13 @@ impl<M: Machine> FileService<M> {
 
     // ------------------------------------------------------------------------------------------- one request
 
-    /// Makes a request, with bytes that go with it or come back. `expected` says which server it must be, if that matters.
+    /// Makes a request, with bytes that go with it or come back. `expected` says which server it must be, if that
+    /// matters.
     ///
     /// # Errors
     /// [`Errno::NoFile`]: there is no server. [`Errno::ConnectionRefused`], [`Errno::ConnectionReset`]: it dies, or has died. [`Errno::Fault`]: not one byte could be
-    /// taken from the program. [`Errno::NameTooLong`], [`Errno::NoMemory`]; [`Errno::Interrupted`], only if `interruptible`.
+    /// taken from the program. [`Errno::NameTooLong`], [`Errno::NoMemory`]; [`Errno::Interrupted`], only if
+    /// `interruptible`.
     pub(super) fn ask(
         &self,
         call: &Syscall<'_, M>,

@@ -3,8 +3,8 @@
 /// A kernel whose file system is a server's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileServiceConfig {
-    /// Pages of the data piece of a request: a call for more bytes is several requests. At least one, and no more than can be attached at
-    /// a time.
+    /// Pages of the data piece of a request: a call for more bytes is several requests. At least one, and no more than
+    /// can be attached at a time.
     pub data_pages: usize,
     /// A defect to plant; [`FileServiceDefect::None`] but in tests.
     pub defect: FileServiceDefect,

@@ -1,7 +1,7 @@
 //! An open file of a file server: the calls of a descriptor, as requests.
 //!
-//! A call for more bytes than a data piece has is several requests: they are as whole as each is, and what several processes do with
-//! one file may come between them.
+//! A call for more bytes than a data piece has is several requests: they are as whole as each is, and what several
+//! processes do with one file may come between them.
 //!
 //! # Locks
 //! None. Where the file is read or written next is the server's.

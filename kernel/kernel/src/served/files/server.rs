@@ -1,15 +1,15 @@
 //! The server: a program that owns a volume, and does what requests ask for.
 //!
 //! # What it holds
-//! A [`Server`] is the volume, the buffers of its disk, and what is open: each open file has a number that is not used again, and the
-//! place where it is read or written next.
+//! A [`Server`] is the volume, the buffers of its disk, and what is open: each open file has a number that is not used
+//! again, and the place where it is read or written next.
 //!
 //! # Requests
 //! One at a time, also where several threads are inside ([`Inside`]).
 //!
 //! # What can fail
-//! A file system; the disk. A killed server does what it is told to nothing: its calls fail, and its makers are told of its death
-//! whatever it answers.
+//! A file system; the disk. A killed server does what it is told to nothing: its calls fail, and its makers are told of
+//! its death whatever it answers.
 
 use super::super::answer::Answer;
 use super::super::inside::{Inside, Whole};
@@ -54,7 +54,8 @@ impl Whole for Server {
     }
 }
 
-/// What the process of a file server does: it makes a volume, or mounts the one on the disk, and serves until it is told to end.
+/// What the process of a file server does: it makes a volume, or mounts the one on the disk, and serves until it is
+/// told to end.
 pub(super) fn run<M: Machine>(user: &User<M>, format: Option<Format>) {
     let begun = begin(user, format);
     let service = user.kernel().file_service.as_ref().expect("it is begun where files are served");

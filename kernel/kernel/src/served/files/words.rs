@@ -1,7 +1,7 @@
 //! Requests, as they are written in a control piece.
 //!
-//! A request is eight words and one or two names behind them. The data piece has bytes only: those to write, those read, or the entries
-//! of a directory.
+//! A request is eight words and one or two names behind them. The data piece has bytes only: those to write, those
+//! read, or the entries of a directory.
 
 use super::super::answer::{bytes_of, words};
 use crate::error::Errno;
@@ -35,7 +35,8 @@ pub(super) enum Op {
     MakeDirectory,
     RemoveDirectory,
     Unlink,
-    /// Of what the name leads to, or of a symbolic link itself if `at` is not 0; answers the length, and [links and kind](stat_word).
+    /// Of what the name leads to, or of a symbolic link itself if `at` is not 0; answers the length, and [links and
+    /// kind](stat_word).
     Stat,
     Link,
     Rename,
@@ -43,7 +44,8 @@ pub(super) enum Op {
     MakeLink,
     /// Answers how long the path of a symbolic link is, which is in the data piece.
     ReadLink,
-    /// Entries from number `at` on; answers how many, in how many bytes, and [whether these are the last](LAST_ENTRIES).
+    /// Entries from number `at` on; answers how many, in how many bytes, and [whether these are the
+    /// last](LAST_ENTRIES).
     List,
     /// Unmounts the volume and ends, whatever is open if `at` is not 0.
     End,

@@ -1,8 +1,9 @@
 //! The kernel's side: which processes serve, one request of the protocol server, and those who wait for a socket.
 //!
 //! # What it holds
-//! A [`NetService`] knows both servers, each from the moment in which it is begun until it has ended, and whether the card's driver is still
-//! wanted. A request is made in the system call of a process, with the pieces that this process keeps for that ([`crate::ispc`]).
+//! A [`NetService`] knows both servers, each from the moment in which it is begun until it has ended, and whether the
+//! card's driver is still wanted. A request is made in the system call of a process, with the pieces that this process
+//! keeps for that ([`crate::ispc`]).
 //!
 //! # Locks
 //! Those of its parts, none while a request is made.
@@ -126,8 +127,8 @@ impl<M: Machine> NetService<M> {
         }
     }
 
-    /// Begins a driver's server if there is none, and there is a card for it. The protocol server asks for that, and is told when it
-    /// serves.
+    /// Begins a driver's server if there is none, and there is a card for it. The protocol server asks for that, and is
+    /// told when it serves.
     pub(super) fn ensure_driver(&self, kernel: &Arc<Kernel<M>>, threads: &dyn Threads) {
         let can_be = !self.ending.load(Ordering::Relaxed) && !self.driver_failed.load(Ordering::Relaxed);
         let wanted = can_be && kernel.net().is_some_and(|net| net.has_link());
@@ -185,7 +186,8 @@ impl<M: Machine> NetService<M> {
 
     // ------------------------------------------------------------------------------------------- one request
 
-    /// Makes a request of the protocol server, with bytes that go with it or come back. `expected` says which process it must be.
+    /// Makes a request of the protocol server, with bytes that go with it or come back. `expected` says which process
+    /// it must be.
     ///
     /// # Errors
     /// [`Errno::ConnectionRefused`], [`Errno::ConnectionReset`]: it dies, or has died. [`Errno::Fault`]: not one byte could be taken

@@ -16,8 +16,8 @@ paths! {
 /// A kernel whose protocols and network card are servers'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetServiceConfig {
-    /// Pages of the data piece of a request: a call on a stream for more bytes is several requests, and no datagram is longer. At least
-    /// one, and no more than can be attached at a time.
+    /// Pages of the data piece of a request: a call on a stream for more bytes is several requests, and no datagram is
+    /// longer. At least one, and no more than can be attached at a time.
     pub data_pages: usize,
     /// The most frames that are on their way from the protocol server to the card.
     pub frames: usize,

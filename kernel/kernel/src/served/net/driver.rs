@@ -1,17 +1,20 @@
 //! The driver's server: a program that has the network card.
 //!
 //! # What it holds
-//! Where requests are queued, a [`Driver`]: requests whose frames the card has not taken yet, and those that it reads; pieces for the
-//! card to receive into, and control pieces for what arrives. The card itself is the kernel's to touch ([`crate::ispc`]).
+//! Where requests are queued, a [`Driver`]: requests whose frames the card has not taken yet, and those that it reads;
+//! pieces for the card to receive into, and control pieces for what arrives. The card itself is the kernel's to touch
+//! ([`crate::ispc`]).
 //!
-//! A frame is handed to the card from the piece where it lies, and its request is answered when the card has read it. Frames that have
-//! arrived go to the protocol server one after the other, without waiting for answers. The card's interrupt is a notice.
+//! A frame is handed to the card from the piece where it lies, and its request is answered when the card has read it.
+//! Frames that have arrived go to the protocol server one after the other, without waiting for answers. The card's
+//! interrupt is a notice.
 //!
-//! Where threads cross into servers, whoever brings a frame hands it to the card and waits until it is sent; the driver's own thread
-//! brings what arrives.
+//! Where threads cross into servers, whoever brings a frame hands it to the card and waits until it is sent; the
+//! driver's own thread brings what arrives.
 //!
 //! # What can fail
-//! The card, which may be removed: the protocol server is told once. A protocol server that is not there: what arrives is dropped.
+//! The card, which may be removed: the protocol server is told once. A protocol server that is not there: what arrives
+//! is dropped.
 
 use super::client::NetService;
 use super::config::NetServiceDefect;
@@ -193,7 +196,8 @@ impl Driver {
     /// Brings what has arrived to the protocol server.
     fn hand_up<M: Machine>(&mut self, user: &User<M>) {
         let (_, ispc) = parts(user);
-        // A driver that has reserved entries itself does not wait for others: it goes on when it has given its own back.
+        // A driver that has reserved entries itself does not wait for others: it goes on when it has given its own
+        // back.
         let wait = if self.sending + self.pending.len() > 0 { Wait::No } else { Wait::Yes };
         while self.held.is_some() || ispc.card_has_more(self.told_of_removal) {
             match user.system_call(|call| self.hand_one_up(call, ispc, wait)) {
@@ -236,8 +240,8 @@ impl Driver {
         }
     }
 
-    /// Makes a request of the protocol server. The pieces come back when it is answered, or at once if nobody takes it; only where it
-    /// would wait the frame's piece is not touched.
+    /// Makes a request of the protocol server. The pieces come back when it is answered, or at once if nobody takes it;
+    /// only where it would wait the frame's piece is not touched.
     fn tell<M: Machine>(
         &mut self,
         call: &Syscall<'_, M>,

@@ -1,13 +1,14 @@
 //! Frames on their way from the protocol server to the driver's.
 //!
 //! # What it holds
-//! Pairs of pieces, one for what is asked and one for a frame: as many as there may be frames on their way. A pair is kept, attached to
-//! nobody, until a frame waits for it. The frame is copied into it, the pair goes with a request, and comes back when the card has read it.
-//! Where threads cross into servers it comes back at once.
+//! Pairs of pieces, one for what is asked and one for a frame: as many as there may be frames on their way. A pair is
+//! kept, attached to nobody, until a frame waits for it. The frame is copied into it, the pair goes with a request, and
+//! comes back when the card has read it. Where threads cross into servers it comes back at once.
 //!
 //! # What can fail
-//! A driver that is not there: frames wait until one serves, as far as their queue takes them. One that dies: what it had is lost.
-//! Reserved entries: a server that has none of them waits for some, another leaves the frames where they are.
+//! A driver that is not there: frames wait until one serves, as far as their queue takes them. One that dies: what it
+//! had is lost. Reserved entries: a server that has none of them waits for some, another leaves the frames where they
+//! are.
 
 use super::client::NetService;
 use super::words::{Asked, Op, checksum_word};

@@ -1,17 +1,18 @@
 //! The protocol server: a program that has sockets, and does what requests ask for.
 //!
 //! # What it holds
-//! [`Sockets`] are the sockets by handle, and [frames](Frames) on their way to the driver's server. The protocols themselves are the
-//! kernel's code ([`crate::net::inet`]), which no other process runs: the server calls it as a library, without system calls.
+//! [`Sockets`] are the sockets by handle, and [frames](Frames) on their way to the driver's server. The protocols
+//! themselves are the kernel's code ([`crate::net::inet`]), which no other process runs: the server calls it as a
+//! library, without system calls.
 //!
 //! # Requests
-//! One at a time, also where several threads are inside ([`Inside`]). Each is done, then what is due and what is on loopback, then frames
-//! go out, then it is answered: so what an answer says is sent was sent. Where queued requests take reserved entries, frames may have to
-//! wait until the answer has given some back.
+//! One at a time, also where several threads are inside ([`Inside`]). Each is done, then what is due and what is on
+//! loopback, then frames go out, then it is answered: so what an answer says is sent was sent. Where queued requests
+//! take reserved entries, frames may have to wait until the answer has given some back.
 //!
 //! # What can fail
-//! The protocols. A killed server does what it is told to nothing: its calls fail, and its makers are told of its death whatever it
-//! answers.
+//! The protocols. A killed server does what it is told to nothing: its calls fail, and its makers are told of its death
+//! whatever it answers.
 
 use super::super::answer::Answer;
 use super::super::inside::{Inside, Whole};

@@ -1,8 +1,8 @@
 //! A socket of the protocol server's, as processes have it: the calls of a descriptor, as requests.
 //!
-//! A call that waits asks again whenever something changes for its socket. A call on a stream for more bytes than a data piece has is
-//! several requests: what several processes do with one connection may come between them. Bytes that the program's memory did not take
-//! of a stream go back to the server.
+//! A call that waits asks again whenever something changes for its socket. A call on a stream for more bytes than a
+//! data piece has is several requests: what several processes do with one connection may come between them. Bytes that
+//! the program's memory did not take of a stream go back to the server.
 //!
 //! # Locks
 //! None. What a socket is doing is the server's.
@@ -41,8 +41,8 @@ fn service<'a, M: Machine>(call: &'a Syscall<'_, M>) -> Result<&'a NetService<M>
     call.kernel.net_service.as_ref().ok_or(Errno::NotSupported)
 }
 
-/// What a call on a stream comes to that has moved `done` bytes when one of its requests fails: what is wrong with the connection is told
-/// at once, all else with the next call.
+/// What a call on a stream comes to that has moved `done` bytes when one of its requests fails: what is wrong with the
+/// connection is told at once, all else with the next call.
 fn cut_short(done: usize, error: Errno) -> Result<usize, Errno> {
     let is_passing = matches!(error, Errno::WouldBlock | Errno::Interrupted | Errno::Fault | Errno::NoMemory);
     if is_passing { either((done, Err(error))) } else { Err(error) }

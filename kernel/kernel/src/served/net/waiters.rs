@@ -1,11 +1,12 @@
 //! Calls that wait for a socket of a server's: on the client's side, because the server waits for nobody.
 //!
 //! # What it holds
-//! For each socket that somebody waits for, how often it has changed and how many wait. A call notes the number before it asks the
-//! server, and sleeps only if it is the same when it has the answer: what changes meanwhile is not missed.
+//! For each socket that somebody waits for, how often it has changed and how many wait. A call notes the number before
+//! it asks the server, and sleeps only if it is the same when it has the answer: what changes meanwhile is not missed.
 //!
 //! # Locks
-//! One, which comes behind all others but the scheduler's: changes are told with the network's and a socket buffer's held.
+//! One, which comes behind all others but the scheduler's: changes are told with the network's and a socket buffer's
+//! held.
 //!
 //! # What can fail
 //! A sleep, by a signal.

@@ -1,7 +1,7 @@
 //! Requests of both servers, as they are written in a control piece: six words each.
 //!
-//! An address and a port are one word, and so is an option with its value. The data piece has bytes only: those of a stream, of a
-//! datagram, or a frame.
+//! An address and a port are one word, and so is an option with its value. The data piece has bytes only: those of a
+//! stream, of a datagram, or a frame.
 
 use super::super::answer::{bytes_of, error_of, number_of, words};
 use crate::error::Errno;

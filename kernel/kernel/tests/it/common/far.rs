@@ -96,8 +96,8 @@ pub struct Plan {
     pub closes_first: bool,
 }
 
-/// Everything at once: our echo, their call. Every byte is compared on both sides; over a wire that does nothing both sides know in
-/// the end that they are done.
+/// Everything at once: our echo, their call. Every byte is compared on both sides; over a wire that does nothing both
+/// sides know in the end that they are done.
 pub fn converse(name: &str, schedule: Schedule, config: KernelConfig, wire: Wire, plan: Plan) -> Ended {
     converse_on(name, schedule, config, wire, plan, |_| ())
 }

@@ -315,7 +315,8 @@ pub fn try_run_on(m: Model, name: &str, mut config: KernelConfig, init: impl FnO
     Ended { m, result, kernel }
 }
 
-/// As [`try_run`], for tests that must end well: no panic, no deadlock, no stale use, nothing left, accounts in balance.
+/// As [`try_run`], for tests that must end well: no panic, no deadlock, no stale use, nothing left, accounts in
+/// balance.
 pub fn run(name: &str, schedule: Schedule, config: KernelConfig, init: impl FnOnce(&U) + 'static) -> Ended {
     run_on(machine(name, schedule), name, &schedule.to_string(), config, init)
 }

@@ -1,5 +1,5 @@
-//! A far end on strings: a process of the test says which frames it sends, and looks at those that have come. It answers questions
-//! for its address by itself.
+//! A far end on strings: a process of the test says which frames it sends, and looks at those that have come. It
+//! answers questions for its address by itself.
 
 use super::far::FAR_ADDRESS;
 use super::*;

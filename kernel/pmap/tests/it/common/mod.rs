@@ -1,7 +1,7 @@
 //! A machine with a pmap and nothing above: CPU 0 runs the test, the others do what it tells them.
 //!
-//! Small machines are made from one of each kind, with as many packages of one CPU as a test wants and little memory. No test
-//! depends on what anything costs.
+//! Small machines are made from one of each kind, with as many packages of one CPU as a test wants and little memory.
+//! No test depends on what anything costs.
 #![allow(dead_code, unreachable_pub)] // Each test file uses its part.
 
 use pageferry_hal::*;

@@ -1,7 +1,7 @@
 //! One file that appears whole or not at all.
 //!
-//! A file that is there keeps its permissions and its owner; a link is followed to what it leads to; a device or a named
-//! pipe is written as it is, since there is nothing to be replaced.
+//! A file that is there keeps its permissions and its owner; a link is followed to what it leads to; a device or a
+//! named pipe is written as it is, since there is nothing to be replaced.
 
 use super::{Pending, lock, make_like, pending, refused};
 use crate::error::LabError;

@@ -1,11 +1,11 @@
 //! A folder of results that appears whole or not at all.
 //!
-//! Beside the target `out` lies `out.unfinished` while the work goes on: it belongs to one process, and holds the journal of
-//! finished runs and the new folder, which takes the place of the old one by one rename. When the process ends early, the
-//! journal stays if there is a run in it; all else goes.
+//! Beside the target `out` lies `out.unfinished` while the work goes on: it belongs to one process, and holds the
+//! journal of finished runs and the new folder, which takes the place of the old one by one rename. When the process
+//! ends early, the journal stays if there is a run in it; all else goes.
 //!
-//! Results go only into a folder that is new, empty, or has a *marker*, the file `.pageferry.json`: it says what the results
-//! are of and which files are ours. Other files in the folder are the user's and come along.
+//! Results go only into a folder that is new, empty, or has a *marker*, the file `.pageferry.json`: it says what the
+//! results are of and which files are ours. Other files in the folder are the user's and come along.
 
 use super::{Pending, lock, make_like, pending, refused};
 use crate::error::LabError;
@@ -102,12 +102,12 @@ impl PendingDir {
         PendingDir::begin(target, About::default(), false)
     }
 
-    /// As [`PendingDir::create`], with what the results are of. Those of a full run are replaced by others only if `force`
-    /// says so.
+    /// As [`PendingDir::create`], with what the results are of. Those of a full run are replaced by others only if
+    /// `force` says so.
     ///
     /// # Errors
-    /// When `target` is a file, a folder that is not ours, the results of a full run, or being written by another process;
-    /// or its parent cannot be written.
+    /// When `target` is a file, a folder that is not ours, the results of a full run, or being written by another
+    /// process; or its parent cannot be written.
     pub fn begin(target: &Path, about: About, force: bool) -> Result<PendingDir, LabError> {
         let refuse = |e| LabError::io("write", target, e);
         let target_path = resolve(target)?;
@@ -338,7 +338,8 @@ fn appear(work: &Path, target: &Path) -> io::Result<()> {
             done => return Ok(done?),
         }
     }
-    // Where file systems do not exchange names: an interruption waits, and what a kill leaves is put back the next time.
+    // Where file systems do not exchange names: an interruption waits, and what a kill leaves is put back the next
+    // time.
     let old = work.join(OLD);
     fs::rename(target, &old)?;
     fs::rename(new, target).inspect_err(|_| {

@@ -1,7 +1,8 @@
 //! The accessed bit and what it proves: the rule of the sf_buf paper as it is printed, and the one that holds.
 //!
-//! The program is the smallest in which they differ: a cache of one address, three pages, two CPUs. It is told under both
-//! rules. Under the printed one a CPU reads a page that is not the one it asked for, and the model's oracle says so.
+//! The program is the smallest in which they differ: a cache of one address, three pages, two CPUs. It is told under
+//! both rules. Under the printed one a CPU reads a page that is not the one it asked for, and the model's oracle says
+//! so.
 
 use super::stage::{Counterexample, Mechanism, Stage, contents};
 use crate::workload::{Failed, named};

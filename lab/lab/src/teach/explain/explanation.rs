@@ -64,7 +64,8 @@ impl Explanation {
     }
 }
 
-/// Runs a mechanism's program, on its own machine and kernel or on others. On its own kernel, its counterexample goes before.
+/// Runs a mechanism's program, on its own machine and kernel or on others. On its own kernel, its counterexample goes
+/// before.
 ///
 /// # Errors
 /// A machine or kernel that does not exist, or on which the program cannot run. A broken law is not an error here.
@@ -92,8 +93,8 @@ struct Ran {
     found: stage::Ran,
 }
 
-/// All runs of a mechanism that has several: the steps of those that are told, one run behind the other, and the table. On a machine
-/// that was asked for, each kernel runs once.
+/// All runs of a mechanism that has several: the steps of those that are told, one run behind the other, and the table.
+/// On a machine that was asked for, each kernel runs once.
 fn side_by_side(
     mechanism: &'static Mechanism,
     more: &More,

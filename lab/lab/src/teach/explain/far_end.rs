@@ -1,4 +1,5 @@
-//! The host at the far end of the wire of a mechanism's machine: it sends pages from one port, and takes whatever is sent to another.
+//! The host at the far end of the wire of a mechanism's machine: it sends pages from one port, and takes whatever is
+//! sent to another.
 
 use super::stage::{Stage, contents};
 use crate::error::LabError;

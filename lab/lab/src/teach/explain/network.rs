@@ -1,4 +1,5 @@
-//! Pages that go through the network: taken over from the card by a flip, and sent from a file while they stay its pages.
+//! Pages that go through the network: taken over from the card by a flip, and sent from a file while they stay its
+//! pages.
 
 use super::far_end::{PAGES as SENT, SINK, SOURCE};
 use super::stage::{Compared, Field, Mechanism, More, Ran, Stage, Table, Variant, contents, look_at, map};

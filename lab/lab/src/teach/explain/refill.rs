@@ -1,7 +1,8 @@
-//! One miss of the TLB, followed to its end: what hardware does, what the kernel's refill handler does, and what that misses itself.
+//! One miss of the TLB, followed to its end: what hardware does, what the kernel's refill handler does, and what that
+//! misses itself.
 //!
-//! The model watches what is done ([`Model::watch`]); here the steps are put into words. The kernel's paths and tables say which
-//! step is which.
+//! The model watches what is done ([`Model::watch`]); here the steps are put into words. The kernel's paths and tables
+//! say which step is which.
 
 use super::stage::{Compared, Field, Mechanism, More, Ran, Stage, Step, Table, Variant, map};
 use crate::error::LabError;

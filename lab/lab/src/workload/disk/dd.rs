@@ -1,8 +1,9 @@
 //! Dumping a memory disk to the null device (sf_buf paper, 6.4.1; `dd if=/dev/md0 of=/dev/null bs=64k`).
 //!
-//! The disk is written first, from its beginning to its end: a mapping that was never used costs nothing to replace, so an unwritten
-//! disk would show no invalidations (sf_buf paper, 4.2). Then a warm-up reads its first blocks, and the measured part reads it from its
-//! beginning to its end, block by block into one buffer, which it writes to the null device. Every byte is checked.
+//! The disk is written first, from its beginning to its end: a mapping that was never used costs nothing to replace, so
+//! an unwritten disk would show no invalidations (sf_buf paper, 4.2). Then a warm-up reads its first blocks, and the
+//! measured part reads it from its beginning to its end, block by block into one buffer, which it writes to the null
+//! device. Every byte is checked.
 
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;

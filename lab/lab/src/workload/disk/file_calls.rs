@@ -1,8 +1,9 @@
-//! Reading and writing a file, call by call: what a call costs where the file system is the kernel's, and where it is a server's.
+//! Reading and writing a file, call by call: what a call costs where the file system is the kernel's, and where it is a
+//! server's.
 //!
-//! A file on a memory disk is written once, so that the buffers of the file system have all of it. Then calls at one place of it after the
-//! other read or write so many bytes; when the file ends they begin again. Every byte that is read is compared with what was written, and
-//! behind the calls all of the file is.
+//! A file on a memory disk is written once, so that the buffers of the file system have all of it. Then calls at one
+//! place of it after the other read or write so many bytes; when the file ends they begin again. Every byte that is
+//! read is compared with what was written, and behind the calls all of the file is.
 
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;

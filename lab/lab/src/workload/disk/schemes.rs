@@ -1,9 +1,10 @@
-//! What each user of short mappings pays for them (sf_buf paper, 2 and 6.2): a memory disk that is read, the header of an image that is looked
-//! at, a traced process that is read, a page that the vnode pager fills block by block, a pipe whose reader looks at the writer's pages, a
-//! socket that sends from where the bytes lie.
+//! What each user of short mappings pays for them (sf_buf paper, 2 and 6.2): a memory disk that is read, the header of
+//! an image that is looked at, a traced process that is read, a page that the vnode pager fills block by block, a pipe
+//! whose reader looks at the writer's pages, a socket that sends from where the bytes lie.
 //!
-//! The user works on the same pages again and again; the first round is not measured. Beside the time of a page stands what of it went into
-//! each part that a kernel can save: allocating addresses, invalidating here, having others invalidate, and the mappings themselves.
+//! The user works on the same pages again and again; the first round is not measured. Beside the time of a page stands
+//! what of it went into each part that a kernel can save: allocating addresses, invalidating here, having others
+//! invalidate, and the mappings themselves.
 
 use crate::run::plan::RunSpec;
 use crate::run::testbed::Testbed;

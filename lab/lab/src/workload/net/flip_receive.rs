@@ -1,13 +1,14 @@
-//! Receiving a stream from the wire: copied out of the card's buffers, or by taking the card's pages over (page-flip paper).
+//! Receiving a stream from the wire: copied out of the card's buffers, or by taking the card's pages over (page-flip
+//! paper).
 //!
-//! The far end sends as fast as the wire and the window let it (nttcp's transmitter, on a host that is never short of time). The
-//! receiver asks for so many bytes at a time into one buffer on a page boundary, and with `touch` compares them with others that
-//! it has, as the paper's modified nttcp did. A driver whose card splits no headers can do it by a copy (`mock`). The measured part
-//! begins when the receiver has the last byte of the warm-up, and ends when it has the last byte of all. CPU use is that of all
-//! CPUs of the machine, as sar counts it.
+//! The far end sends as fast as the wire and the window let it (nttcp's transmitter, on a host that is never short of
+//! time). The receiver asks for so many bytes at a time into one buffer on a page boundary, and with `touch` compares
+//! them with others that it has, as the paper's modified nttcp did. A driver whose card splits no headers can do it by
+//! a copy (`mock`). The measured part begins when the receiver has the last byte of the warm-up, and ends when it has
+//! the last byte of all. CPU use is that of all CPUs of the machine, as sar counts it.
 //!
-//! With more than one of `processes` the others compute for ever beside it, each over memory of its own, and give the CPU up after
-//! each turn: the context switches that the paper expects to make a flip worth more (Future directions).
+//! With more than one of `processes` the others compute for ever beside it, each over memory of its own, and give the
+//! CPU up after each turn: the context switches that the paper expects to make a flip worth more (Future directions).
 
 use super::{Began, FAR_END, stream_socket};
 use crate::run::plan::RunSpec;
@@ -34,7 +35,8 @@ const CHUNK_BYTES: usize = 65_536;
 /// What a process that computes reads and writes a word of; and the instructions besides.
 const COMPUTED_BYTES: usize = 64;
 const COMPUTE_INSTRUCTIONS: u32 = 16;
-/// Instructions of a comparison, for each word of four bytes: two loads that are charged apart, a comparison, a step, a branch.
+/// Instructions of a comparison, for each word of four bytes: two loads that are charged apart, a comparison, a step, a
+/// branch.
 const COMPARE_INSTRUCTIONS: u32 = 3;
 
 /// See [`super::adapt`].

@@ -1,8 +1,9 @@
-//! netperf's TCP_STREAM with both ends on one machine (sf_buf paper, 6.5.1): how fast a process sends to another over loopback.
+//! netperf's TCP_STREAM with both ends on one machine (sf_buf paper, 6.5.1): how fast a process sends to another over
+//! loopback.
 //!
-//! The sender has a ring of buffers, one more than the socket takes, which are filled once; so pages that were lent are not written
-//! to. The receiver copies what comes, and every byte is compared with what the ring has there. The measured part begins when the
-//! receiver has the last byte of the warm-up, and ends when it has the last byte of all.
+//! The sender has a ring of buffers, one more than the socket takes, which are filled once; so pages that were lent are
+//! not written to. The receiver copies what comes, and every byte is compared with what the ring has there. The
+//! measured part begins when the receiver has the last byte of the warm-up, and ends when it has the last byte of all.
 
 use super::{Began, stream_socket};
 use crate::run::plan::RunSpec;

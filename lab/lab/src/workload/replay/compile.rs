@@ -1,9 +1,10 @@
-//! The compile of a kernel (PPC paper): for each source a preprocessor, a compiler and an assembler, which run at the same time
-//! and hand on what they make through pipes (`gcc -pipe`); `make` forks them and waits.
+//! The compile of a kernel (PPC paper): for each source a preprocessor, a compiler and an assembler, which run at the
+//! same time and hand on what they make through pipes (`gcc -pipe`); `make` forks them and waits.
 //!
-//! The three are recorded runs of real programs ([`super::recorded`]). Their files are in the page cache: text and data of a
-//! program are mapped from its file, the preprocessor reads its source, the assembler writes the object. The measured part is
-//! the whole compile; the first source is not counted for the kernel's high-water mark, which is of a machine that is warm.
+//! The three are recorded runs of real programs ([`super::recorded`]). Their files are in the page cache: text and data
+//! of a program are mapped from its file, the preprocessor reads its source, the assembler writes the object. The
+//! measured part is the whole compile; the first source is not counted for the kernel's high-water mark, which is of a
+//! machine that is warm.
 
 use super::process::{Ends, Wire};
 use super::recorded::{Recorded, recorded};

@@ -9,9 +9,9 @@
 //! * [`stage`]: room, files, a process for each, and the results.
 //! * [`screen`]: a program that paints into the frame buffer, beside compilers.
 //!
-//! What the programs compute is not recorded: a store stores a number of its own, and each load must find what was stored last,
-//! what the file has, or nothing. What they refer to, in which order, how many instructions they execute between, and what they
-//! ask of the kernel, is theirs.
+//! What the programs compute is not recorded: a store stores a number of its own, and each load must find what was
+//! stored last, what the file has, or nothing. What they refer to, in which order, how many instructions they execute
+//! between, and what they ask of the kernel, is theirs.
 
 mod calls;
 pub(crate) mod compile;

@@ -1,7 +1,7 @@
 //! One recorded program as a process: its memory is mapped, its references are made, its system calls asked.
 //!
-//! Every load is checked against what must be there ([`Shadow`]), and every byte that goes through a pipe against what was
-//! written at its other end. An address that nothing maps ends the process, and the run with it.
+//! Every load is checked against what must be there ([`Shadow`]), and every byte that goes through a pipe against what
+//! was written at its other end. An address that nothing maps ends the process, and the run with it.
 
 use super::calls::Asked;
 use super::recorded::{Recorded, SegmentKind, Step};

@@ -247,8 +247,8 @@ impl LayoutFinder {
         true
     }
 
-    /// The image of the program goes from its lowest page to where its heap begins: text up to the first page that is stored to,
-    /// data from there.
+    /// The image of the program goes from its lowest page to where its heap begins: text up to the first page that is
+    /// stored to, data from there.
     fn finish(self, recorded: &mut Recorded) {
         let Some((&lowest, _)) = self.initial.first_key_value() else { return };
         let heap = self.first_break.map_or(0, |at| at.div_ceil(PAGE_SIZE as u64));

@@ -1,9 +1,9 @@
 //! A program that paints, beside programs that compute (PPC paper: a frame buffer in a block of its process).
 //!
-//! The painter has the frame buffer in its address space and fills rectangles of it, line by line, while recorded compilers run.
-//! Between two rectangles it does what a server does for a request: it executes code and reads data of its own. Where the rectangles
-//! lie, and that code and data, are made from a seed: nothing of a real X server is in them. What it has painted is compared at the
-//! end, word by word.
+//! The painter has the frame buffer in its address space and fills rectangles of it, line by line, while recorded
+//! compilers run. Between two rectangles it does what a server does for a request: it executes code and reads data of
+//! its own. Where the rectangles lie, and that code and data, are made from a seed: nothing of a real X server is in
+//! them. What it has painted is compared at the end, word by word.
 //!
 //! The measured part is all of it: until the painter has painted, and the compilers have compiled.
 

@@ -1,7 +1,7 @@
 //! What the memory of a replayed program must hold: the first word of each line, on the host.
 //!
-//! A store says what it stores, a file has words of its own, and other memory begins with zeros. What the kernel has read into a
-//! buffer is known when it has been looked at.
+//! A store says what it stores, a file has words of its own, and other memory begins with zeros. What the kernel has
+//! read into a buffer is known when it has been looked at.
 
 use pageferry_hal::{PAGE_SHIFT, PAGE_SIZE, Va};
 use std::collections::HashMap;

@@ -1,9 +1,9 @@
-//! What each recorded call does to descriptors and names of the plain model, and what is made again of it; with open files and mappings,
-//! in `apply_files`.
+//! What each recorded call does to descriptors and names of the plain model, and what is made again of it; with open
+//! files and mappings, in `apply_files`.
 //!
-//! A call that failed is made again if it failed for a reason that names have (there is none, there is one already, ...); one that failed
-//! otherwise, as for want of rights, is left out. Where the plain model answers something else than was recorded, that is a deviation; if
-//! the one succeeds and the other fails, the call is not made.
+//! A call that failed is made again if it failed for a reason that names have (there is none, there is one already,
+//! ...); one that failed otherwise, as for want of rights, is left out. Where the plain model answers something else
+//! than was recorded, that is a deviation; if the one succeeds and the other fails, the call is not made.
 
 use super::calls::{At, How, Request, Told};
 use super::names::{Hint, MOST_BYTES, Names, Path};

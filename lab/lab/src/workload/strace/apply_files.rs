@@ -1,4 +1,5 @@
-//! What each recorded call does to open files and mappings, and what is made again of it. Which calls those are is in `apply`.
+//! What each recorded call does to open files and mappings, and what is made again of it. Which calls those are is in
+//! `apply`.
 
 use super::apply::{Done, MOST_AT_ONCE, MOST_WRITTEN, PAGE, value};
 use super::calls::Told;
@@ -410,7 +411,8 @@ impl Planner {
         Ok(())
     }
 
-    /// Takes what lies in these addresses out of mappings; true if anything did. The first part that goes is the call's own.
+    /// Takes what lies in these addresses out of mappings; true if anything did. The first part that goes is the call's
+    /// own.
     pub(super) fn unmap(&mut self, context: &Context<'_>, at: u64, len: u64, is_own: bool) -> bool {
         let end = at.saturating_add(len).checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
         let mappings = std::mem::take(&mut self.running[context.process].mappings);

@@ -1,7 +1,7 @@
 //! What a recorded call asks for, in words of files and processes.
 //!
-//! A call that the modelled kernel has nothing like is none: its name says so. A few are read for what they tell of descriptors, of where
-//! a process is, or of its mappings, and then left out all the same.
+//! A call that the modelled kernel has nothing like is none: its name says so. A few are read for what they tell of
+//! descriptors, of where a process is, or of its mappings, and then left out all the same.
 
 use pageferry_trace::strace::{Answer, Arg, Call};
 
@@ -368,7 +368,8 @@ pub(super) fn request(call: &Call) -> Option<Request> {
             }
             let unit = if call.name == "mmap2" { 4096 } else { 1 };
             let offset = length(args, 5)?.checked_mul(unit)?;
-            // What is shared and not written has the bytes of a private mapping, as each page is used when it is mapped.
+            // What is shared and not written has the bytes of a private mapping, as each page is used when it is
+            // mapped.
             let shared = !flags.has("MAP_PRIVATE") && args.get(2)?.has("PROT_WRITE");
             Some(Request::Map { fd: fd(args, 4)?, offset, len, shared })
         }

@@ -1,15 +1,18 @@
 //! Recordings of `strace -f`, run again: the file and pipe calls of real programs, made by modelled processes.
 //!
-//! * `calls`: what a recorded call asks for. `names`: the plain model of the files, and what was there at the beginning. `order`: which call
-//!   of another process must be over before one.
-//! * `plan`, `apply`, `apply_files`: from a recording to an `ops::Plan`: for each process its calls, each with what the plain model answers.
+//! * `calls`: what a recorded call asks for. `names`: the plain model of the files, and what was there at the
+//!   beginning. `order`: which call of another process must be over before one.
+//! * `plan`, `apply`, `apply_files`: from a recording to an `ops::Plan`: for each process its calls, each with what the
+//!   plain model answers.
 //! * `play`: a process that makes them. `contents`: bytes that were not recorded. `cost`: what calls cost.
 //!
-//! The first process makes a volume on a memory disk, puts on it what the recording shows to have been there, mounts it anew, so that
-//! nothing of it is in buffers, and forks the processes that none in the recording made. What is measured begins then.
+//! The first process makes a volume on a memory disk, puts on it what the recording shows to have been there, mounts it
+//! anew, so that nothing of it is in buffers, and forks the processes that none in the recording made. What is measured
+//! begins then.
 //!
-//! Three things are compared. The plain model's answer with the recorded one: a *deviation*, where the recording does not show enough, or
-//! is wrong. The kernel's answer with the plain model's, and every byte: a law of the run. And the laws that every run has.
+//! Three things are compared. The plain model's answer with the recorded one: a *deviation*, where the recording does
+//! not show enough, or is wrong. The kernel's answer with the plain model's, and every byte: a law of the run. And the
+//! laws that every run has.
 
 mod apply;
 mod apply_files;
@@ -107,10 +110,12 @@ pub struct Replayed {
 /// Deviations that are told of.
 const MOST_TOLD: usize = 10;
 
-/// Runs the recording in `bytes`, which `name` names, again. What files held comes from below `files`, where it is there.
+/// Runs the recording in `bytes`, which `name` names, again. What files held comes from below `files`, where it is
+/// there.
 ///
 /// # Errors
-/// When the bytes are no recording, or it is too much for the machine, or machine and kernel do not fit. A broken law is not an error here.
+/// When the bytes are no recording, or it is too much for the machine, or machine and kernel do not fit. A broken law
+/// is not an error here.
 pub fn replay(
     machine: &MachineChoice,
     kernel: &KernelChoice,
@@ -350,7 +355,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-        /// Lines are lost, doubled, moved and cut, and numbers become others: a plan is made or refused, and what it has is bounded.
+        /// Lines are lost, doubled, moved and cut, and numbers become others: a plan is made or refused, and what it
+        /// has is bounded.
         #[test]
         fn a_damaged_recording_gives_a_plan_or_is_refused(
             which in 0..3usize,

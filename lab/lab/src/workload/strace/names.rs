@@ -1,11 +1,13 @@
-//! The plain model of the files: a tree of names, and bytes. What every call on it answers is what the modelled kernel must answer.
+//! The plain model of the files: a tree of names, and bytes. What every call on it answers is what the modelled kernel
+//! must answer.
 //!
-//! What was there before the first call is not recorded. So a recording is gone through twice. The first time names are *found*: where
-//! a call tells that something was there, and nothing that was done before has made it, it was there from the beginning, and is as long as
-//! what is read of it, or as a `stat` tells. The second time the tree begins with all of that, and is what it is.
+//! What was there before the first call is not recorded. So a recording is gone through twice. The first time names are
+//! *found*: where a call tells that something was there, and nothing that was done before has made it, it was there
+//! from the beginning, and is as long as what is read of it, or as a `stat` tells. The second time the tree begins with
+//! all of that, and is what it is.
 //!
-//! Names are found at the ends of paths, so which of them are symbolic links has to be known before: what is found is found again
-//! with the links that a first time has found, until there are no more.
+//! Names are found at the ends of paths, so which of them are symbolic links has to be known before: what is found is
+//! found again with the links that a first time has found, until there are no more.
 
 use super::contents::contents;
 use pageferry_kernel::Errno;
@@ -389,7 +391,8 @@ impl Names {
         if is_there { Err(Errno::Exists) } else { Ok(()) }
     }
 
-    /// Takes a file's name away, if a call that did so tells of it; else answers what it would be told. So do those below.
+    /// Takes a file's name away, if a call that did so tells of it; else answers what it would be told. So do those
+    /// below.
     pub(super) fn unlink(&mut self, path: &Path, did: bool) -> Result<(), Errno> {
         let node = self.find(path, told(did, Some(false)))?;
         if self.is_directory(node) {

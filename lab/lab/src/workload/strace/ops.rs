@@ -32,7 +32,8 @@ pub(super) enum Action {
         fd: i32,
         answer: Answer<()>,
     },
-    /// A name is looked up, or what it leads to: of a file or a symbolic link its length is known then, of a directory nothing.
+    /// A name is looked up, or what it leads to: of a file or a symbolic link its length is known then, of a directory
+    /// nothing.
     Look {
         path: String,
         follows: bool,

@@ -1,8 +1,8 @@
 //! What of one process must wait for what of another.
 //!
-//! A process makes its calls one after the other, as it did when it was recorded. Between processes only that order is kept on which a
-//! result may depend: of two calls on one thing, of which one changes it, the one that returned first is made first. What a call may wait
-//! for has returned before it in the recording, so no processes wait in a circle.
+//! A process makes its calls one after the other, as it did when it was recorded. Between processes only that order is
+//! kept on which a result may depend: of two calls on one thing, of which one changes it, the one that returned first
+//! is made first. What a call may wait for has returned before it in the recording, so no processes wait in a circle.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,8 @@ impl Order {
         }
     }
 
-    /// Call number `number` of a process meets others at these things, alone or beside others of its kind. Answers what must be over.
+    /// Call number `number` of a process meets others at these things, alone or beside others of its kind. Answers what
+    /// must be over.
     pub(super) fn meet(
         &mut self,
         process: usize,

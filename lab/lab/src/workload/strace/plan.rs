@@ -1,7 +1,8 @@
 //! From a recording to a [`Plan`]: which descriptor of which process stands for what, at every call.
 //!
-//! The recording is gone through with the same rules several times: to find what was there at the beginning, until all symbolic links are
-//! known, then to count the names that listed directories had beside those that were used, then for good. What a call does with files is in `apply`.
+//! The recording is gone through with the same rules several times: to find what was there at the beginning, until all
+//! symbolic links are known, then to count the names that listed directories had beside those that were used, then for
+//! good. What a call does with files is in `apply`.
 //!
 //! Threads of a process are one with it: their calls are made by one process, in the order in which they returned.
 
@@ -207,7 +208,8 @@ pub(super) fn follow(from: &mut Path, path: &[u8]) {
     }
 }
 
-/// A path as the modelled kernel has it: below its mount point. Bytes that are no text have letters that stand for them.
+/// A path as the modelled kernel has it: below its mount point. Bytes that are no text have letters that stand for
+/// them.
 pub(super) fn kernel_path(path: &Path) -> String {
     let mut text = "/mnt".to_owned();
     for name in path {
@@ -458,8 +460,8 @@ impl Planner {
         self.names.resolve(path, follows).map_err(|errno| format!("symbolic links: {errno}"))
     }
 
-    /// When all calls are known: what was read from pipes. What was read but never written, or written and never read, would be waited for
-    /// for ever.
+    /// When all calls are known: what was read from pipes. What was read but never written, or written and never read,
+    /// would be waited for for ever.
     fn finish(&mut self) {
         for through in &self.pipes {
             for (process, number, range) in &through.writes {

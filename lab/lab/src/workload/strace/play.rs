@@ -1,13 +1,16 @@
-//! A recorded process as one of the modelled machine: it makes its calls, and compares what they answer with the plain model.
+//! A recorded process as one of the modelled machine: it makes its calls, and compares what they answer with the plain
+//! model.
 //!
-//! It stores what it writes and loads what it has read, and does nothing else between its calls: what programs compute is not recorded.
+//! It stores what it writes and loads what it has read, and does nothing else between its calls: what programs compute
+//! is not recorded.
 //!
 //! # Waiting for each other
-//! How far each process is, is under a lock of the machine; one that must wait for another's call sleeps as threads do in the kernel.
+//! How far each process is, is under a lock of the machine; one that must wait for another's call sleeps as threads do
+//! in the kernel.
 //!
 //! # What can fail
-//! The machine may be too small for what is asked of it: then the process ends early, and why is left in the outcome. An answer that is not
-//! the plain model's is kept as a fault; the process goes on.
+//! The machine may be too small for what is asked of it: then the process ends early, and why is left in the outcome.
+//! An answer that is not the plain model's is kept as a fault; the process goes on.
 
 use super::contents::{contents, sum};
 use super::cost::Costs;
@@ -113,7 +116,8 @@ fn program(stage: Rc<Stage>, process: usize, own: Own) -> Program<Model> {
         }
         // Whoever waits for what it did not get to would wait for ever.
         stage.is_at(user, process, usize::MAX);
-        // Children that the recording does not say to have ended: what they have open is to be closed before the volume goes.
+        // Children that the recording does not say to have ended: what they have open is to be closed before the volume
+        // goes.
         while user.wait().is_ok() {}
     })
 }

@@ -1,7 +1,7 @@
 //! Frames as a card sees them: where their headers end, and what their checksums are worth.
 //!
-//! Nothing that a frame says of itself is believed beyond its end: what is cut off, or says that it is longer than it is, is
-//! not understood, and that is all that comes of it.
+//! Nothing that a frame says of itself is believed beyond its end: what is cut off, or says that it is longer than it
+//! is, is not understood, and that is all that comes of it.
 
 use pageferry_hal::{ETHERNET_HEADER_BYTES, NicChecksum, NicVerdict};
 use std::ops::Range;

@@ -1,17 +1,18 @@
 //! The modelled network card: two rings in memory, a bus that it shares with itself, and a wire.
 //!
-//! A frame that is to be sent is fetched over the bus, some frames ahead of the wire; goes over the wire; and its descriptor is
-//! written back. One that arrives is given the oldest buffers that were handed over, goes over the bus, and its descriptor is
-//! written back. Bytes move as late as can be: those to be sent are read when the frame is done being sent, those received are
-//! written together with the descriptor. So a kernel that writes a frame that is on its way, or looks at one too early, is found
-//! out. What the bus carries before, and how many descriptors a write-back takes along, shows in times only.
+//! A frame that is to be sent is fetched over the bus, some frames ahead of the wire; goes over the wire; and its
+//! descriptor is written back. One that arrives is given the oldest buffers that were handed over, goes over the bus,
+//! and its descriptor is written back. Bytes move as late as can be: those to be sent are read when the frame is done
+//! being sent, those received are written together with the descriptor. So a kernel that writes a frame that is on its
+//! way, or looks at one too early, is found out. What the bus carries before, and how many descriptors a write-back
+//! takes along, shows in times only.
 //!
-//! The card keeps what it was posted; the descriptors in memory have the words that a driver and a card would write there,
-//! for the lines that these take in caches, and for whoever gives a ring away too early. What is posted is in one of the
-//! queues here until its answer is taken: [`Card::unanswered`].
+//! The card keeps what it was posted; the descriptors in memory have the words that a driver and a card would write
+//! there, for the lines that these take in caches, and for whoever gives a ring away too early. What is posted is in
+//! one of the queues here until its answer is taken: [`Card::unanswered`].
 //!
-//! The state belongs to the hardware, as part of [`crate::outside`], which gives it its time. Misuse by the kernel panics; a frame
-//! from the wire never does ([`frame`]). [`handle`] is what a kernel drives it by.
+//! The state belongs to the hardware, as part of [`crate::outside`], which gives it its time. Misuse by the kernel
+//! panics; a frame from the wire never does ([`frame`]). [`handle`] is what a kernel drives it by.
 
 pub(crate) mod frame;
 pub(crate) mod handle;
@@ -33,8 +34,8 @@ use std::collections::VecDeque;
 /// The address of every modelled card: a locally administered one.
 pub(crate) const MAC: MacAddress = MacAddress([0x02, 0, 0, 0, 0, 0x01]);
 
-/// Bytes of frames that are fetched before they can go over the wire have so much room on the card: as on the 8254x, whose 64 KB
-/// drivers give to both directions, most of it to what arrives.
+/// Bytes of frames that are fetched before they can go over the wire have so much room on the card: as on the 8254x,
+/// whose 64 KB drivers give to both directions, most of it to what arrives.
 const TRANSMIT_BUFFER_BYTES: usize = 16 << 10;
 
 /// What a card does next, of each kind one after the other.

@@ -1,8 +1,8 @@
 //! A ring of descriptors: where it lies, what was posted to it, and the answers.
 //!
-//! A descriptor is in use from the time that it is filled until the answer to what it is part of is taken. Its first eight bytes
-//! are the address of a fragment; in the next four is the fragment's length, and once it is written back [`DONE`] with that of the
-//! frame that has arrived. The last four are free.
+//! A descriptor is in use from the time that it is filled until the answer to what it is part of is taken. Its first
+//! eight bytes are the address of a fragment; in the next four is the fragment's length, and once it is written back
+//! [`DONE`] with that of the frame that has arrived. The last four are free.
 
 use crate::outside::Dma;
 use pageferry_hal::{Fragment, NIC_DESCRIPTOR_BYTES, PAGE_SIZE, Pa};

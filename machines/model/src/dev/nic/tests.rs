@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Where the tests have their rings: frames 1 and 2. Buffers of the transmit ring are in frames from here on, those of the
-/// receive ring behind.
+/// Where the tests have their rings: frames 1 and 2. Buffers of the transmit ring are in frames from here on, those of
+/// the receive ring behind.
 const SENT_FROM: u32 = 10;
 const RECEIVED_AT: u32 = 100;
 

@@ -1,15 +1,16 @@
 //! A host at the far end that costs nothing: whatever the wire can carry, it sends and takes.
 //!
-//! For experiments that measure the machine and not its peer. It speaks TCP as a peer of infinite speed would: it sends as much as
-//! the window allows as fast as the wire takes it, without slow start; acknowledges every second segment, and what is pushed;
-//! and sends again what is not acknowledged, because a card may run out of buffers. What its connections are for, a [`Talker`]
-//! says. Where loss is the subject, or the peer is to be another implementation, there is `smol`.
+//! For experiments that measure the machine and not its peer. It speaks TCP as a peer of infinite speed would: it sends
+//! as much as the window allows as fast as the wire takes it, without slow start; acknowledges every second segment,
+//! and what is pushed; and sends again what is not acknowledged, because a card may run out of buffers. What its
+//! connections are for, a [`Talker`] says. Where loss is the subject, or the peer is to be another implementation,
+//! there is `smol`.
 //!
 //! * `conn`: one connection. `frame`: frames, made and read.
 //!
 //! # What can fail
-//! A connection: [`End`] says how it ended. Frames that are no sound TCP or ARP for this host are passed over; a wrong checksum ends
-//! nothing, but is counted.
+//! A connection: [`End`] says how it ended. Frames that are no sound TCP or ARP for this host are passed over; a wrong
+//! checksum ends nothing, but is counted.
 
 mod conn;
 mod frame;

@@ -47,8 +47,8 @@ impl Talker for Mouth {
     }
 }
 
-/// A server that says so much, and a caller; over a wire that loses every frame whose number `loses`. What both heard, and how it
-/// ended.
+/// A server that says so much, and a caller; over a wire that loses every frame whose number `loses`. What both heard,
+/// and how it ended.
 fn talk(lens: (u64, u64), closes_first: (bool, bool), port: u16, loses: impl Fn(u64) -> bool) -> [Mouth; 2] {
     let ip = |n| Ipv4Addr::new(10, 0, 0, n);
     let config =

@@ -1,9 +1,10 @@
-//! A whole host at the far end of the wire: the TCP/IP stack of `smoltcp`, which others wrote and others test, with an Ethernet
-//! and an IP address of its own, in the machine's time.
+//! A whole host at the far end of the wire: the TCP/IP stack of `smoltcp`, which others wrote and others test, with an
+//! Ethernet and an IP address of its own, in the machine's time.
 //!
-//! It serves [on TCP ports](SmolFarEnd::listen) and [on UDP ports](SmolFarEnd::udp_echo), [connects](SmolFarEnd::connect) to the
-//! machine and says what it has to say, and answers pings. What became of each connection is in a [`Talk`], which can be looked at
-//! during the run and after it. Everything that is random comes from a seed.
+//! It serves [on TCP ports](SmolFarEnd::listen) and [on UDP ports](SmolFarEnd::udp_echo),
+//! [connects](SmolFarEnd::connect) to the machine and says what it has to say, and answers pings. What became of each
+//! connection is in a [`Talk`], which can be looked at during the run and after it. Everything that is random comes
+//! from a seed.
 
 mod talk;
 
@@ -163,7 +164,8 @@ impl FarEnd for SmolFarEnd {
         }
         let now = Instant::from_micros((now_ns / 1000) as i64);
         let stack = self.interface.poll_at(now, &self.sockets);
-        // What was to be done by now is done. Its clock ticks in microseconds: before the next tick it has nothing new to do.
+        // What was to be done by now is done. Its clock ticks in microseconds: before the next tick it has nothing new
+        // to do.
         let next_tick = (now_ns / 1000 + 1) * 1000;
         let stack = stack.map(|at| (at.total_micros().max(0) as u64 * 1000).max(next_tick));
         stack.into_iter().chain(self.talking.next_at()).min()

@@ -1,7 +1,7 @@
 //! Connections of a host at the far end: what each side says, and what became of it.
 //!
-//! A connection has a *part*: what the host does in it, as a server or as a client. The socket belongs to the stack; a part is
-//! dropped with its socket when the connection is over, and the [`Talk`] stays with whoever asks.
+//! A connection has a *part*: what the host does in it, as a server or as a client. The socket belongs to the stack; a
+//! part is dropped with its socket when the connection is over, and the [`Talk`] stays with whoever asks.
 
 use super::SmolConfig;
 use smoltcp::iface::{Interface, SocketHandle, SocketSet};
@@ -27,8 +27,8 @@ pub enum Service {
     Discard,
     /// Sends so many bytes of [`pattern`].
     Source(u64),
-    /// The same, and closes its side while they are under way, so that its FIN may overtake them. A client that closes its own side before
-    /// it has them all may then never get what was lost.
+    /// The same, and closes its side while they are under way, so that its FIN may overtake them. A client that closes
+    /// its own side before it has them all may then never get what was lost.
     HastySource(u64),
 }
 
@@ -45,8 +45,8 @@ pub struct Client {
     pub send: Vec<u8>,
     /// What it expects to receive.
     pub expect: Vec<u8>,
-    /// It closes its side as soon as it has sent all; otherwise when it has received what it expects, too. Over a wire that
-    /// loses frames, smoltcp 0.12 may then never send what was lost of the answer.
+    /// It closes its side as soon as it has sent all; otherwise when it has received what it expects, too. Over a wire
+    /// that loses frames, smoltcp 0.12 may then never send what was lost of the answer.
     pub closes_first: bool,
 }
 
@@ -196,8 +196,8 @@ impl Talking {
             changed |= connection.go_on(sockets.get_mut(connection.socket), now_ns);
             let over = sockets.get::<tcp::Socket<'_>>(connection.socket).state() == State::Closed;
             if over {
-                // An empty one keeps its place: the stack asks the first socket that would take a packet, and one that listens is to be
-                // asked last. Else it would take a SYN that comes twice for a new call.
+                // An empty one keeps its place: the stack asks the first socket that would take a packet, and one that
+                // listens is to be asked last. Else it would take a SYN that comes twice for a new call.
                 let nothing = || tcp::SocketBuffer::new(Vec::new());
                 *sockets.get_mut(connection.socket) = tcp::Socket::new(nothing(), nothing());
             }
@@ -280,8 +280,8 @@ impl Connection {
         }
         changed |= self.part.speaks(talk, socket);
         self.peer_closed |= matches!(socket.state(), State::CloseWait | State::Closing | State::TimeWait);
-        // What is under way when a side is closed may be lost: smoltcp 0.12 stops sending it again when the peer has closed its
-        // side, or closes it meanwhile.
+        // What is under way when a side is closed may be lost: smoltcp 0.12 stops sending it again when the peer has
+        // closed its side, or closes it meanwhile.
         let hasty = matches!(self.part, Part::Source { hasty: true, .. }) && !self.peer_closed;
         let all_acknowledged = socket.send_queue() == 0;
         if socket.may_send() && (all_acknowledged || hasty) && self.part.is_done(talk, self.peer_closed) {

@@ -14,8 +14,8 @@ pub fn config(name: &str) -> MachineConfig {
 pub const RO: Attr = Attr::empty();
 pub const RW: Attr = Attr::WRITE;
 
-/// Page tables on i386, of the kernel's addresses from 0xc0000000 on: the root at 0x1000, a leaf table for each 4 MB behind
-/// it.
+/// Page tables on i386, of the kernel's addresses from 0xc0000000 on: the root at 0x1000, a leaf table for each 4 MB
+/// behind it.
 #[derive(Clone, Copy)]
 pub struct ByHand {
     pub root: Pa,

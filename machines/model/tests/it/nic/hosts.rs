@@ -81,8 +81,8 @@ fn client(to: Ipv4Addr, port: u16, send: u64, expect: u64) -> Client {
     Client { to, from_port: 40_000 + port, at_ns: 1_000_000, send, expect, closes_first: false }
 }
 
-/// True when each side has heard what it was told, and, over a good wire, both know that they are done. (What closes a connection
-/// may be lost on a bad one; smoltcp 0.12 does not always say it again.)
+/// True when each side has heard what it was told, and, over a good wire, both know that they are done. (What closes a
+/// connection may be lost on a bad one; smoltcp 0.12 does not always say it again.)
 fn is_good(talks: &Talks, hears: u64, closes: bool) -> bool {
     let all = talks.all();
     all.iter().for_each(|talk| assert_eq!(talk.differs_at, None));

@@ -50,7 +50,8 @@ impl<M: Machine> Stack<'_, M> {
             t.measured(now.saturating_sub(since).0, ms, bounds);
         }
         t.timing.backoff = 0;
-        // The front of the buffer is `una`, always: both move here, and nowhere else. What is acknowledged behind the data is the FIN.
+        // The front of the buffer is `una`, always: both move here, and nowhere else. What is acknowledged behind the
+        // data is the FIN.
         let kept = t.queued();
         let fin_acked = acked > kept;
         t.snd.una = ack;

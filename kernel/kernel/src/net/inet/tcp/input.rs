@@ -1,7 +1,7 @@
 //! Segments that arrive (RFC 9293, 3.10.7).
 //!
-//! A segment is trimmed to the window first; then its flags, its acknowledgement, its window, its data and its FIN are looked at, in
-//! this order. What has to be answered is answered at the end, in one segment.
+//! A segment is trimmed to the window first; then its flags, its acknowledgement, its window, its data and its FIN are
+//! looked at, in this order. What has to be answered is answered at the end, in one segment.
 
 use super::super::pcb::{PcbId, Protocol};
 use super::super::wire::{Addresses, MOST_HEADER_BYTES, TCP_BYTES};

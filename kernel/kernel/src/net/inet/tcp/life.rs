@@ -1,8 +1,9 @@
 //! How connections begin and end.
 //!
-//! A connection has two socket buffers, each with an end that the process has and one that TCP has. TCP closes its end of the one for
-//! receiving when nothing more will come, and its end of the one for sending when nothing more will be acknowledged. The process's
-//! ends are closed with its descriptor; a connection that no process ever accepted has them closed here.
+//! A connection has two socket buffers, each with an end that the process has and one that TCP has. TCP closes its end
+//! of the one for receiving when nothing more will come, and its end of the one for sending when nothing more will be
+//! acknowledged. The process's ends are closed with its descriptor; a connection that no process ever accepted has them
+//! closed here.
 
 use super::super::pcb::{Kind, Pcb, PcbId};
 use super::super::{PCB_USED_BYTES, Stack};
@@ -214,7 +215,8 @@ impl<M: Machine> Stack<'_, M> {
         self.tcp_output(id);
     }
 
-    /// The process receives no more: what is there and what still comes is thrown away, and acknowledged as if it were read.
+    /// The process receives no more: what is there and what still comes is thrown away, and acknowledged as if it were
+    /// read.
     pub(in crate::net::inet) fn stop_receiving(&mut self, id: PcbId) {
         if let Some(buffer) = self.tcb(id).receive.clone() {
             buffer.deafen(self.pool(), self.threads);
@@ -253,7 +255,8 @@ impl<M: Machine> Stack<'_, M> {
         self.drop_connection(id, None);
     }
 
-    /// The process that had it is gone, or about to go, and with it all that it knew: the other end is told, or finds out by itself.
+    /// The process that had it is gone, or about to go, and with it all that it knew: the other end is told, or finds
+    /// out by itself.
     pub(in crate::net::inet) fn disown(&mut self, id: PcbId, is_told: bool) {
         let Some(pcb) = self.s.pcbs.get_mut(id) else { return };
         if let Kind::Udp(_) = pcb.kind {

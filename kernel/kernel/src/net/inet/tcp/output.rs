@@ -1,8 +1,8 @@
 //! Which segment to send, if any (4.4BSD, `tcp_output`).
 //!
-//! A segment is sent when it is full; when it is all there is and nothing is under way, or small ones are not to be held back
-//! (Nagle); when it is half of the largest window that the other end ever had; when it is sent again; or when something else has to
-//! be told: an acknowledgement, a window that has grown by much, a FIN.
+//! A segment is sent when it is full; when it is all there is and nothing is under way, or small ones are not to be
+//! held back (Nagle); when it is half of the largest window that the other end ever had; when it is sent again; or when
+//! something else has to be told: an acknowledgement, a window that has grown by much, a FIN.
 
 use super::super::Stack;
 use super::super::pcb::PcbId;
@@ -155,8 +155,9 @@ impl<M: Machine> Tcb<M> {
         })
     }
 
-    /// The number of a segment that carries nothing. Where a FIN went to a closed window, what follows lies behind the window, and the
-    /// other end would drop it with all that it acknowledges (RFC 9293, 3.10.7.4): then it has the last number that the other end takes.
+    /// The number of a segment that carries nothing. Where a FIN went to a closed window, what follows lies behind the
+    /// window, and the other end would drop it with all that it acknowledges (RFC 9293, 3.10.7.4): then it has the last
+    /// number that the other end takes.
     fn acceptable_seq(&self) -> Seq {
         let s = &self.snd;
         let end = s.una + s.window;

@@ -17,8 +17,8 @@ impl Seq {
         other.before(self)
     }
 
-    /// No farther from `other`, either way, than a window can be wide. Of two numbers half of all apart each comes before the other:
-    /// what others say is to be near before it is compared.
+    /// No farther from `other`, either way, than a window can be wide. Of two numbers half of all apart each comes
+    /// before the other: what others say is to be near before it is compared.
     pub(in crate::net::inet) fn is_near(self, other: Seq) -> bool {
         let distance = self.0.wrapping_sub(other.0) as i32;
         distance.unsigned_abs() <= 1 << 30

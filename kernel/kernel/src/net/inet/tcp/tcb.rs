@@ -1,5 +1,6 @@
-//! A connection's state (`tcpcb`). Sequence numbers of what is sent: `una` is the oldest that is not acknowledged, `next` the next
-//! to be sent, `max` the highest that was. The first byte in the buffer for sending is `una`, once the SYN is acknowledged.
+//! A connection's state (`tcpcb`). Sequence numbers of what is sent: `una` is the oldest that is not acknowledged,
+//! `next` the next to be sent, `max` the highest that was. The first byte in the buffer for sending is `una`, once the
+//! SYN is acknowledged.
 
 use super::super::pcb::PcbId;
 use super::seq::Seq;

@@ -77,8 +77,8 @@ impl<M: Machine> Stack<'_, M> {
         true
     }
 
-    /// Asks for a window, with one byte. An end that answers may keep its window closed for ever; one that is not heard of is given up
-    /// as if it did not acknowledge. False when the connection is gone.
+    /// Asks for a window, with one byte. An end that answers may keep its window closed for ever; one that is not heard
+    /// of is given up as if it did not acknowledge. False when the connection is gone.
     fn probe(&mut self, id: PcbId, now: Cycles) -> bool {
         let (bounds, most) = (self.probe_bounds(), self.config().retransmissions);
         let t = self.tcb(id);

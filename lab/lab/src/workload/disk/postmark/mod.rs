@@ -1,14 +1,15 @@
-//! PostMark 1.5 on a file system on a memory disk (sf_buf paper, 6.4.2): many small files are made, read, made longer and taken away.
+//! PostMark 1.5 on a file system on a memory disk (sf_buf paper, 6.4.2): many small files are made, read, made longer
+//! and taken away.
 //!
 //! * `random`: the program's own random numbers. `script`: what it does next. Here: doing it by system calls.
 //!
-//! The program uses the C library's buffered streams, whose buffer is larger than any of its files: a file is made by an open, an `fstat`, a
-//! write and a close; read by an open, an `fstat`, a read and a close; made longer by an open, a seek, an `fstat`, a write and a close. The
-//! process fills the buffer before a write and looks at all of it behind a read, as the program does block by block. Every file's bytes are
-//! compared with what was written to it.
+//! The program uses the C library's buffered streams, whose buffer is larger than any of its files: a file is made by
+//! an open, an `fstat`, a write and a close; read by an open, an `fstat`, a read and a close; made longer by an open, a
+//! seek, an `fstat`, a write and a close. The process fills the buffer before a write and looks at all of it behind a
+//! read, as the program does block by block. Every file's bytes are compared with what was written to it.
 //!
-//! Rates are the program's: transactions in the time of the transactions, bytes in that of all, from the first file's making to the last
-//! one's end; the measured part is all.
+//! Rates are the program's: transactions in the time of the transactions, bytes in that of all, from the first file's
+//! making to the last one's end; the measured part is all.
 
 mod random;
 mod script;

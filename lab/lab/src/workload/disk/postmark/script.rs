@@ -1,8 +1,10 @@
-//! What PostMark 1.5 does, without doing it: which file is made, read, made longer or removed next, and how long it is then.
+//! What PostMark 1.5 does, without doing it: which file is made, read, made longer or removed next, and how long it is
+//! then.
 //!
-//! The slots of the table of files are twice as many as the files at first; a new file takes the slot behind the last one that was taken,
-//! or else the first that is free. Everything else is drawn. Block sizes are the defaults (512 bytes), sizes 500 to 10,000 bytes, reads and
-//! appends are as likely, creations and deletions as well; there are no subdirectories.
+//! The slots of the table of files are twice as many as the files at first; a new file takes the slot behind the last
+//! one that was taken, or else the first that is free. Everything else is drawn. Block sizes are the defaults (512
+//! bytes), sizes 500 to 10,000 bytes, reads and appends are as likely, creations and deletions as well; there are no
+//! subdirectories.
 
 use super::random::Random;
 

@@ -1,8 +1,9 @@
 //! A real access log in the Common Log Format, plain or packed with gzip.
 //!
-//! Each `GET` that was answered with a file (status 200, and a length) is a request. A file is what was asked for, queries and all, and is
-//! as long as its longest answer. The last requests of a log are made again; what came before them says in which order files were last
-//! used. A log with fewer requests than are to be made is read over again from its beginning.
+//! Each `GET` that was answered with a file (status 200, and a length) is a request. A file is what was asked for,
+//! queries and all, and is as long as its longest answer. The last requests of a log are made again; what came before
+//! them says in which order files were last used. A log with fewer requests than are to be made is read over again from
+//! its beginning.
 //!
 //! # What can fail
 //! Reading the file; a log without such a request. Lines in another form are passed over and counted.

@@ -1,7 +1,7 @@
 //! The clients: each connects, asks for the next file of the trace, reads to the end, and begins again.
 //!
-//! They are one host of infinite speed. Every byte is compared with what the server is to say, and the length, too; what is wrong is
-//! kept as a fault of the payload.
+//! They are one host of infinite speed. Every byte is compared with what the server is to say, and the length, too;
+//! what is wrong is kept as a fault of the payload.
 
 use super::contents::{Contents, header, request};
 use super::{SERVER, Site};

@@ -1,14 +1,17 @@
-//! Sites made up after what is published of two traces: of NASA's Kennedy Space Center, and of Rice University's Computer Science
-//! Department (sf_buf paper, 6.5.2). Neither trace is at hand.
+//! Sites made up after what is published of two traces: of NASA's Kennedy Space Center, and of Rice University's
+//! Computer Science Department (sf_buf paper, 6.5.2). Neither trace is at hand.
 //!
-//! * **Sizes** are distributed as in SURGE (Barford and Crovella, "Generating Representative Web Workloads", 1998): lognormal below 133 KB,
-//!   Pareto above, and then scaled to the footprint that the sf_buf paper states, none larger than the largest file known.
+//! * **Sizes** are distributed as in SURGE (Barford and Crovella, "Generating Representative Web Workloads", 1998):
+//!   lognormal below 133 KB, Pareto above, and then scaled to the footprint that the sf_buf paper states, none larger
+//!   than the largest file known.
 //! * **Popularity** falls with rank as Zipf's law has it, with an exponent of [`EXPONENT`].
-//! * **Which sizes are popular** is left to chance, and then files change places until a request transfers as much on average as
-//!   published: popular documents are smaller than others.
-//! * **Requests** are independent of each other. A real trace repeats itself sooner than that, so that a small cache does better there.
-//! * **The order of last use** is that of a stream without beginning: the time since a file was last asked for is then distributed
-//!   exponentially with its popularity. A stream as long as NASA's trace asks for every file many times, so the two do not differ.
+//! * **Which sizes are popular** is left to chance, and then files change places until a request transfers as much on
+//!   average as published: popular documents are smaller than others.
+//! * **Requests** are independent of each other. A real trace repeats itself sooner than that, so that a small cache
+//!   does better there.
+//! * **The order of last use** is that of a stream without beginning: the time since a file was last asked for is then
+//!   distributed exponentially with its popularity. A stream as long as NASA's trace asks for every file many times, so
+//!   the two do not differ.
 
 use super::access_log::Skipped;
 use super::site::Site;
@@ -25,13 +28,14 @@ pub(super) struct Published {
     largest_bytes: f64,
 }
 
-/// NASA: 3,461,612 requests and 65,524,314,915 bytes in July and August of 1995 (Internet Traffic Archive, NASA-HTTP, and the log's own
-/// sum). Distinct documents are 0.3 to 2.1 % of requests (Arlitt and Williamson, "Web Server Workload Characterization", 1996), so 10,000
-/// files, assumed within that. The largest answer has 6,823,936 bytes, as published analyses of the log have it.
+/// NASA: 3,461,612 requests and 65,524,314,915 bytes in July and August of 1995 (Internet Traffic Archive, NASA-HTTP,
+/// and the log's own sum). Distinct documents are 0.3 to 2.1 % of requests (Arlitt and Williamson, "Web Server Workload
+/// Characterization", 1996), so 10,000 files, assumed within that. The largest answer has 6,823,936 bytes, as published
+/// analyses of the log have it.
 ///
-/// Rice: of the department's trace 26,948 files with 933 MB are known from IO-Lite (Pai, Druschel and Zwaenepoel, 1999); the sf_buf paper
-/// has 1.1 GB, so files of the same mean size, assumed. How much an answer has on average, and how large the largest is, is not published:
-/// taken in the same proportion to the mean file as NASA's, and as NASA's.
+/// Rice: of the department's trace 26,948 files with 933 MB are known from IO-Lite (Pai, Druschel and Zwaenepoel,
+/// 1999); the sf_buf paper has 1.1 GB, so files of the same mean size, assumed. How much an answer has on average, and
+/// how large the largest is, is not published: taken in the same proportion to the mean file as NASA's, and as NASA's.
 ///
 /// Footprints: sf_buf paper, 6.5.2, with 1 MB = 2^20 bytes, as it calls 64K pages of 4 KB 256 MB.
 pub(super) const PUBLISHED: [Published; 2] = [
@@ -52,8 +56,8 @@ pub(super) const PUBLISHED: [Published; 2] = [
     },
 ];
 
-/// Of popularity over rank. A tenth of the documents gets 80 to 95 % of all requests (Arlitt and Williamson): with 1, Zipf's own law, it would
-/// be 76 % here; 1.1 is the first step above that is within.
+/// Of popularity over rank. A tenth of the documents gets 80 to 95 % of all requests (Arlitt and Williamson): with 1,
+/// Zipf's own law, it would be 76 % here; 1.1 is the first step above that is within.
 const EXPONENT: f64 = 1.1;
 
 /// SURGE: the logarithms of sizes below [`CUT_BYTES`], their share of all files, and the exponent above.

@@ -1,13 +1,16 @@
-//! A web server that sends files, and clients at the far end of the wire that ask for those of a trace (sf_buf paper, 6.5.2).
+//! A web server that sends files, and clients at the far end of the wire that ask for those of a trace (sf_buf paper,
+//! 6.5.2).
 //!
-//! * `site`: what is asked for. `generator`: made up, after what is published of two traces. `access_log`: read from a log.
+//! * `site`: what is asked for. `generator`: made up, after what is published of two traces. `access_log`: read from a
+//!   log.
 //! * `contents`: what is in files, and what is said around them.
 //! * `clients`: they ask, and compare every byte.
 //! * `stage`: files in memory, and the cache of mappings as a long run leaves it.
 //! * `server`: processes in the way of Apache.
 //!
-//! The measured part begins when the warm-up's last request is answered, and ends when as many as are to be measured are; then the last
-//! clients are still served. Throughput is what clients hear of TCP's payload, headers of answers included.
+//! The measured part begins when the warm-up's last request is answered, and ends when as many as are to be measured
+//! are; then the last clients are still served. Throughput is what clients hear of TCP's payload, headers of answers
+//! included.
 
 mod access_log;
 mod clients;

@@ -1,10 +1,10 @@
-//! The server: processes that wait on one listening socket, each for one connection at a time, as Apache 2.0 does where it forks
-//! before and keeps no connection open.
+//! The server: processes that wait on one listening socket, each for one connection at a time, as Apache 2.0 does where
+//! it forks before and keeps no connection open.
 //!
-//! For each request a process makes the calls that Apache makes, in their order: accept, getsockname, setsockopt (no delay), fcntl twice,
-//! read, stat, open, a small write of the header, sendfile, a write to the log, shutdown, poll and read until the client has closed,
-//! and close twice. What it computes in between is a parameter. fcntl, stat and the write, to a log that is `/dev/null`, are calls that
-//! only enter the kernel here.
+//! For each request a process makes the calls that Apache makes, in their order: accept, getsockname, setsockopt (no
+//! delay), fcntl twice, read, stat, open, a small write of the header, sendfile, a write to the log, shutdown, poll and
+//! read until the client has closed, and close twice. What it computes in between is a parameter. fcntl, stat and the
+//! write, to a log that is `/dev/null`, are calls that only enter the kernel here.
 
 use super::clients::Clients;
 use super::contents::{asked, header, name};

@@ -33,8 +33,8 @@ impl Site {
         }
     }
 
-    /// The files that `pages` pages of mappings are of after all that was used, in the order of their last use, each with its
-    /// pages from which on they are mapped.
+    /// The files that `pages` pages of mappings are of after all that was used, in the order of their last use, each
+    /// with its pages from which on they are mapped.
     pub(super) fn still_mapped(&self, pages: usize) -> Vec<(u32, u64)> {
         let mut left = pages as u64;
         let mut mapped = Vec::new();

@@ -1,8 +1,9 @@
 //! Before the first request: files in memory, and the cache of mappings as a long run of the trace leaves it.
 //!
-//! Pages get their bytes from outside of the machine, as from a disk. Then each page that a long run leaves mapped is lent once, in the
-//! order of last use, as sendfile lends it, and is not looked at: that makes its mapping, shared and with a clear accessed bit. Where the
-//! CPU computes the checksums of what it sends, it has looked at all of them: so one byte of each is read, through the same mapping.
+//! Pages get their bytes from outside of the machine, as from a disk. Then each page that a long run leaves mapped is
+//! lent once, in the order of last use, as sendfile lends it, and is not looked at: that makes its mapping, shared and
+//! with a clear accessed bit. Where the CPU computes the checksums of what it sends, it has looked at all of them: so
+//! one byte of each is read, through the same mapping.
 
 use super::Web;
 use super::contents::{Contents, name};
