@@ -1,26 +1,18 @@
-//! Directories: names and their inodes, in chunks of a sector, so that every change of a name is one write.
+//! Directories: finding, entering, reassigning and removing one name, each change as one write.
 //!
-//! ```text
-//! entry:  0 inode  4 length of the entry  6 kind  7 length of the name  8 name, filled up to a multiple of four
-//! ```
-//!
-//! The entries of a chunk fill it; an entry is as long as it likes, so what a name that went had is its forerunner's.
-//! The first of a chunk keeps its place, with inode 0. The names of a directory that was looked into are kept in memory
-//! (FreeBSD's `dirhash`), and the entry is looked at again when it is found.
+//! The names of a directory that was looked into are kept in memory (FreeBSD's `dirhash`), and the entry is looked at
+//! again when it is found.
 
 use crate::Ino;
+use crate::chunk::{MOST_NAME, Slot, empty_chunk, put_entry, room_for, room_in, room_in_chunk, slots};
 use crate::defect::Defect;
 use crate::error::FsError;
 use crate::inode::Kind;
-use crate::layout::{get_u16, get_u32, put_u32};
+use crate::layout::put_u32;
 use crate::store::{SECTOR_BYTES as CHUNK, Store, When};
-use crate::volume::Volume;
-use alloc::collections::BTreeMap;
+use crate::volume::{DirIndex, Volume};
 use alloc::format;
 use alloc::vec::Vec;
-
-const HEAD: usize = 8;
-pub(crate) const MOST_NAME: usize = 255;
 
 /// A name in a directory.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -31,94 +23,6 @@ pub struct Entry {
     pub ino: Ino,
     /// A file, a directory or a symbolic link.
     pub kind: Kind,
-}
-
-/// An entry in a chunk.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot {
-    pub(crate) at: usize,
-    pub(crate) len: usize,
-    pub(crate) ino: u32,
-    pub(crate) kind: u8,
-    pub(crate) name_len: usize,
-}
-
-impl Slot {
-    pub(crate) fn name<'a>(&self, chunk: &'a [u8]) -> &'a [u8] {
-        &chunk[self.at + HEAD..][..self.name_len]
-    }
-
-    /// Bytes that the entry needs.
-    fn used(&self) -> usize {
-        if self.ino == 0 { 0 } else { room_for(self.name_len) }
-    }
-}
-
-fn room_for(name_len: usize) -> usize {
-    HEAD + name_len.next_multiple_of(4)
-}
-
-fn put_entry(chunk: &mut [u8], at: usize, len: usize, ino: u32, kind: u8, name: &[u8]) {
-    put_u32(chunk, at, ino);
-    chunk[at + 4..at + 6].copy_from_slice(&(len as u16).to_le_bytes());
-    chunk[at + 6] = kind;
-    chunk[at + 7] = name.len() as u8;
-    chunk[at + HEAD..][..name.len()].copy_from_slice(name);
-}
-
-/// The entries of a chunk, if they make sense.
-pub(crate) fn slots(chunk: &[u8]) -> Result<Vec<Slot>, &'static str> {
-    let (mut all, mut at) = (Vec::new(), 0);
-    while at < CHUNK {
-        let len = usize::from(get_u16(chunk, at + 4));
-        let slot = Slot {
-            at,
-            len,
-            ino: get_u32(chunk, at),
-            kind: chunk[at + 6],
-            name_len: usize::from(chunk[at + 7]),
-        };
-        if len < HEAD || len % 4 != 0 || at + len > CHUNK {
-            return Err("an entry is longer than its chunk, or too short");
-        }
-        if slot.ino != 0 && (slot.name_len == 0 || room_for(slot.name_len) > len) {
-            return Err("a name does not fit its entry");
-        }
-        if slot.ino != 0 && Kind::of(slot.kind.into()).is_none() {
-            return Err("an entry is of no known kind");
-        }
-        all.push(slot);
-        at += len;
-    }
-    Ok(all)
-}
-
-/// A chunk without names.
-pub(crate) fn empty_chunk() -> [u8; CHUNK] {
-    let mut chunk = [0; CHUNK];
-    put_entry(&mut chunk, 0, CHUNK, 0, 0, b"");
-    chunk
-}
-
-/// The first chunk of a directory.
-pub(crate) fn first_chunk(own: Ino, parent: Ino) -> [u8; CHUNK] {
-    let mut chunk = empty_chunk();
-    put_entry(&mut chunk, 0, 12, own.0, 2, b".");
-    put_entry(&mut chunk, 12, CHUNK - 12, parent.0, 2, b"..");
-    chunk
-}
-
-/// What is known in memory of a directory.
-#[derive(Default)]
-pub(crate) struct DirIndex {
-    /// Names but `.` and `..`, with the chunk that each is in.
-    names: BTreeMap<Vec<u8>, (u32, Ino)>,
-    /// The largest entry that each chunk has room for.
-    room: Vec<u16>,
-}
-
-fn room_in(slots: &[Slot]) -> u16 {
-    slots.iter().map(|slot| slot.len - slot.used()).max().unwrap_or(0) as u16
 }
 
 impl Volume {
@@ -237,7 +141,7 @@ impl Volume {
         }
         put_entry(&mut chunk, start, len, ino.0, kind.number(), name);
         store.write(at, &chunk, When::Now)?;
-        let room = slots_room(&chunk);
+        let room = room_in_chunk(&chunk);
         let index = self.dirs.get_mut(&dir).expect("loaded above");
         index.names.insert(name.to_vec(), (number, ino));
         index.room[number as usize] = room;
@@ -299,7 +203,7 @@ impl Volume {
             None => put_u32(&mut chunk, slot.at, 0),
         }
         store.write(at, &chunk, When::Now)?;
-        let room = slots_room(&chunk);
+        let room = room_in_chunk(&chunk);
         let index = self.dirs.get_mut(&dir).expect("loaded above");
         index.names.remove(name);
         index.room[number as usize] = room;
@@ -335,8 +239,4 @@ impl Volume {
         self.let_go(store, dir)?;
         Ok(entries)
     }
-}
-
-fn slots_room(chunk: &[u8]) -> u16 {
-    slots(chunk).map_or(0, |slots| room_in(&slots))
 }

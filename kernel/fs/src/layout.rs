@@ -30,6 +30,10 @@ const MOST_GROUP_BLOCKS: usize = 32768;
 /// Of the first inodes, two belong to no file; the next is the root.
 pub(crate) const ROOT: u32 = 2;
 
+/// The number of an inode.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ino(pub u32);
+
 /// How a volume is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Format {

@@ -8,10 +8,10 @@
 //! What is where, from the bottom up:
 //!
 //! * `error`, `store`: what can go wrong, and what a volume is kept on. `layout`: what is where on the disk.
-//! * `maps`: free inodes and blocks. `inode`: inodes in memory, and the blocks of a file. `cut`: taking blocks from a
-//!   file.
-//! * `dir`: directories. `names`: making, linking, removing, renaming. `volume`: the volume, and the bytes of files.
-//! * [`check`](mod@check): what is wrong with a volume, and [`repair`].
+//! * `inode`, `chunk`: inodes and directories as they are on the disk. `maps`: free inodes and blocks.
+//! * `volume`: what is in memory of a volume. `bmap`: the blocks of a file. `cut`: taking blocks from a file.
+//! * `dir`: one name in a directory. `file`: the bytes of files. `names`: making, linking, removing, renaming.
+//! * [`check`](mod@check): what is wrong with a volume, and [`repair`]. `mount`: making, mounting and unmounting one.
 //!
 //! # The order of writes
 //! The store writes some changes [at once](When::Now) and others [later](When::Later), in any order. Three rules of FFS
@@ -35,14 +35,18 @@
 
 extern crate alloc;
 
+mod bmap;
 pub mod check;
+mod chunk;
 mod cut;
 mod defect;
 mod dir;
 mod error;
+mod file;
 mod inode;
 pub mod layout;
 mod maps;
+mod mount;
 mod names;
 mod store;
 mod volume;
@@ -51,11 +55,8 @@ pub use check::{Problem, Report, Weight, check, repair};
 pub use defect::Defect;
 pub use dir::Entry;
 pub use error::{FsError, IoError};
+pub use file::{Piece, Target};
 pub use inode::Kind;
-pub use layout::Format;
+pub use layout::{Format, Ino};
 pub use store::{Cached, Device, MemoryDevice, Store, When};
-pub use volume::{Piece, Stat, Target, Volume};
-
-/// The number of an inode.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Ino(pub u32);
+pub use volume::{Stat, Volume};

@@ -5,8 +5,8 @@
 //! the disk it then has no links, and a checker ends it.
 
 use crate::Ino;
+use crate::chunk::{MOST_NAME, empty_chunk, first_chunk};
 use crate::defect::Defect;
-use crate::dir::{MOST_NAME, empty_chunk, first_chunk};
 use crate::error::FsError;
 use crate::inode::{Inode, Kind, MOST_PATH};
 use crate::layout::POINTERS;
@@ -208,7 +208,7 @@ impl Volume {
 
     fn install(&mut self, store: &mut dyn Store, ino: Ino, inode: Inode, when: When) -> Result<(), FsError> {
         inode.write(&self.geometry, store, ino, when)?;
-        self.nodes.insert(ino, crate::inode::Node { inode, opens: 0, is_dirty: false });
+        self.nodes.insert(ino, crate::volume::Node { inode, opens: 0, is_dirty: false });
         Ok(())
     }
 

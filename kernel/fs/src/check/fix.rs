@@ -3,18 +3,16 @@
 //! A pass does all it can, and the next one looks again: what is cleared may leave others without names. What has no
 //! name and holds something gets one in `lost+found`.
 
+use super::report::{Fix, Report};
 use super::scan::Scan;
-use super::{Fix, Report, from_a_copy, is_of_another_version};
 use crate::Ino;
-use crate::defect::Defect;
-use crate::dir::{empty_chunk, first_chunk, slots};
+use crate::chunk::{empty_chunk, first_chunk, slots};
 use crate::error::FsError;
 use crate::inode::{Inode, Kind};
-use crate::layout::{Geometry, POINTERS, ROOT, header_words};
+use crate::layout::{Format, Geometry, POINTERS, ROOT, VERSION, header_words};
 use crate::maps::Maps;
 use crate::store::{SECTOR_BYTES as CHUNK, Store, When};
 use crate::volume::Volume;
-use alloc::collections::BTreeMap;
 use alloc::format;
 
 const MOST_PASSES: usize = 32;
@@ -120,13 +118,7 @@ fn new_root(store: &mut dyn Store, geometry: Geometry, maps: &Maps, root: Ino) -
 
 /// Gives names in `lost+found` to what has none. What finds no room there is ended.
 fn attach_all(store: &mut dyn Store, geometry: Geometry, report: &Report) -> Result<(), FsError> {
-    let mut volume = Volume {
-        geometry,
-        maps: Maps::load(geometry, store)?,
-        nodes: BTreeMap::new(),
-        dirs: BTreeMap::new(),
-        defect: Defect::None,
-    };
+    let mut volume = Volume::new(geometry, Maps::load(geometry, store)?);
     let root = volume.root();
     for problem in &report.problems {
         let Fix::Attach(ino, kind) = problem.fix else { continue };
@@ -145,4 +137,23 @@ fn attach_all(store: &mut dyn Store, geometry: Geometry, report: &Report) -> Res
         }
     }
     volume.sync(store)
+}
+
+/// The geometry that a copy of the superblock tells, where the first one cannot be read.
+fn from_a_copy(store: &mut dyn Store) -> Option<Geometry> {
+    let mut block_bytes = CHUNK as u32;
+    while block_bytes <= 65536 {
+        let likely = Geometry::new(Format { block_bytes }, u64::MAX >> 32);
+        let second = likely.map(|geometry| u64::from(geometry.group_blocks) * u64::from(block_bytes));
+        if let Some((geometry, _)) = second.ok().and_then(|at| Geometry::read(store, at).ok()) {
+            return Some(geometry);
+        }
+        block_bytes *= 2;
+    }
+    None
+}
+
+/// Why a volume whose superblock was refused is not to be repaired from a copy.
+fn is_of_another_version(error: &FsError) -> bool {
+    matches!(error, FsError::Refused(why) if why.starts_with("version") && !why.starts_with(&format!("version {VERSION},")))
 }

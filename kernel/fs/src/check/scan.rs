@@ -1,6 +1,6 @@
 //! Superblocks, groups, inodes, the blocks that they have, and free maps.
 
-use super::{Fix, Report, Weight};
+use super::report::{Fix, Report, Weight};
 use crate::Ino;
 use crate::error::FsError;
 use crate::inode::{Inode, Kind};

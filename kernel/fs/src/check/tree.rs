@@ -1,9 +1,9 @@
 //! Directories, the names in them, and how many names every inode has.
 
+use super::report::{Fix, Weight};
 use super::scan::Scan;
-use super::{Fix, Weight};
 use crate::Ino;
-use crate::dir::slots;
+use crate::chunk::slots;
 use crate::error::FsError;
 use crate::inode::Kind;
 use crate::layout::ROOT;

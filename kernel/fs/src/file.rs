@@ -1,0 +1,224 @@
+//! The bytes of files: pieces to read and to write, cutting and growing, `fsync`.
+//!
+//! Bytes behind the end of a file, in its last block, are zeros.
+
+use crate::Ino;
+use crate::defect::Defect;
+use crate::error::FsError;
+use crate::layout::DIRECT;
+use crate::store::{Store, When};
+use crate::volume::Volume;
+use alloc::vec;
+
+/// A piece of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Where on the disk; nowhere in a hole.
+    pub at: Option<u64>,
+    /// How long.
+    pub len_bytes: usize,
+}
+
+/// Where a piece of a file is to be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// Where on the disk.
+    pub at: u64,
+    /// How long: within one block.
+    pub len_bytes: usize,
+    /// The block was not the file's before: what the writer leaves out of the piece is whatever was there, and must be
+    /// cleared.
+    pub is_new: bool,
+}
+
+impl Volume {
+    /// The piece of a file from byte `at` on, up to `len_bytes`, that lies together on the disk. For reading; what is
+    /// behind the end is not there.
+    ///
+    /// # Errors
+    /// [`FsError::Damaged`], the disk.
+    pub fn piece(
+        &mut self,
+        store: &mut dyn Store,
+        ino: Ino,
+        at: u64,
+        len_bytes: usize,
+    ) -> Result<Piece, FsError> {
+        let size = self.size(store, ino)?;
+        let len = usize::try_from(size.saturating_sub(at)).unwrap_or(usize::MAX).min(len_bytes);
+        let block_bytes = u64::from(self.geometry.block_bytes);
+        if len == 0 {
+            return Ok(Piece { at: None, len_bytes: 0 });
+        }
+        let first = self.block_of(store, ino, at / block_bytes)?;
+        let mut there = (block_bytes - at % block_bytes) as usize;
+        let mut next = 1;
+        while there < len {
+            let block = self.block_of(store, ino, at / block_bytes + next)?;
+            if block != first.map(|first| first + next as u32) {
+                break;
+            }
+            there += block_bytes as usize;
+            next += 1;
+        }
+        let at = first.map(|first| self.geometry.byte_of(first) + at % block_bytes);
+        Ok(Piece { at, len_bytes: there.min(len) })
+    }
+
+    /// The piece of a file from byte `at` on, within one block, for writing: the block is taken if there is none, and
+    /// cleared where it is not about to be written. The file is as long as before: see [`Volume::wrote`].
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`], [`FsError::TooLarge`], [`FsError::Damaged`], the disk.
+    pub fn piece_to_write(
+        &mut self,
+        store: &mut dyn Store,
+        ino: Ino,
+        at: u64,
+        len_bytes: usize,
+    ) -> Result<Target, FsError> {
+        let block_bytes = u64::from(self.geometry.block_bytes);
+        let offset = at % block_bytes;
+        let len = len_bytes.min((block_bytes - offset) as usize);
+        let (block, is_new) = self.take_block_of(store, ino, at / block_bytes, When::Later)?;
+        let start = self.geometry.byte_of(block);
+        if is_new && len < block_bytes as usize && self.defect != Defect::FreshNotCleared {
+            store.write(start, &vec![0; block_bytes as usize], When::Later)?;
+        }
+        Ok(Target { at: start + offset, len_bytes: len, is_new })
+    }
+
+    /// A file was written up to byte `end`: it is at least so long.
+    ///
+    /// # Errors
+    /// [`FsError::Damaged`], the disk.
+    pub fn wrote(&mut self, store: &mut dyn Store, ino: Ino, end: u64) -> Result<(), FsError> {
+        self.change(store, ino, When::Later, |inode| inode.size = inode.size.max(end))
+    }
+
+    /// Reads bytes of a file; how many there are.
+    ///
+    /// # Errors
+    /// [`FsError::IsDirectory`], [`FsError::Damaged`], the disk.
+    pub fn read(
+        &mut self,
+        store: &mut dyn Store,
+        ino: Ino,
+        at: u64,
+        bytes: &mut [u8],
+    ) -> Result<usize, FsError> {
+        self.node(store, ino)?.inode.has_bytes()?;
+        let mut done = 0;
+        while done < bytes.len() {
+            let piece = self.piece(store, ino, at + done as u64, bytes.len() - done)?;
+            if piece.len_bytes == 0 {
+                break;
+            }
+            let to = &mut bytes[done..][..piece.len_bytes];
+            match piece.at {
+                Some(from) => store.read(from, to)?,
+                None => to.fill(0),
+            }
+            done += piece.len_bytes;
+        }
+        self.let_go(store, ino)?;
+        Ok(done)
+    }
+
+    /// Writes bytes of a file; how many, fewer only where the volume is full.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`], [`FsError::TooLarge`]: and not a byte was written. [`FsError::IsDirectory`], [`FsError::Damaged`], the disk.
+    pub fn write(
+        &mut self,
+        store: &mut dyn Store,
+        ino: Ino,
+        at: u64,
+        bytes: &[u8],
+    ) -> Result<usize, FsError> {
+        self.node(store, ino)?.inode.has_bytes()?;
+        let mut done = 0;
+        let result = loop {
+            if done == bytes.len() {
+                break Ok(());
+            }
+            let piece = self.piece_to_write(store, ino, at + done as u64, bytes.len() - done);
+            let Target { at: to, len_bytes: len, .. } = match piece {
+                Ok(piece) => piece,
+                Err(e) => break Err(e),
+            };
+            store.write(to, &bytes[done..][..len], When::Later)?;
+            done += len;
+        };
+        if done > 0 {
+            self.wrote(store, ino, at + done as u64)?;
+        }
+        self.let_go(store, ino)?;
+        if done > 0 { Ok(done) } else { result.map(|()| 0) }
+    }
+
+    /// Cuts a file, or lets it grow by a hole.
+    ///
+    /// # Errors
+    /// [`FsError::TooLarge`], [`FsError::IsDirectory`], [`FsError::Damaged`], the disk.
+    pub fn truncate(&mut self, store: &mut dyn Store, ino: Ino, size_bytes: u64) -> Result<(), FsError> {
+        let inode = self.node(store, ino)?.inode;
+        inode.has_bytes()?;
+        if size_bytes > self.geometry.most_bytes() {
+            return Err(FsError::TooLarge);
+        }
+        if size_bytes < inode.size {
+            let block_bytes = u64::from(self.geometry.block_bytes);
+            let offset = size_bytes % block_bytes;
+            if offset != 0
+                && self.defect != Defect::TailNotCleared
+                && let Some(block) = self.block_of(store, ino, size_bytes / block_bytes)?
+            {
+                let zeros = vec![0; (block_bytes - offset) as usize];
+                store.write(self.geometry.byte_of(block) + offset, &zeros, When::Later)?;
+            }
+            self.cut(store, ino, size_bytes.div_ceil(block_bytes), size_bytes)?;
+        } else if size_bytes > inode.size {
+            self.change(store, ino, When::Later, |inode| inode.size = size_bytes)?;
+        }
+        self.let_go(store, ino)
+    }
+
+    /// Returns when a file is on the disk, with its length and all that leads to its bytes (`fsync`).
+    ///
+    /// # Errors
+    /// [`FsError::Damaged`], the disk.
+    pub fn fsync(&mut self, store: &mut dyn Store, ino: Ino) -> Result<(), FsError> {
+        let inode = self.node(store, ino)?.inode;
+        let block_bytes = u64::from(self.geometry.block_bytes);
+        let mut at = 0;
+        while at < inode.size {
+            let left = usize::try_from(inode.size - at).unwrap_or(usize::MAX);
+            let piece = self.piece(store, ino, at, left)?;
+            if piece.len_bytes == 0 {
+                break;
+            }
+            if let Some(from) = piece.at {
+                // The rest of the last block is the file's, too.
+                let end = (from + piece.len_bytes as u64).next_multiple_of(block_bytes);
+                store.flush(from..end)?;
+            }
+            at += piece.len_bytes as u64;
+        }
+        for (which, depth) in [(DIRECT, 1), (DIRECT + 1, 2)] {
+            let root = self.sound(inode.pointers[which])?;
+            if root == 0 || self.defect == Defect::SyncForgetsIndirect {
+                continue;
+            }
+            for i in 0..if depth == 2 { self.geometry.pointers() } else { 0 } {
+                let indirect = self.pointer(store, root, i)?;
+                if indirect != 0 {
+                    store.flush(self.geometry.bytes_of(indirect))?;
+                }
+            }
+            store.flush(self.geometry.bytes_of(root))?;
+        }
+        self.change(store, ino, When::Now, |_| ())?;
+        self.let_go(store, ino)
+    }
+}
