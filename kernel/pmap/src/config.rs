@@ -1,11 +1,14 @@
-//! What a pmap is built from, what it asks for, and what can go wrong.
+//! What a pmap is built from, and what it asks for.
 
-use crate::area::AreaConfig;
-pub use crate::defect::PmapDefect;
-use crate::entries::EntryChoice;
-use crate::protect::Whole;
-use pageferry_hal::arena::ArenaFull;
-use pageferry_hal::{Path, Pfn, Va, paths};
+use crate::defect::PmapDefect;
+use pageferry_hal::{Pfn, paths};
+
+mod area;
+mod refill;
+
+pub use area::{AreaConfig, AreaPage, AreaPaths};
+pub use refill::{EntryChoice, RefillConfig, RefillPaths, Reload};
+pub(crate) use refill::{FRAME_BYTES, FRAMES};
 
 paths! {
     /// Path lengths of this floor. Accesses to page tables and reverse mappings are accounted by themselves.
@@ -22,67 +25,6 @@ paths! {
         /// The handler's instructions around its invalidations.
         pub shootdown_handle: Path,
     }
-
-    /// Path lengths of the refill handler, on machines that have one; its accesses to tables are accounted by
-    /// themselves.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct RefillPaths {
-        /// In registers, from the page tables into the TLB: the whole handler.
-        pub direct: Path,
-        /// In registers, from the hash table into the TLB, but for the entries that are looked at.
-        pub search: Path,
-        /// Going on to the secondary group.
-        pub secondary: Path,
-        /// Each entry of the hash table that is looked at.
-        pub probe: Path,
-        /// In registers, from the page tables into the hash table: an exception of its own, but for the entries that
-        /// are looked at.
-        pub insert: Path,
-        /// Saving registers and going to C: untranslated.
-        pub save: Path,
-        /// In C, translated: finding what is missing in the page tables.
-        pub walk: Path,
-        /// In C, translated: looking for what is missing in the hash table.
-        pub search_c: Path,
-        /// In C, translated: looking for a place in the hash table, and putting what was missing into it.
-        pub insert_c: Path,
-        /// Back from C: untranslated.
-        pub restore: Path,
-        /// Finding an entry of the TLB that is not in use, where the kernel does that ([`crate::EntryChoice`]).
-        pub choose: Path,
-    }
-}
-
-/// How the refill handler works.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Reload {
-    /// In a few registers, with physical addresses, in assembler (Linux/PPC from 2.1 on).
-    #[default]
-    Fast,
-    /// It saves all registers and calls C, which is translated like the rest of the kernel and goes through the caches
-    /// as that does (Linux/PPC before). A miss of its own is handled the other way: that one cannot miss, so that there
-    /// is an end.
-    Slow,
-    /// Where the kernel loads the TLB, from the hash table in a few registers; what is not there, as [`Reload::Slow`]
-    /// (Linux/PPC 2.0 on a 603).
-    SlowInsert,
-}
-
-/// The refill handler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RefillConfig {
-    /// How it works.
-    pub reload: Reload,
-    /// It keeps a hash table where hardware does not demand one but helps ([`pageferry_hal::Mmu::Soft`]).
-    pub hash: bool,
-    /// Path lengths.
-    pub paths: RefillPaths,
-}
-
-impl RefillConfig {
-    /// Fast, without a hash table, and in no time.
-    pub const NONE: RefillConfig =
-        RefillConfig { reload: Reload::Fast, hash: false, paths: RefillPaths::all(Path::of(0)) };
 }
 
 /// How the kernel maps its own memory, where the board leaves it the choice: one with block registers (PPC paper,
@@ -231,107 +173,4 @@ pub trait FrameSource {
     fn take(&self) -> Option<Pfn>;
     /// Takes back a frame that [`FrameSource::take`] gave.
     fn give(&self, frame: Pfn);
-}
-
-/// Why a pmap could not do what was asked. Nothing has changed when one is returned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PmapError {
-    /// The frame source is exhausted.
-    #[error("no frame for a page table")]
-    NoFrame,
-    /// As many user mappings exist as the arena has room for.
-    #[error("the table of reverse mappings is full ({capacity} entries)")]
-    NoReverseEntry {
-        /// How many it holds.
-        capacity: usize,
-    },
-    /// The configured kernel does not fit the machine's memory.
-    #[error("the machine has {frames} frames, the kernel needs {wanted}")]
-    MemoryTooSmall {
-        /// Frames of the machine.
-        frames: usize,
-        /// Frames that arena and kernel page tables take, and one to work with.
-        wanted: usize,
-    },
-    /// The configured arena leaves no kernel addresses to map page by page.
-    #[error("an arena of {arena_bytes} bytes does not fit the kernel's {room_bytes} bytes of addresses")]
-    ArenaTooLarge {
-        /// Bytes asked for.
-        arena_bytes: usize,
-        /// Bytes of kernel addresses.
-        room_bytes: usize,
-    },
-    /// The block registers cannot map all of memory.
-    #[error("{blocks} block registers cannot map {bytes} bytes of memory")]
-    TooFewBlocks {
-        /// How many there are.
-        blocks: usize,
-        /// Bytes of memory.
-        bytes: u64,
-    },
-    /// The kernel's memory cannot be mapped so on this board.
-    #[error("a kernel mapped by {0} needs a board with block registers")]
-    NoBlocks(KernelMapping),
-    /// The page tables of this board map no pages of the size that was asked for.
-    #[error(
-        "a kernel mapped by {0} needs page tables of the machine's that have such pages, and as much memory as one"
-    )]
-    NoSuchPages(KernelMapping),
-    /// Memory and what the kernel maps page by page do not fit its part of an address space.
-    #[error(
-        "{frames} frames of memory do not fit the kernel's part of an address space, where they are all to be mapped"
-    )]
-    MemoryTooLarge {
-        /// Frames of the machine.
-        frames: usize,
-    },
-    /// Nothing maps all of memory, which a handler in C goes through.
-    #[error("a refill handler in C needs all of memory mapped")]
-    NoDirectMap,
-    /// Nothing can tag TLB entries.
-    #[error("TLB entries are to be tagged by address space: that needs a machine whose TLB has tags")]
-    NoTags,
-    /// As many address spaces exist as there are tags for their TLB entries.
-    #[error("no tag is left for another address space")]
-    NoTag,
-    /// A page of the kernel's own memory has no entry of its own.
-    #[error("{page:?} is mapped by {by}: what a block maps cannot be protected by page")]
-    MappedWhole {
-        /// The page.
-        page: Va,
-        /// What maps it.
-        by: Whole,
-    },
-    /// The communication area is no whole number of pages.
-    #[error("a communication area of {len_bytes} bytes: expected whole pages, and 64 MB at most")]
-    BadArea {
-        /// Bytes asked for.
-        len_bytes: usize,
-    },
-    /// More entries are to be reserved than leave room for anything else.
-    #[error(
-        "{reserved} entries of {entries} are to be reserved: two at least must be left, as a copy needs both at once"
-    )]
-    TooManyReserved {
-        /// How many.
-        reserved: usize,
-        /// How many there are.
-        entries: usize,
-    },
-    /// Hardware says which entry a refill takes.
-    #[error(
-        "unused TLB entries cannot be chosen first: that needs a fully associative TLB that the kernel loads, and a counter of its entries"
-    )]
-    NoChoice,
-    /// Nothing can be reserved.
-    #[error(
-        "{reserved} TLB entries are to be reserved: that needs one processor with a fully associative TLB that the kernel loads, with tags"
-    )]
-    NoReserved {
-        /// How many.
-        reserved: usize,
-    },
-    /// The configured arena has no room for this floor's own structures.
-    #[error("{0}")]
-    ArenaTooSmall(#[from] ArenaFull),
 }

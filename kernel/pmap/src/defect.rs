@@ -57,3 +57,46 @@ defects! {
     NotPurged: "A frame is taken away from another colour, and the cache keeps what it has by that.",
     EndlessRefill: "A handler that misses within itself does all over again what missed.",
 }
+
+/// A defect of the area to plant: a pmap with one of these must be caught.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum AreaDefect {
+    /// Sound.
+    #[default]
+    None,
+    /// What is detached stays in the TLB.
+    DetachKeepsEntry,
+    /// What is detached is invalidated under another space's tag.
+    DetachOfOtherTag,
+    /// What a reserved entry attaches is loaded into another entry as well.
+    EntryTwice,
+    /// Reserved entries keep the tag of a space that has been given another.
+    ReservedKeepTags,
+    /// A flush of an address space, or of all, drops reserved entries, too.
+    FlushDropsReserved,
+}
+
+impl AreaDefect {
+    /// All that can be planted.
+    pub const ALL: &[AreaDefect] = &[
+        AreaDefect::DetachKeepsEntry,
+        AreaDefect::DetachOfOtherTag,
+        AreaDefect::EntryTwice,
+        AreaDefect::ReservedKeepTags,
+        AreaDefect::FlushDropsReserved,
+    ];
+
+    /// What it does.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            AreaDefect::None => "no defect",
+            AreaDefect::DetachKeepsEntry => "what is detached stays in the TLB",
+            AreaDefect::DetachOfOtherTag => "what is detached is invalidated under another space's tag",
+            AreaDefect::EntryTwice => "what a reserved entry attaches is loaded into another as well",
+            AreaDefect::ReservedKeepTags => {
+                "reserved entries keep the tag of a space that has been given another"
+            }
+            AreaDefect::FlushDropsReserved => "a flush drops reserved entries, too",
+        }
+    }
+}

@@ -1,9 +1,14 @@
 //! The machine-dependent layer: page tables, reverse mappings, and the invalidations that their changes oblige to.
 //!
-//! One code serves all machines: what differs is data, in [`pageferry_hal::Board`]. Page tables in levels hold the
-//! truth everywhere (`radix`). Hardware walks them, or looks into a hash table that caches them (`second`), or leaves
-//! all to the kernel (`refill`). What is mapped for ever is mapped by superpages, by block registers, by pages, or not
-//! at all (`fixed`); by pages, it can be protected by page too (`protect`).
+//! One code serves all machines: what differs is data, in [`pageferry_hal::Board`]. Its rooms, from the bottom up:
+//!
+//! * `config`, `defect`, `error`: what a pmap is built from, and what can go wrong.
+//! * `tlb`: what CPUs hold: address spaces loaded, tags, entries, the request for a shootdown.
+//! * `tables`: what memory holds. Page tables in levels are the truth everywhere (`radix`). Hardware walks them, or
+//!   looks into a hash table that caches them (`second`), or leaves all to the kernel. What is mapped for ever is mapped
+//!   by superpages, by block registers, by pages, or not at all (`fixed`).
+//! * `pmap`: the state that owns these.
+//! * `flush`: making TLBs forget. `map`: changing mappings. `refill`: what the kernel does about a TLB miss.
 //!
 //! # What it holds
 //! * The **kernel's page tables**, complete from boot on: the arena of kernel structures and the direct map in
@@ -29,43 +34,24 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod active;
-mod area;
-mod asid;
-mod bootstrap;
-mod colours;
 mod config;
-mod copy_page;
-mod cpu;
 mod defect;
-mod device;
-mod entries;
-mod fixed;
+mod error;
 mod flush;
-mod ipi;
-mod kernel;
-mod page;
+mod map;
 mod pmap;
-mod protect;
-mod pv;
-mod radix;
 mod refill;
-mod second;
-mod shootdown;
-mod space;
-mod sysmap;
-mod user;
+mod tables;
+mod tlb;
 
-pub use area::{AreaConfig, AreaDefect, AreaPage, AreaPaths};
-pub use bootstrap::Bootstrap;
-pub use colours::Reach;
 pub use config::{
-    FrameSource, KernelMapping, PmapConfig, PmapDefect, PmapError, PmapPaths, RefillConfig, RefillPaths,
-    Reload,
+    AreaConfig, AreaPage, AreaPaths, EntryChoice, FrameSource, KernelMapping, PmapConfig, PmapPaths,
+    RefillConfig, RefillPaths, Reload,
 };
-pub use entries::EntryChoice;
-pub use flush::TlbFlush;
+pub use defect::{AreaDefect, PmapDefect};
+pub use error::{PmapError, Whole};
+pub use flush::{FULL_FLUSH_PAGES, TlbFlush};
+pub use map::HashCensus;
 pub use pmap::{Pmap, Pmaps};
-pub use protect::Whole;
-pub use second::HashCensus;
-pub use shootdown::FULL_FLUSH_PAGES;
+pub use tables::bootstrap::Bootstrap;
+pub use tables::cached::Reach;

@@ -4,26 +4,26 @@
 //! loaded, and the shootdown in flight. A [`Pmap`] is owned by its address space (`vm`); the registry shares what is
 //! needed to reach its entries from a frame.
 
-use crate::area::Area;
-use crate::asid::{FreeNumbers, Tagging, Tags};
-use crate::bootstrap::{self, Bootstrap, Built, KernelTables};
-use crate::colours::Reach;
-use crate::config::{FrameSource, PmapConfig, PmapDefect, PmapError, Reload};
-use crate::cpu::Active;
-use crate::entries::Loaded;
-use crate::ipi::{REQUEST_BYTES, Shootdown};
-use crate::pv::PvTable;
-use crate::radix::Tables;
-use crate::refill::{FRAME_BYTES, FRAMES as REFILL_FRAMES};
-use crate::second::Second;
-use crate::space::Shared;
-use crate::sysmap::Sysmap;
+use crate::config::{FRAME_BYTES, FRAMES as REFILL_FRAMES};
+use crate::config::{PmapConfig, Reload};
+use crate::defect::AreaDefect;
+use crate::error::PmapError;
+use crate::tables::area::Area;
+use crate::tables::bootstrap::{self, Bootstrap, Built, KernelTables};
+use crate::tables::pv::PvTable;
+use crate::tables::second::Second;
+use crate::tables::space::Shared;
+use crate::tables::sysmap::Sysmap;
+use crate::tlb::active::Active;
+use crate::tlb::asid::{FreeNumbers, Tagging};
+use crate::tlb::loaded::Loaded;
+use crate::tlb::request::{REQUEST_BYTES, Shootdown};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::SeqCst;
-use core::sync::atomic::{AtomicU32, AtomicU64};
 use pageferry_hal::{
-    Asid, Cause, LockClass, Machine, PAGE_SIZE, SpaceId, SpinLock, StructVa, Va, VaRange, Width,
+    Asid, Cause, LockClass, Machine, PAGE_SHIFT, PAGE_SIZE, Pfn, SpaceId, SpinLock, StructVa, Va, VaRange,
+    Width,
 };
 
 /// One user address space's page tables. Given back with [`Pmaps::destroy`]; dropping one leaks its frames.
@@ -162,114 +162,6 @@ impl<M: Machine> Pmaps<M> {
         &self.machine
     }
 
-    /// An empty address space: one table, in which the kernel's half is that of all others.
-    ///
-    /// # Errors
-    /// [`PmapError::NoFrame`], [`PmapError::NoTag`].
-    ///
-    /// # Locks
-    /// Takes the lock of reverse mappings, and the shootdown lock where tags run out; `frames` is called with no lock
-    /// held.
-    pub fn create(&self, frames: &dyn FrameSource) -> Result<Pmap<M>, PmapError> {
-        let (m, width) = (&self.machine, self.kernel.format.width);
-        let _c = m.scope(Cause::PteWork);
-        let frame = frames.take().ok_or(PmapError::NoFrame)?;
-        let root = frame.pa();
-        self.claim(frame, Va(root.0), Reach::Write);
-        m.pt_clear(root);
-        for &index in &self.kernel.root_entries {
-            let offset = index * width.bytes();
-            let entry = m.pt_load(self.kernel.root + offset, width);
-            m.pt_store(root + offset, width, entry);
-        }
-        let tags = match self.tagging {
-            Tagging::None => None,
-            Tagging::PerCpu => Some(Tags::per_cpu(self.active.len())),
-            Tagging::Shared => {
-                let Some(asid) = self.shared_number() else {
-                    frames.give(frame);
-                    return Err(PmapError::NoTag);
-                };
-                Some(Tags::Shared { asid: AtomicU32::new(asid.0), ran_on: Default::default() })
-            }
-        };
-        let mut pv = self.pv.lock();
-        let id = pv.new_id();
-        let tables = m.new_lock(LockClass::PMAP, Tables::new(frame));
-        let shared = Arc::new(Shared {
-            id,
-            root,
-            tables,
-            block: AtomicU64::new(0),
-            tags: tags.map(Arc::new),
-            wired: AtomicU32::new(0),
-            wired_asid: AtomicU32::new(Asid::KERNEL.0),
-            attached: AtomicU32::new(0),
-        });
-        pv.spaces.insert(id, shared.clone());
-        Ok(Pmap { shared })
-    }
-
-    /// A number that is the same on all CPUs; `None` when all are in use.
-    fn shared_number(&self) -> Option<Asid> {
-        loop {
-            let rested = {
-                let mut pv = self.pv.lock();
-                let free = pv.numbers.take();
-                if free.is_some() || !pv.numbers.some_rest() {
-                    return free;
-                }
-                pv.numbers.rested()
-            };
-            // Also for those that another CPU is about to free: then it is waited for.
-            if self.config.defect != PmapDefect::TagReusedEarly {
-                self.empty_everywhere();
-            }
-            if let Some(second) = self.second.as_ref().filter(|_| self.purges()) {
-                second.purge(&self.machine, &rested);
-            }
-            self.pv.lock().numbers.free(rested);
-        }
-    }
-
-    /// The hash table may hold entries of numbers that no address space has.
-    fn purges(&self) -> bool {
-        self.config.renew_pages.is_some() && self.config.defect != PmapDefect::TagReusedInHashTable
-    }
-
-    /// Gives back the page tables of an address space that maps nothing any more.
-    ///
-    /// # Locks
-    /// Takes the shootdown lock, then those of the space and of the reverse mappings, one after the other; `frames` is
-    /// called with no lock held.
-    ///
-    /// # Panics
-    /// When mappings are left, or a process runs on it.
-    pub fn destroy(&self, frames: &dyn FrameSource, pmap: Pmap<M>) {
-        let _c = self.machine.scope(Cause::PteWork);
-        let shared = pmap.shared;
-        let wired = shared.wired.load(SeqCst);
-        assert_eq!(wired, 0, "an address space is destroyed with reserved entries of its own");
-        self.leave_everywhere(&shared);
-        let taken = {
-            let mut tables = shared.tables.lock();
-            assert_eq!(
-                (tables.resident, tables.wired),
-                (0, 0),
-                "an address space is destroyed with mappings in it"
-            );
-            core::mem::take(&mut tables.frames)
-        };
-        let registered = {
-            let mut pv = self.pv.lock();
-            // A flush of what another thread has changed in it may still be owed: the number rests first.
-            shared.hash_tag().into_iter().for_each(|asid| pv.numbers.give(asid));
-            pv.spaces.remove(&shared.id)
-        };
-        assert!(registered.is_some(), "an address space is destroyed that was never created here");
-        taken.into_iter().for_each(|frame| frames.give(frame));
-    }
-
     /// Takes the entry of a page whose mapping has changed out of the hash table, if there is a table and an entry.
     /// `asid` is that of the space where hardware uses such a table.
     ///
@@ -284,5 +176,25 @@ impl<M: Machine> Pmaps<M> {
     /// The right to shoot down; `None` on a uniprocessor, where there is no CPU to exclude.
     pub(crate) fn ipi_lock(&self) -> Option<<M::Lock<()> as SpinLock<()>>::Guard<'_>> {
         (self.active.len() > 1).then(|| self.shootdown.ipi_lock.lock())
+    }
+
+    /// The address of a frame in the direct map, if the machine has one (sf_buf paper, 4.3).
+    pub fn direct_va(&self, frame: Pfn) -> Option<Va> {
+        let base = self.kernel.layout.direct_map?;
+        assert!(frame.index() < self.machine.board().frames, "{frame:?} is no frame of this machine");
+        Some(base + (frame.index() << PAGE_SHIFT))
+    }
+
+    pub(crate) fn area(&self) -> &Area<M> {
+        self.area.as_ref().expect("this kernel has a communication area")
+    }
+
+    pub(crate) fn area_defect(&self) -> AreaDefect {
+        self.area.as_ref().map_or(AreaDefect::None, |area| area.config.defect)
+    }
+
+    /// Entries of the TLB that are reserved.
+    pub fn reserved_entries(&self) -> usize {
+        self.area.as_ref().map_or(0, |area| area.config.reserved)
     }
 }

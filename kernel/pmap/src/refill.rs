@@ -24,20 +24,17 @@
 //!
 //! [`RefillPaths`]: crate::RefillPaths
 
-use crate::config::{PmapDefect, Reload};
+use crate::config::Reload;
+use crate::config::{FRAME_BYTES, FRAMES};
+use crate::defect::PmapDefect;
 use crate::pmap::Pmaps;
-use crate::radix::{self, Walk, walk};
-use crate::second::{Searched, Second, decode};
+use crate::tables::radix::{self, Walk, walk};
+use crate::tables::second::{Searched, Second, decode};
 use pageferry_hal::isa::hash::{ENTRY_BYTES, GROUP_ENTRIES, group};
 use pageferry_hal::{
     Access, Asid, Attr, Counter, Flush, Instructions, Machine, Miss, MissKind, Mmu, Mode, Pa, Path, Slot,
     SpaceId, SpinLock, StructVa, TrapKind, Tte,
 };
-
-/// What the slow handler saves: 29 registers by one instruction, and those that tell of the exception.
-pub(crate) const FRAME_BYTES: usize = 192;
-/// How deep handlers can be nested: a slow one, and a fast one within.
-pub(crate) const FRAMES: usize = 2;
 
 /// Whose translation is missing.
 #[derive(Clone, Copy)]

@@ -1,7 +1,7 @@
 //! What is shared of an address space: by its owner and by the registry, which leads to it from a frame.
 
-use crate::asid::Tags;
-use crate::radix::Tables;
+use crate::tables::radix::Tables;
+use crate::tlb::asid::Tags;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use pageferry_hal::{Asid, Machine, Pa, SpaceId};

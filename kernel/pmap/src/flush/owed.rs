@@ -3,9 +3,9 @@
 //! A [`TlbFlush`] lists the pages whose old translations TLBs may hold, says whose they are, and keeps the machine's
 //! window open: the time in which the use of such a translation is no error. It owns nothing else and needs no lock.
 
-use crate::asid::Tags;
+use super::part::Part;
 use crate::pmap::Pmaps;
-use crate::shootdown::Part;
+use crate::tlb::asid::Tags;
 use alloc::sync::Arc;
 use pageferry_hal::{Attr, Machine, SpaceId, Tte, Va, VaRange};
 use smallvec::SmallVec;

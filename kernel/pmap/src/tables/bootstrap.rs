@@ -5,9 +5,10 @@
 //! in order of their addresses. So the place of a kernel page's entry is arithmetic, no walk. Behind them lie the
 //! tables of the direct map, and the hash table, where hardware uses one. Boot is single-threaded: no locks here.
 
-use crate::config::{KernelMapping, PmapConfig, PmapError};
-use crate::fixed::{self, PERMANENT};
-use crate::radix::{self, format_of};
+use crate::config::{KernelMapping, PmapConfig};
+use crate::error::PmapError;
+use crate::tables::fixed::{self, PERMANENT};
+use crate::tables::radix::{self, format_of};
 use alloc::vec::Vec;
 use pageferry_hal::isa::RadixFormat;
 use pageferry_hal::isa::hash::GROUP_BYTES;

@@ -7,12 +7,12 @@
 //!
 //! On a uniprocessor there is no lock, and no CPU to ask.
 
-use crate::asid::{Tagging, Tags};
-use crate::config::PmapDefect;
-use crate::ipi::{IpiOp, MAX_RANGES, REQUEST_BYTES};
+use super::part::Part;
+use crate::defect::PmapDefect;
 use crate::pmap::Pmaps;
-use crate::space::Shared;
-use alloc::sync::Arc;
+use crate::tables::space::Shared;
+use crate::tlb::asid::{Tagging, Tags};
+use crate::tlb::request::{IpiOp, MAX_RANGES, REQUEST_BYTES};
 use core::sync::atomic::Ordering;
 use pageferry_hal::{
     Access, Asid, Cause, Counter, CpuId, CpuSet, Flush, Interrupt, Machine, PAGE_SIZE, SpaceId, Va, VaRange,
@@ -22,15 +22,6 @@ use pageferry_hal::{
 /// loading the page-table root again, which spares the kernel's global entries. About what the larger data TLBs of the
 /// machines hold, halved: refilling costs too.
 pub const FULL_FLUSH_PAGES: usize = 32;
-
-/// Pages of one address space; [`SpaceId::KERNEL`] means addresses that are the same in all of them.
-#[derive(Clone, Debug)]
-pub(crate) struct Part {
-    pub(crate) space: SpaceId,
-    pub(crate) range: VaRange,
-    /// The space's tags, on machines that have any.
-    pub(crate) tags: Option<Arc<Tags>>,
-}
 
 /// A request in the making: pages of one address space, or of several where entries carry no tags.
 struct Batch {

@@ -3,33 +3,11 @@
 //! What a block maps cannot be protected by page: no page of it is ever looked at. The same goes for superpages, which
 //! stay whole here, and for areas that are not translated at all.
 
-use crate::config::PmapError;
+use crate::error::{PmapError, Whole};
 use crate::flush::TlbFlush;
 use crate::pmap::Pmaps;
-use crate::radix;
-use core::fmt;
-use pageferry_hal::{Asid, Attr, Block, Cause, Machine, Prot, Region, SpaceId, Va, VaRange};
-
-/// What maps more than a page, so that no page of it can be told from the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whole {
-    /// A block register.
-    Block(Block),
-    /// A superpage, which begins here.
-    Superpage(Va),
-    /// An area that is not translated.
-    Untranslated,
-}
-
-impl fmt::Display for Whole {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Whole::Block(block) => write!(f, "a block of {} KB at {:?}", block.len_bytes() >> 10, block.va),
-            Whole::Superpage(va) => write!(f, "a superpage at {va:?}"),
-            Whole::Untranslated => write!(f, "no entry at all"),
-        }
-    }
-}
+use crate::tables::radix;
+use pageferry_hal::{Asid, Attr, Cause, Machine, Prot, Region, SpaceId, Va, VaRange};
 
 impl<M: Machine> Pmaps<M> {
     /// Takes write permission from pages of the kernel's own memory, at the addresses at which all of it is mapped for

@@ -5,10 +5,11 @@
 //! (PPC paper: what a call of `ioremap` could do for programs such as X). A block covers what pages of other processes
 //! have at the same addresses: it must go with its process.
 
-use crate::config::{FrameSource, KernelMapping, PmapError};
-use crate::fixed;
+use crate::config::{FrameSource, KernelMapping};
+use crate::error::PmapError;
 use crate::pmap::{Pmap, Pmaps};
-use crate::radix::{self, walk_or_grow};
+use crate::tables::fixed;
+use crate::tables::radix::{self, walk_or_grow};
 use core::sync::atomic::Ordering::SeqCst;
 use pageferry_hal::{Attr, Block, Cause, Machine, PAGE_SHIFT, PAGE_SIZE, Pfn, SpinLock, Tte, Va, VaRange};
 

@@ -1,34 +1,21 @@
 //! User mappings, by address: entering, removing, protecting, wiring, looking up.
 //!
-//! All of them but those of devices ([`crate::device`]) are managed, that is, in the list of their frame; so what
+//! All of them but those of devices (`device`) are managed, that is, in the list of their frame; so what
 //! changes entries holds the lock of reverse mappings and, inside it, the lock of the address space. Only growing the
 //! tables and looking up do with the latter. Growing needs frames, which must be asked for with no lock held: then
 //! `enter` starts over.
 
-use crate::colours::Reach;
-use crate::config::{FrameSource, PmapDefect, PmapError};
+use crate::config::FrameSource;
+use crate::defect::PmapDefect;
+use crate::error::PmapError;
 use crate::flush::TlbFlush;
+use crate::map::entry::{Hashed, Leaf};
 use crate::pmap::{Pmap, Pmaps};
-use crate::pv::PvTable;
-use crate::radix::{self, Leaves, Tables, Walk, entries, walk, walk_or_grow};
-use crate::space::Shared;
-use alloc::vec::Vec;
-use pageferry_hal::{Attr, Cause, Counter, Machine, Pa, Pfn, Prot, SpinLock, Tte, Va, VaRange};
-
-/// One leaf entry, and whose it is.
-pub(crate) struct Leaf<'a, M: Machine> {
-    pub(crate) shared: &'a Shared<M>,
-    pub(crate) va: Va,
-    pub(crate) slot: Pa,
-    pub(crate) hashed: Hashed,
-}
-
-/// Whether the hash table may have an entry of a page under a tag that the space still has.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hashed {
-    Reachable,
-    OutOfReach,
-}
+use crate::tables::cached::Reach;
+use crate::tables::pv::PvTable;
+use crate::tables::radix::{self, Leaves, Tables, Walk, entries, walk, walk_or_grow};
+use crate::tables::space::Shared;
+use pageferry_hal::{Attr, Cause, Counter, Machine, Pfn, Prot, SpinLock, Tte, Va, VaRange};
 
 impl<M: Machine> Pmaps<M> {
     /// Maps `frame` at `va`, replacing what was there. The referenced and modified state of a page that stays is kept.
@@ -68,45 +55,6 @@ impl<M: Machine> Pmaps<M> {
             let leaf = Leaf { shared: &pmap.shared, va, slot, hashed: Hashed::Reachable };
             Ok(self.enter_at(&mut pv, &mut tables, leaf, frame, prot, wired))
         })?
-    }
-
-    /// Tries until there are page tables enough: `attempt` is handed cleared frames for new ones, and answers how many
-    /// it misses.
-    ///
-    /// # Errors
-    /// [`PmapError::NoFrame`] when `frames` has none left.
-    ///
-    /// # Locks
-    /// `frames` is called with none of those that `attempt` takes.
-    pub(crate) fn with_tables<R>(
-        &self,
-        frames: &dyn FrameSource,
-        mut attempt: impl FnMut(&mut Vec<Pfn>) -> Result<R, usize>,
-    ) -> Result<R, PmapError> {
-        let mut spare = Vec::new();
-        let done = loop {
-            match attempt(&mut spare) {
-                Ok(done) => break Ok(done),
-                Err(missing) if !self.add_spare(frames, &mut spare, missing) => {
-                    break Err(PmapError::NoFrame);
-                }
-                Err(_) => {}
-            }
-        };
-        // Another CPU may have added the tables meanwhile.
-        spare.into_iter().for_each(|frame| frames.give(frame));
-        done
-    }
-
-    fn add_spare(&self, frames: &dyn FrameSource, spare: &mut Vec<Pfn>, missing: usize) -> bool {
-        for _ in 0..missing {
-            let Some(frame) = frames.take() else { return false };
-            // Page tables are reached by physical addresses, of the frame's own colour.
-            self.claim(frame, Va(frame.pa().0), Reach::Write);
-            self.machine.pt_clear(frame.pa());
-            spare.push(frame);
-        }
-        true
     }
 
     #[track_caller]
@@ -215,29 +163,6 @@ impl<M: Machine> Pmaps<M> {
         TlbFlush::new()
     }
 
-    /// Removes the mapping of one entry, if it is valid.
-    #[track_caller]
-    pub(crate) fn remove_at(
-        &self,
-        pv: &mut PvTable<M>,
-        tables: &mut Tables,
-        leaf: Leaf<'_, M>,
-        flush: &mut TlbFlush<M>,
-    ) {
-        let m = &self.machine;
-        if radix::load(m, &self.kernel.format, leaf.slot).is_none() {
-            return;
-        }
-        m.execute(self.config.paths.remove);
-        let (space, va) = (leaf.shared.id, leaf.va);
-        let old = self.rewrite(pv, leaf, None, Attr::empty(), flush);
-        if old.attr.contains(Attr::MANAGED) {
-            pv.remove(m, old.frame, space, va);
-        }
-        tables.count_wired(old.attr.contains(Attr::WIRED), false);
-        tables.resident = tables.resident.checked_sub(1).expect("a page was unmapped that was not counted");
-    }
-
     /// Takes permissions away in `range`; never adds any. The empty set removes the mappings.
     ///
     /// # Locks
@@ -265,17 +190,6 @@ impl<M: Machine> Pmaps<M> {
         }
         drop((tables, pv));
         self.discharged_if(renewed, flush)
-    }
-
-    /// Makes one entry read-only, if it is valid and writable.
-    #[track_caller]
-    pub(crate) fn write_protect_at(&self, pv: &mut PvTable<M>, leaf: Leaf<'_, M>, flush: &mut TlbFlush<M>) {
-        let old = radix::load(&self.machine, &self.kernel.format, leaf.slot);
-        if let Some(mut entry) = old.filter(|e| e.attr.contains(Attr::WRITE)) {
-            self.machine.execute(self.config.paths.remove);
-            entry.attr.remove(Attr::WRITE);
-            self.rewrite(pv, leaf, Some(entry), Attr::empty(), flush);
-        }
     }
 
     /// Wires or unwires the mapping at `va`. What it translates to stays: nothing need be invalidated.
@@ -331,41 +245,5 @@ impl<M: Machine> Pmaps<M> {
         let _tables = pmap.shared.tables.lock();
         let Walk::Leaf(slot) = walk(m, format, pmap.shared.root, va) else { return None };
         radix::load(m, format, slot).map(|entry| (entry.frame, entry.prot()))
-    }
-
-    /// Replaces a valid entry and lists its page; returns the old one. What it has noted is kept with the frame unless
-    /// the new entry notes it too or it is in `forget`: another CPU may have noted it after the caller looked.
-    #[track_caller]
-    pub(crate) fn rewrite(
-        &self,
-        pv: &mut PvTable<M>,
-        leaf: Leaf<'_, M>,
-        new: Option<Tte>,
-        forget: Attr,
-        flush: &mut TlbFlush<M>,
-    ) -> Tte {
-        let m = &self.machine;
-        let Leaf { shared, va, slot, hashed } = leaf;
-        let old = radix::swap(m, &self.kernel.format, slot, new);
-        m.mapping_changed(shared.id, va, old, new, Some(flush.window(m)));
-        let old = old.filter(|old| old.attr.contains(Attr::USER));
-        let old = old.unwrap_or_else(|| panic!("what is mapped at {va:?} is no user mapping"));
-        if hashed == Hashed::Reachable {
-            self.forget_hashed(shared.hash_tag(), va);
-        }
-        flush.list(shared.id, shared.tags.as_ref(), va, Some(old));
-        let kept = new.filter(|new| new.frame == old.frame).map_or(Attr::empty(), |new| new.attr);
-        if old.attr.contains(Attr::MANAGED) {
-            pv.save(old.frame, old.attr.difference(kept).difference(forget));
-        }
-        old
-    }
-
-    pub(crate) fn assert_user(&self, range: VaRange) {
-        let layout = &self.kernel.layout;
-        assert!(
-            layout.user_start <= range.start() && range.end() <= layout.user_end,
-            "{range:?} is not in user space"
-        );
     }
 }

@@ -13,14 +13,14 @@
 //! shootdown of user pages by loading the kernel's root (as NetBSD does); then it is in no flusher's way. Where they
 //! do, it invalidates first. It must leave the address space before that is destroyed.
 //!
-//! Where entries carry tags, a CPU may hold translations of spaces that it left long ago: see [`crate::asid`].
+//! Where entries carry tags, a CPU may hold translations of spaces that it left long ago: see `tlb::asid`.
 
-use crate::asid::{Tagging, Tags};
-use crate::config::PmapDefect;
-use crate::cpu::Active;
-use crate::fixed;
+use crate::defect::PmapDefect;
 use crate::pmap::{Pmap, Pmaps};
-use crate::space::Shared;
+use crate::tables::fixed;
+use crate::tables::space::Shared;
+use crate::tlb::active::Active;
+use crate::tlb::asid::{Tagging, Tags};
 use core::sync::atomic::Ordering::SeqCst;
 use pageferry_hal::{Asid, BlockRegister, Context, CpuId, CpuSet, Flush, Machine, Mmu, SpaceId};
 

@@ -3,13 +3,12 @@
 //! They take no lock: the owner of the addresses (an allocator's client, an ephemeral mapping) owns their entries.
 //! Their tables exist since boot, so nothing here fails or allocates frames.
 
-use crate::colours::Reach;
 use crate::flush::TlbFlush;
 use crate::pmap::Pmaps;
-use crate::radix;
+use crate::tables::cached::Reach;
+use crate::tables::radix;
 use pageferry_hal::{
-    Asid, Attr, Block, Cause, HashTable, Machine, PAGE_SHIFT, Pa, Pfn, Prot, SpaceId, StructVa, Tte, Va,
-    VaRange,
+    Asid, Attr, Block, Cause, HashTable, Machine, Pa, Pfn, Prot, SpaceId, StructVa, Tte, Va, VaRange,
 };
 
 impl<M: Machine> Pmaps<M> {
@@ -26,13 +25,6 @@ impl<M: Machine> Pmaps<M> {
     /// Where a kernel structure is in memory: the arena lies there from the first frame on, in a row.
     pub fn arena_pa(&self, at: StructVa) -> Pa {
         Pa((at.0 - self.kernel.layout.kernel_base) as u64)
-    }
-
-    /// The address of a frame in the direct map, if the machine has one (sf_buf paper, 4.3).
-    pub fn direct_va(&self, frame: Pfn) -> Option<Va> {
-        let base = self.kernel.layout.direct_map?;
-        assert!(frame.index() < self.machine.board().frames, "{frame:?} is no frame of this machine");
-        Some(base + (frame.index() << PAGE_SHIFT))
     }
 
     /// Where the entry of a kernel page lies, for measurements of what reading it costs.

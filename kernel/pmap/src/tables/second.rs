@@ -15,9 +15,7 @@
 //! changes a mapping changes the page table first and takes the entry out then; the refill handler reads the page table
 //! with the lock held. So no entry is put there that is out of date, and stays.
 
-use crate::config::PmapDefect;
-use crate::pmap::Pmaps;
-use alloc::vec::Vec;
+use crate::defect::PmapDefect;
 use pageferry_hal::isa::hash::{
     ENTRY_BYTES, GROUP_BYTES, GROUP_ENTRIES, HPTE_C, HPTE_PP, HPTE_R, HPTE_V, TAG_MASK, asid_of, frame,
     group, tag, vsid_of,
@@ -28,9 +26,9 @@ use pageferry_hal::{Asid, Attr, Counter, HashTable, LockClass, Machine, Pa, Spin
 #[derive(Debug, Default)]
 pub(crate) struct Cursors {
     /// The entry of its group that goes next when both groups of a page are full.
-    victim: usize,
+    pub(crate) victim: usize,
     /// The group to be looked through next.
-    reclaim: usize,
+    pub(crate) reclaim: usize,
 }
 
 /// The table. See the [module](self).
@@ -152,7 +150,7 @@ impl<M: Machine> Second<M> {
     }
 
     /// Clears a group of entries whose number `goes`; how many those were.
-    fn clear_group(&self, m: &M, group: usize, goes: impl Fn(Asid) -> bool) -> usize {
+    pub(crate) fn clear_group(&self, m: &M, group: usize, goes: impl Fn(Asid) -> bool) -> usize {
         let mut cleared = 0;
         for slot in slots(self.table.at + group * GROUP_BYTES) {
             let entry = m.pt_load(slot, Width::Eight);
@@ -185,63 +183,4 @@ pub(crate) fn decode(entry: u64, user: bool) -> Tte {
     // Open to stores only when the page is known to be modified.
     attr.set(Attr::WRITE | Attr::MODIFIED, entry & HPTE_C != 0);
     Tte::page(frame(entry), attr)
-}
-
-impl<M: Machine> Pmaps<M> {
-    /// For a CPU that has nothing to do: looks through up to `groups` groups of the hash table for entries of numbers
-    /// that no address space has any more, and clears them (Linux/PPC does so in its idle loop). Answers how many
-    /// groups it has looked through: none when there is nothing to find.
-    ///
-    /// # Locks
-    /// Takes that of reverse mappings, and inside it `HashTable`, group by group.
-    pub fn reclaim(&self, groups: usize) -> usize {
-        let Some(second) = &self.second else { return 0 };
-        let m = &self.machine;
-        for done in 0..groups {
-            let mut pv = self.pv.lock();
-            if !pv.numbers.some_to_reclaim() {
-                return done;
-            }
-            let mut cursors = second.cursors.lock();
-            let group = cursors.reclaim;
-            cursors.reclaim = (group + 1) % second.table.groups;
-            let cleared = second.clear_group(m, group, |asid| pv.numbers.rests(asid));
-            let round = cursors.reclaim == 0;
-            drop(cursors);
-            m.count(Counter::HashReclaimed, cleared as u64);
-            if round {
-                pv.numbers.round_over();
-            }
-        }
-        groups
-    }
-
-    /// What is in the hash table: entries in use, those of the kernel, and those of numbers that no address space has.
-    /// For measurements; reads the table without cost or lock, by `word`.
-    pub fn hash_census(&self, word: &dyn Fn(Pa) -> u64) -> Option<HashCensus> {
-        let second = self.second.as_ref()?;
-        let pv = self.pv.lock();
-        let mut census = HashCensus { slots: second.table.groups * GROUP_ENTRIES, ..HashCensus::default() };
-        let entries: Vec<u64> = (0..census.slots)
-            .map(|i| word(second.table.at + i * ENTRY_BYTES))
-            .filter(|e| e & HPTE_V != 0)
-            .collect();
-        census.valid = entries.len();
-        census.kernels = entries.iter().filter(|e| asid_of(vsid_of(**e)) == Asid::KERNEL).count();
-        census.left_behind = entries.iter().filter(|e| pv.numbers.rests(asid_of(vsid_of(**e)))).count();
-        Some(census)
-    }
-}
-
-/// See [`Pmaps::hash_census`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HashCensus {
-    /// Places of the table.
-    pub slots: usize,
-    /// Those that are taken.
-    pub valid: usize,
-    /// Of these, by the kernel's pages.
-    pub kernels: usize,
-    /// Of these, by pages of numbers that no address space has any more.
-    pub left_behind: usize,
 }

@@ -18,7 +18,7 @@
 //! ([`crate::PmapConfig::renew_pages`]; Linux/PPC). What the old number leads to stays behind, in TLB and hash table,
 //! out of reach; a CPU with nothing to do takes it out of the hash table ([`crate::Pmaps::reclaim`]).
 
-use crate::config::PmapDefect;
+use crate::defect::PmapDefect;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};

@@ -1,16 +1,16 @@
 //! Clearing and copying whole frames, which need a kernel address to be reached by.
 //!
-//! With a direct map every frame has one. Where pages have colours, that may be the wrong one: see [`crate::colours`].
+//! With a direct map every frame has one. Where pages have colours, that may be the wrong one: see `colours`.
 //! Without, and then, each CPU owns two pages of kernel addresses (as FreeBSD 5 does on i386: `sysmaps_pcpu`), guarded
 //! by a lock of the CPU: while it is held, the thread stays on the CPU, and so no other CPU's TLB ever sees these
 //! addresses. A page is mapped, invalidated in the own TLB, used, and unmapped; the stale translation that is then left
 //! in the own TLB is harmless, because the next use invalidates before it begins.
 
-use crate::colours::Reach;
-use crate::fixed::PERMANENT;
 use crate::pmap::Pmaps;
-use crate::radix;
-use crate::sysmap::Sysmap;
+use crate::tables::cached::Reach;
+use crate::tables::fixed::PERMANENT;
+use crate::tables::radix;
+use crate::tables::sysmap::Sysmap;
 use pageferry_hal::{Asid, Cause, Machine, PAGE_SIZE, Pfn, SpaceId, SpinLock, Tte, Va};
 
 impl<M: Machine> Pmaps<M> {

@@ -8,9 +8,7 @@
 
 use crate::flush::TlbFlush;
 use crate::pmap::Pmaps;
-use crate::radix::{self, Walk, walk};
-use crate::space::Shared;
-use crate::user::{Hashed, Leaf};
+use crate::tables::radix::{self};
 use alloc::vec::Vec;
 use pageferry_hal::{Attr, Cause, Machine, Pfn, Prot, SpaceId, SpinLock, Va};
 
@@ -138,13 +136,5 @@ impl<M: Machine> Pmaps<M> {
             }
         }
         flush
-    }
-
-    /// The entry that maps `frame` at `va` of a space whose lock the caller holds.
-    pub(crate) fn leaf<'a>(&self, shared: &'a Shared<M>, frame: Pfn, va: Va) -> Leaf<'a, M> {
-        let Walk::Leaf(slot) = walk(&self.machine, &self.kernel.format, shared.root, va) else {
-            panic!("{frame:?} is listed at {va:?} of {:?}, where no page table is", shared.id);
-        };
-        Leaf { shared, va, slot, hashed: Hashed::Reachable }
     }
 }

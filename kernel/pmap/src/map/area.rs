@@ -12,7 +12,7 @@
 //!
 //! # Tags
 //! A reserved entry carries its space's tag. A tag may be taken away, and given to another space when all have been
-//! given ([`crate::asid`]): the entries are written anew when the space comes to run under another tag, and cleared
+//! given (`tlb::asid`): the entries are written anew when the space comes to run under another tag, and cleared
 //! when tags begin anew.
 //!
 //! # Locks
@@ -22,167 +22,21 @@
 //! # What can fail
 //! Attaching by a page table, for want of a frame for the table. A reserved entry is the caller's to choose, and free.
 
-use crate::config::{FrameSource, PmapError};
+use crate::config::{AreaPage, FrameSource};
+use crate::defect::AreaDefect;
+use crate::error::PmapError;
 use crate::flush::TlbFlush;
 use crate::pmap::{Pmap, Pmaps};
-use crate::radix::{self, Walk, walk, walk_or_grow};
-use crate::space::Shared;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
+use crate::tables::area::Held;
+use crate::tables::radix::{self, Walk, walk, walk_or_grow};
 use core::sync::atomic::Ordering::SeqCst;
 use pageferry_hal::{
-    Asid, Attr, Board, Counter, Flush, LockClass, Machine, Mmu, PAGE_SHIFT, PAGE_SIZE, Pfn, Slot, SpinLock,
-    StructVa, Tte, Va, VaRange, paths,
+    Asid, Attr, Counter, Flush, Machine, Mmu, PAGE_SHIFT, PAGE_SIZE, Pfn, Slot, SpaceId, SpinLock, StructVa,
+    Tte, Va, VaRange,
 };
 
 /// What a reserved entry maps is used and stored to: a miss that notes it has no place.
 const ATTACHED: Attr = Attr::USER.union(Attr::WRITE).union(Attr::REFERENCED).union(Attr::MODIFIED);
-
-paths! {
-    /// Path lengths of attaching and detaching. Accesses to page tables are accounted by themselves.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct AreaPaths {
-        /// Writing one reserved entry: its number, address, frame and rights into registers.
-        pub wire: Path,
-        /// Clearing one reserved entry, besides the access to the TLB's array.
-        pub unwire: Path,
-        /// Writing or clearing one page-table entry of the area.
-        pub table: Path,
-    }
-}
-
-/// A defect of the area to plant: a pmap with one of these must be caught.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum AreaDefect {
-    /// Sound.
-    #[default]
-    None,
-    /// What is detached stays in the TLB.
-    DetachKeepsEntry,
-    /// What is detached is invalidated under another space's tag.
-    DetachOfOtherTag,
-    /// What a reserved entry attaches is loaded into another entry as well.
-    EntryTwice,
-    /// Reserved entries keep the tag of a space that has been given another.
-    ReservedKeepTags,
-    /// A flush of an address space, or of all, drops reserved entries, too.
-    FlushDropsReserved,
-}
-
-impl AreaDefect {
-    /// All that can be planted.
-    pub const ALL: &[AreaDefect] = &[
-        AreaDefect::DetachKeepsEntry,
-        AreaDefect::DetachOfOtherTag,
-        AreaDefect::EntryTwice,
-        AreaDefect::ReservedKeepTags,
-        AreaDefect::FlushDropsReserved,
-    ];
-
-    /// What it does.
-    pub const fn sentence(self) -> &'static str {
-        match self {
-            AreaDefect::None => "no defect",
-            AreaDefect::DetachKeepsEntry => "what is detached stays in the TLB",
-            AreaDefect::DetachOfOtherTag => "what is detached is invalidated under another space's tag",
-            AreaDefect::EntryTwice => "what a reserved entry attaches is loaded into another as well",
-            AreaDefect::ReservedKeepTags => {
-                "reserved entries keep the tag of a space that has been given another"
-            }
-            AreaDefect::FlushDropsReserved => "a flush drops reserved entries, too",
-        }
-    }
-}
-
-/// The communication area of a kernel that has one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AreaConfig {
-    /// Its size, in whole pages.
-    pub len_bytes: usize,
-    /// Entries of the TLB that are reserved for it: the first ones.
-    pub reserved: usize,
-    /// A page-table entry's detachment looks through the TLB by software, one entry after the other, where software can
-    /// read it.
-    pub searches: bool,
-    /// Path lengths.
-    pub paths: AreaPaths,
-    /// A defect to plant; [`AreaDefect::None`] but in tests.
-    pub defect: AreaDefect,
-}
-
-impl AreaConfig {
-    /// The area is aligned as the largest page is that may map it.
-    pub const LARGEST_PAGE: usize = 1 << 20;
-}
-
-/// What a reserved entry maps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AreaPage {
-    /// Where in the area it begins.
-    pub offset_bytes: usize,
-    /// log2 of the bytes that it maps.
-    pub shift: u8,
-}
-
-/// A reserved entry in use.
-struct Held<M: Machine> {
-    shared: Arc<Shared<M>>,
-    va: Va,
-    tte: Tte,
-}
-
-/// The area, and its reserved entries.
-pub(crate) struct Area<M: Machine> {
-    config: AreaConfig,
-    range: VaRange,
-    at: StructVa,
-    first: Pfn,
-    held: M::Lock<Vec<Option<Held<M>>>>,
-}
-
-/// Where the area lies in user space; the same for all who ask.
-fn range_of(board: &Board, len_bytes: usize) -> VaRange {
-    let end = board.layout.user_end.0 & !(AreaConfig::LARGEST_PAGE as u64 - 1);
-    let len = len_bytes.next_multiple_of(AreaConfig::LARGEST_PAGE.min(len_bytes.next_power_of_two()));
-    let start = Va((end - len as u64) & !(AreaConfig::LARGEST_PAGE as u64 - 1));
-    VaRange::pages_from(start, len_bytes / PAGE_SIZE)
-}
-
-impl<M: Machine> Area<M> {
-    /// # Errors
-    /// [`PmapError::BadArea`], [`PmapError::TooManyReserved`], [`PmapError::NoReserved`], [`PmapError::ArenaTooSmall`].
-    pub(crate) fn new(
-        machine: &M,
-        config: AreaConfig,
-        arena: &mut pageferry_hal::StructArena,
-    ) -> Result<Area<M>, PmapError> {
-        let board = machine.board();
-        let AreaConfig { len_bytes, reserved, .. } = config;
-        if len_bytes == 0 || !len_bytes.is_multiple_of(PAGE_SIZE) || len_bytes > 64 << 20 {
-            return Err(PmapError::BadArea { len_bytes });
-        }
-        match board.reservable_entries() {
-            Some(entries) if reserved > 0 && reserved + 2 > entries => {
-                return Err(PmapError::TooManyReserved { reserved, entries });
-            }
-            None if reserved > 0 => return Err(PmapError::NoReserved { reserved }),
-            _ => {}
-        }
-        let at = arena.aligned_array("communication area", len_bytes, AreaConfig::LARGEST_PAGE)?;
-        let first = pageferry_hal::Pa((at.0 - board.layout.kernel_base) as u64).pfn();
-        let held = machine.new_lock(LockClass::RESERVED_ENTRIES, (0..reserved).map(|_| None).collect());
-        Ok(Area { config, range: range_of(&board, len_bytes), at, first, held })
-    }
-
-    fn va(&self, page: usize) -> Va {
-        assert!(page < self.range.len_pages(), "page {page} of an area of {}", self.range.len_pages());
-        self.range.start() + (page << PAGE_SHIFT)
-    }
-
-    fn frame(&self, page: usize) -> Pfn {
-        Pfn(self.first.0 + page as u32)
-    }
-}
 
 impl<M: Machine> Pmaps<M> {
     /// The user's addresses that are not the communication area's.
@@ -214,10 +68,6 @@ impl<M: Machine> Pmaps<M> {
         let area = self.area();
         _ = area.va(page);
         area.frame(page)
-    }
-
-    fn area(&self) -> &Area<M> {
-        self.area.as_ref().expect("this kernel has a communication area")
     }
 
     // ------------------------------------------------------------------------------------------- by page tables
@@ -329,11 +179,6 @@ impl<M: Machine> Pmaps<M> {
         shared.wired_asid.store(asid.0, SeqCst);
     }
 
-    fn write_reserved(&self, slot: usize, asid: Asid, va: Va, tte: Tte) {
-        self.machine.count(Counter::ReservedWrites, 1);
-        self.machine.tlb_load(Slot::Reserved(slot), asid, va, tte);
-    }
-
     /// Detaches what reserved entry `slot` attaches.
     ///
     /// # Panics
@@ -361,61 +206,9 @@ impl<M: Machine> Pmaps<M> {
         }
     }
 
-    /// Tags have begun anew: what the reserved entries say of spaces is out of date.
-    pub(crate) fn clear_reserved(&self) {
-        let Some(area) = self.area.as_ref().filter(|area| area.config.reserved > 0) else { return };
-        if self.area_defect() == AreaDefect::ReservedKeepTags {
-            return;
-        }
-        let held = area.held.lock();
-        for held in held.iter().flatten() {
-            let asid = Asid(held.shared.wired_asid.load(SeqCst));
-            if asid != Asid::KERNEL {
-                self.machine.count(Counter::ReservedWrites, 1);
-                self.flush_own(Flush::Page(asid, held.va));
-            }
-        }
-        held.iter().flatten().for_each(|held| held.shared.wired_asid.store(Asid::KERNEL.0, SeqCst));
-    }
-
-    /// The space comes to run under `asid`: its reserved entries have to say so.
-    pub(crate) fn rewire(&self, shared: &Shared<M>, asid: Asid) {
-        if shared.wired.load(SeqCst) == 0 || shared.wired_asid.load(SeqCst) == asid.0 {
-            return;
-        }
-        if self.area_defect() == AreaDefect::ReservedKeepTags {
-            return;
-        }
-        let area = self.area();
-        let held = area.held.lock();
-        for (slot, held) in held.iter().enumerate() {
-            if let Some(held) = held.as_ref().filter(|held| held.shared.id == shared.id) {
-                self.machine.execute(area.config.paths.wire);
-                self.write_reserved(slot, asid, held.va, held.tte);
-            }
-        }
-        shared.wired_asid.store(asid.0, SeqCst);
-    }
-
     /// What reserved entry `slot` maps, and for whom; `None` when it is free.
-    pub fn wired(&self, slot: usize) -> Option<(pageferry_hal::SpaceId, Va, Tte)> {
+    pub fn wired(&self, slot: usize) -> Option<(SpaceId, Va, Tte)> {
         let held = self.area().held.lock();
         held[slot].as_ref().map(|held| (held.shared.id, held.va, held.tte))
-    }
-
-    /// Reserves what the area wants of the own TLB.
-    pub(crate) fn reserve_entries(&self) {
-        if let Some(area) = self.area.as_ref().filter(|area| area.config.reserved > 0) {
-            self.machine.tlb_reserve(area.config.reserved);
-        }
-    }
-
-    pub(crate) fn area_defect(&self) -> AreaDefect {
-        self.area.as_ref().map_or(AreaDefect::None, |area| area.config.defect)
-    }
-
-    /// Entries of the TLB that are reserved.
-    pub fn reserved_entries(&self) -> usize {
-        self.area.as_ref().map_or(0, |area| area.config.reserved)
     }
 }

@@ -1,6 +1,6 @@
 //! What one CPU has loaded as its page table, and the tags that it gives out: the state behind `active`.
 
-use crate::asid::Numbers;
+use crate::tlb::asid::Numbers;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use pageferry_hal::{Asid, Pa, SpaceId};
 

@@ -7,10 +7,10 @@
 //! The table also keeps what the entries of removed mappings said about a frame (referenced, modified), and the
 //! registry of address spaces, so that a list entry can be a name and an address.
 
-use crate::asid::FreeNumbers;
-use crate::colours::Cached;
-use crate::config::PmapError;
-use crate::space::Shared;
+use crate::error::PmapError;
+use crate::tables::cached::Cached;
+use crate::tables::space::Shared;
+use crate::tlb::asid::FreeNumbers;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use litemap::LiteMap;

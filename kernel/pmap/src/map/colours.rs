@@ -20,42 +20,13 @@
 //! Reverse mappings, and within a claim the lock of each address space in turn. Only on machines with one CPU: with
 //! several, another could store while a claim is made. Where pages have no colours nothing here costs anything.
 
-use crate::config::PmapDefect;
+use crate::defect::PmapDefect;
 use crate::flush::TlbFlush;
 use crate::pmap::Pmaps;
-use crate::pv::PvTable;
+use crate::tables::cached::Reach;
+use crate::tables::pv::PvTable;
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, Counter, Machine, PAGE_SHIFT, Pfn, SpaceId, SpinLock, Va};
-
-/// What an address of the kernel's is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reach {
-    /// The bytes are read.
-    Read,
-    /// They are stored to, or may be.
-    Write,
-}
-
-/// What the cache may have of a frame; a bit for each colour.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Cached {
-    /// It may hold lines by these.
-    by: u8,
-    /// By this one they may be newer than memory, or become so without a claim: one of `by`.
-    stored: u8,
-}
-
-impl Cached {
-    pub(crate) const NOWHERE: Cached = Cached { by: 0, stored: 0 };
-
-    /// The colours that a claim has to take the frame away from.
-    fn in_the_way(self, bit: u8, reach: Reach) -> u8 {
-        match reach {
-            Reach::Read => self.stored & !bit,
-            Reach::Write => self.by & !bit,
-        }
-    }
-}
 
 /// A colour, as an index and as a bit.
 fn bit(colour: u32) -> u8 {

@@ -3,7 +3,9 @@
 //! How is the layout's business ([`Region`]): not at all, by block registers, by superpages, or by pages like any
 //! other. Here is the plan of blocks: few, large, each aligned to its size, as the registers want them.
 
-use crate::config::{KernelMapping, PmapConfig, PmapDefect, PmapError};
+use crate::config::{KernelMapping, PmapConfig};
+use crate::defect::PmapDefect;
+use crate::error::PmapError;
 use alloc::vec::Vec;
 use pageferry_hal::isa::RadixFormat;
 use pageferry_hal::{

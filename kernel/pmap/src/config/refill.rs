@@ -1,0 +1,94 @@
+//! How the refill handler works, and which entry of the TLB it takes.
+
+use pageferry_hal::{Board, Mmu, Path, paths};
+
+paths! {
+    /// Path lengths of the refill handler, on machines that have one; its accesses to tables are accounted by
+    /// themselves.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct RefillPaths {
+        /// In registers, from the page tables into the TLB: the whole handler.
+        pub direct: Path,
+        /// In registers, from the hash table into the TLB, but for the entries that are looked at.
+        pub search: Path,
+        /// Going on to the secondary group.
+        pub secondary: Path,
+        /// Each entry of the hash table that is looked at.
+        pub probe: Path,
+        /// In registers, from the page tables into the hash table: an exception of its own, but for the entries that
+        /// are looked at.
+        pub insert: Path,
+        /// Saving registers and going to C: untranslated.
+        pub save: Path,
+        /// In C, translated: finding what is missing in the page tables.
+        pub walk: Path,
+        /// In C, translated: looking for what is missing in the hash table.
+        pub search_c: Path,
+        /// In C, translated: looking for a place in the hash table, and putting what was missing into it.
+        pub insert_c: Path,
+        /// Back from C: untranslated.
+        pub restore: Path,
+        /// Finding an entry of the TLB that is not in use, where the kernel does that ([`EntryChoice`]).
+        pub choose: Path,
+    }
+}
+
+/// How the refill handler works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Reload {
+    /// In a few registers, with physical addresses, in assembler (Linux/PPC from 2.1 on).
+    #[default]
+    Fast,
+    /// It saves all registers and calls C, which is translated like the rest of the kernel and goes through the caches
+    /// as that does (Linux/PPC before). A miss of its own is handled the other way: that one cannot miss, so that there
+    /// is an end.
+    Slow,
+    /// Where the kernel loads the TLB, from the hash table in a few registers; what is not there, as [`Reload::Slow`]
+    /// (Linux/PPC 2.0 on a 603).
+    SlowInsert,
+}
+
+/// The refill handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefillConfig {
+    /// How it works.
+    pub reload: Reload,
+    /// It keeps a hash table where hardware does not demand one but helps ([`pageferry_hal::Mmu::Soft`]).
+    pub hash: bool,
+    /// Path lengths.
+    pub paths: RefillPaths,
+}
+
+impl RefillConfig {
+    /// Fast, without a hash table, and in no time.
+    pub const NONE: RefillConfig =
+        RefillConfig { reload: Reload::Fast, hash: false, paths: RefillPaths::all(Path::of(0)) };
+}
+
+/// How a refill chooses the entry of the TLB that it loads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum EntryChoice {
+    /// As hardware says: by its counter, or by use.
+    #[default]
+    Hardware,
+    /// One that is not in use; by hardware's counter where all are. Only where there is one, and any entry may hold any
+    /// page.
+    UnusedFirst,
+}
+
+impl EntryChoice {
+    /// Whether a kernel on this board can choose so.
+    pub const fn is_possible(self, board: &Board) -> bool {
+        match self {
+            EntryChoice::Hardware => true,
+            EntryChoice::UnusedFirst => {
+                matches!(board.mmu, Mmu::Soft { is_fully_associative: true, has_counter: true, .. })
+            }
+        }
+    }
+}
+
+/// What the slow handler saves: 29 registers by one instruction, and those that tell of the exception.
+pub(crate) const FRAME_BYTES: usize = 192;
+/// How deep handlers can be nested: a slow one, and a fast one within.
+pub(crate) const FRAMES: usize = 2;

@@ -1,0 +1,11 @@
+//! Making TLBs forget: the own one, those of other CPUs, and what a change of mappings owes until then.
+
+mod owed;
+mod own;
+mod part;
+mod reserved;
+mod shootdown;
+mod switch;
+
+pub use owed::TlbFlush;
+pub use shootdown::FULL_FLUSH_PAGES;
