@@ -128,7 +128,8 @@ impl Volume {
     /// Writes bytes of a file; how many, fewer only where the volume is full.
     ///
     /// # Errors
-    /// [`FsError::NoSpace`], [`FsError::TooLarge`]: and not a byte was written. [`FsError::IsDirectory`], [`FsError::Damaged`], the disk.
+    /// [`FsError::NoSpace`], [`FsError::TooLarge`]: and not a byte was written. [`FsError::IsDirectory`],
+    /// [`FsError::Damaged`], the disk.
     pub fn write(
         &mut self,
         store: &mut dyn Store,

@@ -77,8 +77,8 @@ impl Volume {
     /// Makes a symbolic link: a name that stands for a path, whatever is there.
     ///
     /// # Errors
-    /// [`FsError::NotFound`], [`FsError::NameTooLong`], [`FsError::Invalid`]: the path is empty, longer than 1,023 bytes, or has a zero;
-    /// as [`Volume::make`].
+    /// [`FsError::NotFound`], [`FsError::NameTooLong`], [`FsError::Invalid`]: the path is empty, longer than 1,023
+    /// bytes, or has a zero; as [`Volume::make`].
     pub fn make_link(
         &mut self,
         store: &mut dyn Store,
@@ -333,8 +333,8 @@ impl Volume {
     /// Renames: what has the new name goes, and at every moment one of the names is there.
     ///
     /// # Errors
-    /// [`FsError::Invalid`]: a directory would come to lie within itself. [`FsError::IsDirectory`], [`FsError::NotDirectory`],
-    /// [`FsError::NotEmpty`]: what has the new name cannot make way. As [`Volume::make`].
+    /// [`FsError::Invalid`]: a directory would come to lie within itself. [`FsError::IsDirectory`],
+    /// [`FsError::NotDirectory`], [`FsError::NotEmpty`]: what has the new name cannot make way. As [`Volume::make`].
     pub fn rename(
         &mut self,
         store: &mut dyn Store,

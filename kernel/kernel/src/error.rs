@@ -26,7 +26,8 @@ pub enum BootError {
     Arena(#[from] ArenaFull),
     /// The clock stands still, or ticks less than once in a quantum.
     #[error(
-        "a tick of {tick_cycles:?} and a quantum of {quantum_cycles:?}: a quantum is at least a tick, and that is not zero"
+        "a tick of {tick_cycles:?} and a quantum of {quantum_cycles:?}: a quantum is at least a tick, and that is not \
+         zero"
     )]
     Clock {
         /// How long a thread runs before others of its kind.
@@ -46,7 +47,8 @@ pub enum BootError {
     },
     /// A socket buffer is smaller than a page, or what is lent at once is not whole pages, at least one.
     #[error(
-        "socket buffers of {high_water_bytes} bytes and loans of {loan_bytes}: expected at least a page, loans in whole pages"
+        "socket buffers of {high_water_bytes} bytes and loans of {loan_bytes}: expected at least a page, loans in \
+         whole pages"
     )]
     SocketBuffer {
         /// The smaller of `SocketConfig::high_water_bytes` and `PipeConfig::socket_buffer_bytes`.

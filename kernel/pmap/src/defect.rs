@@ -34,15 +34,19 @@ macro_rules! defects {
 defects! {
     TagReusedEarly: "Tags are given again while TLBs still hold entries of those that had them.",
     NewTagKept: "A space that has a tag anew is loaded as if the TLB held nothing but its own by that tag.",
-    LeftCpusForgotten: "A shootdown leaves out CPUs that run another space, though the tag that the space has there leads to its entries.",
+    LeftCpusForgotten: "A shootdown leaves out CPUs that run another space, though the tag that the space has there \
+                        leads to its entries.",
     TagReusedInHashTable: "Tags are given again while the hash table still has entries of those that had them.",
     OldTagStays: "A space whose tag was given anew goes on with the old one until it is switched to.",
     MissingFlush: "Pages are not invalidated in the own TLB.",
-    OwnSpaceOnly: "Where one invalidation reaches all CPUs, it is left out for a space that does not run on the CPU that makes it.",
+    OwnSpaceOnly: "Where one invalidation reaches all CPUs, it is left out for a space that does not run on the CPU \
+                   that makes it.",
     StaleHashEntry: "The entry of a page that has changed stays in the hash table.",
-    ReadBeforeLocked: "The refill handler reads the page tables before it locks the hash table: what changes meanwhile it puts there as it was.",
+    ReadBeforeLocked: "The refill handler reads the page tables before it locks the hash table: what changes meanwhile \
+                       it puts there as it was.",
     NotedBlindly: "The refill handler notes a use in the page tables without looking whether they have changed.",
-    HalfWritten: "An entry of the hash table that takes another's place has its own page and the other's frame for a moment.",
+    HalfWritten: "An entry of the hash table that takes another's place has its own page and the other's frame for a \
+                  moment.",
     RefusedStays: "The handler puts a better entry into the hash table and leaves the worse one in the TLB.",
     ModifiedLost: "Clean pages can be stored to through the hash table or the TLB, and nothing notes it.",
     ReferencedLost: "The referenced bit is not noted.",

@@ -92,12 +92,14 @@ pub enum PmapError {
     },
     /// Hardware says which entry a refill takes.
     #[error(
-        "unused TLB entries cannot be chosen first: that needs a fully associative TLB that the kernel loads, and a counter of its entries"
+        "unused TLB entries cannot be chosen first: that needs a fully associative TLB that the kernel loads, and a \
+         counter of its entries"
     )]
     NoChoice,
     /// Nothing can be reserved.
     #[error(
-        "{reserved} TLB entries are to be reserved: that needs one processor with a fully associative TLB that the kernel loads, with tags"
+        "{reserved} TLB entries are to be reserved: that needs one processor with a fully associative TLB that the \
+         kernel loads, with tags"
     )]
     NoReserved {
         /// How many.

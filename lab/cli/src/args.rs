@@ -17,6 +17,9 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
+/// What a block of a disk's image may have.
+const BLOCK_BYTES: [&str; 8] = ["512", "1024", "2048", "4096", "8192", "16384", "32768", "65536"];
+
 /// Host threads: 0 to as many as there may be.
 fn jobs(text: &str) -> Result<usize, String> {
     whole_number(text, 0, MAX_JOBS as u64).map(|jobs| jobs as usize)
@@ -408,7 +411,8 @@ pub(crate) struct TraceRecord {
     #[arg(long = "env", value_name = "NAME=VALUE")]
     pub(crate) environment: Vec<String>,
     /// Instructions after which all lines and pages are recorded anew, so that a kernel may come between there
-    #[arg(long, value_name = "N", default_value_t = Rules::STANDARD.reset_every, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = Rules::STANDARD.reset_every)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) reset_every: u32,
     /// The program and its arguments
     #[arg(value_name = "COMMAND", required = true, last = true)]
@@ -455,7 +459,7 @@ pub(crate) struct DiskMake {
     #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) size_mb: Option<u32>,
     /// Bytes of a block
-    #[arg(long, value_name = "N", default_value = "2048", value_parser = PossibleValuesParser::new(["512", "1024", "2048", "4096", "8192", "16384", "32768", "65536"]))]
+    #[arg(long, value_name = "N", default_value = "2048", value_parser = PossibleValuesParser::new(BLOCK_BYTES))]
     pub(crate) block_bytes: String,
 }
 

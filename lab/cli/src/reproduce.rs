@@ -31,7 +31,8 @@ pub(crate) fn reproduce(options: &Reproduce) -> Result<ExitCode, LabError> {
         (0, true) => note("There is no finished run to go on with: all are made."),
         (kept, true) => note(&format!("{kept} of {} runs are finished.", plan.len())),
         (kept, false) => note(&format!(
-            "{kept} of {} runs are kept from one that was interrupted: `--resume` goes on with them. All are made again.",
+            "{kept} of {} runs are kept from one that was interrupted: `--resume` goes on with them. All are made \
+             again.",
             plan.len()
         )),
     }

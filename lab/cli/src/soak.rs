@@ -45,8 +45,8 @@ fn search(soak: Soak, options: &args::Soak) -> Result<ExitCode, LabError> {
             let seconds = start.elapsed().as_secs_f64();
             let rate = steps as f64 / seconds / soak.threads as f64;
             print(&format!(
-                "{steps} steps in {seconds:.1} s, {rate:.0} a second and thread: every law held at every step, and every byte \
-                 was as the copying model has it.\n"
+                "{steps} steps in {seconds:.1} s, {rate:.0} a second and thread: every law held at every step, and \
+                 every byte was as the copying model has it.\n"
             ))?;
             Ok(ExitCode::SUCCESS)
         }

@@ -43,10 +43,12 @@ fn a_program_may_name_any_process_and_any_cpu() {
     let most = usize::MAX;
     let step = |beside: bool, process: usize, offset: usize| {
         format!(
-            r#"{{ "process": {process}, "cpu": {most}, "beside": {beside}, "op": {{ "Write": {{ "offset": {offset}, "len": 9, "tag": 1 }} }} }}"#
+            r#"{{ "process": {process}, "cpu": {most}, "beside": {beside},
+                 "op": {{ "Write": {{ "offset": {offset}, "len": 9, "tag": 1 }} }} }}"#
         )
     };
-    let map = r#"{ "process": 0, "cpu": 0, "op": { "Map": { "page": 0, "pages": 9, "access": "ReadWrite", "child": "Copy" } } }"#;
+    let map = r#"{ "process": 0, "cpu": 0,
+                   "op": { "Map": { "page": 0, "pages": 9, "access": "ReadWrite", "child": "Copy" } } }"#;
     let steps = [map.to_owned(), step(false, most, 1), step(true, most - 1, 9000)].join(", ");
     let program: Program =
         serde_json::from_str(&format!(r#"{{ "machine": "xeon-mp-htt", "steps": [ {steps} ] }}"#)).unwrap();
@@ -109,8 +111,8 @@ fn traffic_from_elsewhere_is_checked() {
         let connect = r#"{ "connection": 7, "op": { "Connect": { "wire": true, "buffer": 10000 } } }"#;
         let first = if ppm > 0 { format!("{connect},") } else { String::new() };
         let traffic = format!(
-            r#"{{ "seed": 1, "loss_ppm": {ppm}, "duplicate_ppm": {ppm}, "reorder_ppm": {ppm}, "reorder_us": {us}, "corrupt_ppm": {ppm},
-                 "delay_us": {us}, "steps": [ {first} {{ "connection": 7, "op": {op} }} ] }}"#
+            r#"{{ "seed": 1, "loss_ppm": {ppm}, "duplicate_ppm": {ppm}, "reorder_ppm": {ppm}, "reorder_us": {us},
+                 "corrupt_ppm": {ppm}, "delay_us": {us}, "steps": [ {first} {{ "connection": 7, "op": {op} }} ] }}"#
         );
         let text = format!(r#"{{ "machine": "xeon-up", "traffic": {traffic} }}"#);
         let program: Program = serde_json::from_str(&text).unwrap();

@@ -1,9 +1,10 @@
 /*
- * A plugin for QEMU's user-mode emulators: every instruction fetch, load, store and system call of one thread, as 64-bit words of the
- * host's byte order, written to a file descriptor.
+ * A plugin for QEMU's user-mode emulators: every instruction fetch, load, store and system call of one thread, as
+ * 64-bit words of the host's byte order, written to a file descriptor.
  *
- * It filters nothing and knows nothing of trace files: `record` of the crate `pageferry-trace` reads the words from a pipe, filters
- * them and packs them. The process that runs QEMU owns the descriptor's other end. The argument is `fd=NUMBER`.
+ * It filters nothing and knows nothing of trace files: `record` of the crate `pageferry-trace` reads the words from a
+ * pipe, filters them and packs them. The process that runs QEMU owns the descriptor's other end. The argument is
+ * `fd=NUMBER`.
  *
  * A word: bits 63-61 kind, bits 60-57 bytes less one, bits 56-0 address.
  *     0 fetch   1 load   2 store
@@ -12,9 +13,11 @@
  *     5 a second thread has started: nothing follows, the trace cannot be used
  *     6 the end: without it the trace is cut off
  *
- * What can fail: writing, when nobody reads any more. The emulator is ended then. A process that the traced one forks is not traced.
+ * What can fail: writing, when nobody reads any more. The emulator is ended then. A process that the traced one forks
+ * is not traced.
  *
- * Debian packages QEMU's plugin interface but not its header; what is used of version 1 of the interface is declared here.
+ * Debian packages QEMU's plugin interface but not its header; what is used of version 1 of the interface is declared
+ * here.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -118,8 +121,8 @@ static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
     }
 }
 
-static void called(qemu_plugin_id_t id, unsigned cpu, int64_t number, uint64_t a1, uint64_t a2, uint64_t a3, uint64_t a4,
-                   uint64_t a5, uint64_t a6, uint64_t a7, uint64_t a8)
+static void called(qemu_plugin_id_t id, unsigned cpu, int64_t number, uint64_t a1, uint64_t a2, uint64_t a3,
+                   uint64_t a4, uint64_t a5, uint64_t a6, uint64_t a7, uint64_t a8)
 {
     (void)id, (void)cpu, (void)a7, (void)a8;
     put(word(CALL, 1, (uint64_t)number));

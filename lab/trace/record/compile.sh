@@ -36,19 +36,22 @@ step() { printf '\n== %s\n' "$*" >&3; }
 trap 'echo "compile.sh: failed in line $LINENO; logs are in $work" >&2' ERR
 
 step "packages"
-apt-get install -y --no-install-recommends gcc libc6-dev make bison flex xz-utils qemu-user gcc-powerpc-linux-gnu libc6-dev-powerpc-cross
+apt-get install -y --no-install-recommends gcc libc6-dev make bison flex xz-utils qemu-user gcc-powerpc-linux-gnu \
+    libc6-dev-powerpc-cross
 
 step "sources"
 # A list of its own: the system's stays as it is.
 echo "deb-src http://deb.debian.org/debian bookworm main" >src.list
 mkdir -p lists/partial
-own=(-o "Dir::Etc::sourcelist=$work/src.list" -o Dir::Etc::sourceparts=/dev/null -o "Dir::State::lists=$work/lists" -o APT::Sandbox::User=root)
+own=(-o "Dir::Etc::sourcelist=$work/src.list" -o Dir::Etc::sourceparts=/dev/null
+    -o "Dir::State::lists=$work/lists" -o APT::Sandbox::User=root)
 fetch() { # package, file, SHA-256
     [ -e "$2" ] || apt-get "${own[@]}" source --download-only --tar-only "$1"
     echo "$3  $2" | sha256sum --check
 }
 [ -e gcc.done ] && [ -e as.done ] || apt-get "${own[@]}" update
-fetch gcc-h8300-hms gcc-h8300-hms_3.4.6+dfsg2.orig.tar.gz 1626f9e00509268ca7c791528aca41258bfd5b784cb317cf2bccd68f2f63cfed
+fetch gcc-h8300-hms gcc-h8300-hms_3.4.6+dfsg2.orig.tar.gz \
+    1626f9e00509268ca7c791528aca41258bfd5b784cb317cf2bccd68f2f63cfed
 fetch binutils binutils_2.40.orig.tar.xz d78c2d2eb24a9be1e02f8854cb1bd435556d7f584fb6bfb6b07e6527d43fc41d
 
 old="-std=gnu89 -fcommon -w"
@@ -82,7 +85,8 @@ if [ ! -e gcc.done ]; then
         CC="$ppc-gcc $old" CC_FOR_BUILD="gcc $old" AR=$ppc-ar RANLIB=$ppc-ranlib \
             "$sources/gcc/configure" --build="$host" --host=$ppc --target=$ppc --enable-languages=c --disable-nls \
             --disable-multilib --disable-shared --without-headers --with-gnu-as --with-gnu-ld
-        make -j"$jobs" CC_FOR_BUILD="gcc $old" CFLAGS="-O2 -fno-strict-aliasing" LDFLAGS="-static $work/memset.o" BUILD_LDFLAGS= cc1
+        make -j"$jobs" CC_FOR_BUILD="gcc $old" CFLAGS="-O2 -fno-strict-aliasing" LDFLAGS="-static $work/memset.o" \
+            BUILD_LDFLAGS= cc1
     )
     touch gcc.done
 fi >gcc.log 2>&1
@@ -93,9 +97,10 @@ if [ ! -e as.done ]; then
     tar xJf binutils_2.40.orig.tar.xz
     mkdir as-build
     cd as-build
-    ../binutils-2.40/configure --build="$host" --host=$ppc --target=$ppc --disable-nls --disable-shared --disable-plugins \
-        --disable-werror --disable-gdb --disable-ld --disable-gold --disable-gprof --disable-gprofng --disable-binutils \
-        --disable-sim --disable-libdecnumber --disable-readline --without-zstd --without-debuginfod --with-system-zlib=no \
+    ../binutils-2.40/configure --build="$host" --host=$ppc --target=$ppc --disable-nls --disable-shared \
+        --disable-plugins --disable-werror --disable-gdb --disable-ld --disable-gold --disable-gprof \
+        --disable-gprofng --disable-binutils --disable-sim --disable-libdecnumber --disable-readline \
+        --without-zstd --without-debuginfod --with-system-zlib=no \
         CFLAGS="-O2 -w" LDFLAGS=-static
     make -j"$jobs" MAKEINFO=true all-gas
     rm -f gas/as-new

@@ -1,6 +1,6 @@
 /*
- * memset by plain stores. The C library's clears lines with `dcbz`, which the emulator does not report to plugins; linked into the
- * compiler, this one takes its place, and every store is in the trace.
+ * memset by plain stores. The C library's clears lines with `dcbz`, which the emulator does not report to plugins;
+ * linked into the compiler, this one takes its place, and every store is in the trace.
  */
 #include <stddef.h>
 

@@ -180,7 +180,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bits_come_back(bits in prop::collection::vec((any::<bool>(), 0..4_usize, any::<u64>(), 0..65_u32), 0..2_000)) {
+        fn bits_come_back(
+            bits in prop::collection::vec((any::<bool>(), 0..4_usize, any::<u64>(), 0..65_u32), 0..2_000)
+        ) {
             let mut chances = [EVEN; 4];
             let mut encoder = Encoder::new();
             for &(bit, of, value, count) in &bits {

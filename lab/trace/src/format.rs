@@ -3,9 +3,11 @@
 //! | part | bytes |
 //! |---|---|
 //! | beginning | [`MAGIC`] (8), version (2) |
-//! | header | its length (4), architecture, the five numbers of [`Rules`] (4 each), recorder, number of words of the command (4), the words |
+//! | header | its length (4), architecture, the five numbers of [`Rules`] (4 each), recorder, the command |
+//! | the command | number of its words (4), the words |
 //! | checksum | of all before (4) |
-//! | block, any number of times | `B` (1), records (4; up to [`BLOCK_RECORDS`]), length of what follows (4), packed records, checksum of the block (4) |
+//! | block, any number of times | `B` (1), records (4; up to [`BLOCK_RECORDS`]), length of what follows (4), body |
+//! | body of a block | packed records, checksum of the block (4) |
 //! | end | `E` (1), instructions, loads, stores, records, calls (8 each), checksum of the end (4) |
 //!
 //! A text is its length (4) and UTF-8. Checksums are CRC-32. Packed records are the bits of one model (`src/model.rs`),

@@ -13,7 +13,8 @@
 //! let mut stores = 0;
 //! while let Some(record) = reader.next().transpose()? {
 //!     match record.kind {
-//!         Kind::Fetch | Kind::Load => {} // record.address is the line's, record.instructions came since the record before
+//!         // record.address is the line's, record.instructions came since the record before
+//!         Kind::Fetch | Kind::Load => {}
 //!         Kind::Store => stores += 1,
 //!         Kind::Call => { let _number = reader.call().number; }
 //!     }

@@ -146,9 +146,13 @@ pub(crate) fn file(day: &str, realtime: bool) -> Result<String> {
     let Surroundings { cpu, kernel, .. } = &surroundings;
     let _ = writeln!(
         out.text,
-        "# Two CPUs of this host, as `pageferry host calibrate --machine` found them on {day}. What is not said here is `today`'s.\n\n\
-         extends = \"today\"\nname = \"host\"\ntitle = \"{cpu}, measured {day}\"\n\
-         description = \"Two CPUs of {cpu}, Linux {kernel}: clock, caches and memory as measured on {day}.\"\n\n[cpu]"
+        "# Two CPUs of this host, as `pageferry host calibrate --machine` found them on {day}. What is not said here \
+         is `today`'s.\n\n\
+         extends = \"today\"\n\
+         name = \"host\"\n\
+         title = \"{cpu}, measured {day}\"\n\
+         description = \"Two CPUs of {cpu}, Linux {kernel}: clock, caches and memory as measured on {day}.\"\n\n\
+         [cpu]"
     );
     let mhz = Nanos { median: 1e3 / cycle.median, low: 1e3 / cycle.high, high: 1e3 / cycle.low };
     out.measured(
@@ -226,7 +230,10 @@ pub(crate) fn file(day: &str, realtime: bool) -> Result<String> {
     }
     let _ = writeln!(
         out.text,
-        "\n[sources]\nhost-calibrate = \"pageferry host calibrate --machine, {day}, on {cpu}, Linux {kernel}: medians of nine, with the bounds that hold them with 95 %\""
+        "\n\
+         [sources]\n\
+         host-calibrate = \"pageferry host calibrate --machine, {day}, on {cpu}, Linux {kernel}: medians of nine, with \
+         the bounds that hold them with 95 %\""
     );
     Ok(out.text)
 }

@@ -687,7 +687,8 @@ impl Model {
                 if (received, slots, retired) != (self.channels[channel].received, expected, 0) || !bytes_fit
                 {
                     return Err(format!(
-                        "the receiver of channel {channel} counts {answer:?}, not {} received, {expected} slots, {least} bytes",
+                        "the receiver of channel {channel} counts {answer:?}, not {} received, {expected} slots, \
+                         {least} bytes",
                         self.channels[channel].received
                     ));
                 }

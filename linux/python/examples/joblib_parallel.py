@@ -50,7 +50,8 @@ def main() -> None:
     ratio = statistics.median(before / after for before, after in zip(without, with_it))
     print(
         f"16 results of {MB} MB from two processes: {statistics.median(without) * 1000:.0f} ms, with "
-        f"pageferry.mp.install() {statistics.median(with_it) * 1000:.0f} ms; {ratio:.1f} times as fast (median of {ROUNDS})"
+        f"pageferry.mp.install() {statistics.median(with_it) * 1000:.0f} ms; "
+        f"{ratio:.1f} times as fast (median of {ROUNDS})"
     )
 
 

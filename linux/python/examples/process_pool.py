@@ -45,7 +45,8 @@ def main() -> None:
     ratio = statistics.median(before / after for before, after in zip(without, with_it))
     print(
         f"{len(images)} images of {MB} MB to two processes and back: {statistics.median(without) * 1000:.0f} ms, with "
-        f"pageferry.mp.install() {statistics.median(with_it) * 1000:.0f} ms; {ratio:.1f} times as fast (median of {ROUNDS})"
+        f"pageferry.mp.install() {statistics.median(with_it) * 1000:.0f} ms; "
+        f"{ratio:.1f} times as fast (median of {ROUNDS})"
     )
 
 

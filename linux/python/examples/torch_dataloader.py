@@ -2,9 +2,9 @@
 
     python examples/torch_dataloader.py
 
-torch passes a tensor by a file of shared memory each, in /dev/shm, and its descriptor by a connection of its own. An array
-goes through the queue; with the drop-in that is one block of memory without a name, and `torch.from_numpy` makes it a tensor
-where it is.
+torch passes a tensor by a file of shared memory each, in /dev/shm, and its descriptor by a connection of its own. An
+array goes through the queue; with the drop-in that is one block of memory without a name, and `torch.from_numpy` makes
+it a tensor where it is.
 """
 
 from __future__ import annotations
@@ -70,8 +70,10 @@ def main() -> None:
     for what, others in (("torch's own tensors", tensors), ("arrays without it", without)):
         ratio = statistics.median(before / after for before, after in zip(others, with_it))
         print(
-            f"{SAMPLES - BATCH} images in batches of {BATCH}: {what} {statistics.median(others) * 1000:.0f} ms, arrays with "
-            f"pageferry.mp.install() {statistics.median(with_it) * 1000:.0f} ms; {ratio:.1f} times as fast (median of {ROUNDS})"
+            f"{SAMPLES - BATCH} images in batches of {BATCH}: {what} "
+            f"{statistics.median(others) * 1000:.0f} ms, arrays with "
+            f"pageferry.mp.install() {statistics.median(with_it) * 1000:.0f} ms; "
+            f"{ratio:.1f} times as fast (median of {ROUNDS})"
         )
 
 

@@ -73,7 +73,8 @@ def leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
     assert memory() == []
     gone = set(children()) - processes
     named = {pid: _name(pid) for pid in gone}
-    assert not {pid for pid, name in named.items() if "resource_tracker" not in name and "forkserver" not in name}, named
+    helpers = ("resource_tracker", "forkserver")
+    assert not {pid for pid, name in named.items() if not any(helper in name for helper in helpers)}, named
 
 
 def _name(pid: str) -> str:

@@ -4,8 +4,8 @@
     python tests/cpython.py --all       all of them, under fork, spawn and forkserver
 
 Tests that fail with the drop-in run once more, each by itself, with it and without it. Those that fail with it only are
-this package's fault; those that fail without it are named, and are the interpreter's on this host; and so are those that
-fail at times. Tests that this interpreter was installed without are named as skipped.
+this package's fault; those that fail without it are named, and are the interpreter's on this host; and so are those
+that fail at times. Tests that this interpreter was installed without are named as skipped.
 """
 
 from __future__ import annotations
@@ -120,7 +120,9 @@ def run_here(module: str, names: list[str], installed: bool, out: str) -> None:
 
 def wanted(name: str, test: str) -> bool:
     parts = test.split(".")
-    return name in parts or name == ".".join(parts[-2:]) or name == test or any(p.startswith(name) for p in parts[-2:-1])
+    if name in parts or name == ".".join(parts[-2:]) or name == test:
+        return True
+    return any(p.startswith(name) for p in parts[-2:-1])
 
 
 class Runs:

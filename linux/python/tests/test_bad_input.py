@@ -324,7 +324,8 @@ def test_without_numpy() -> None:
                 print(type(error).__name__)
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60)
-    assert done.stdout.split() == ["loan", "b'hi'", "copy", "50000", "ModuleNotFoundError", "ModuleNotFoundError"], done.stderr
+    expected = ["loan", "b'hi'", "copy", "50000", "ModuleNotFoundError", "ModuleNotFoundError"]
+    assert done.stdout.split() == expected, done.stderr
 
 
 SECOND = """

@@ -173,7 +173,8 @@ def test_arrays_that_are_read_only_arrive_writable_as_they_always_did() -> None:
     for given in (big(), big(1, 2000), np.broadcast_to(big(2, 1000), (300, 1000))):
         given.flags.writeable = False
         # So does `multiprocessing`, by pickles that have no buffers.
-        assert pickle.DEFAULT_PROTOCOL >= 5 or pickle.loads(bytes(multiprocessing.reduction.ForkingPickler.dumps(given))).flags.writeable
+        plain = bytes(multiprocessing.reduction.ForkingPickler.dumps(given))
+        assert pickle.DEFAULT_PROTOCOL >= 5 or pickle.loads(plain).flags.writeable
         send(given)
         found = receive()
         assert found.flags.writeable and same(found, np.array(given))
@@ -518,7 +519,8 @@ def test_queues_between_processes(method: str, how: str) -> None:
         context = mp.get_context(method)
     elif how == "installed":
         mp.install()
-    there, back = (mp.Queue(ctx=context), mp.Queue(ctx=context)) if how == "kinds" else (context.Queue(), context.Queue())
+    make = (lambda: mp.Queue(ctx=context)) if how == "kinds" else context.Queue
+    there, back = make(), make()
     process = context.Process(target=echo, args=(there, back))
     process.start()
     for given in (big(), {"x": [big(1)], "y": "z"}, b"b" * 200_000, 3):
@@ -960,7 +962,8 @@ def test_settings_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pandas_goes_by_memory() -> None:
     pandas = pytest.importorskip("pandas")
     send, receive, close = through("pipe")
-    given = pandas.DataFrame({"x": np.arange(100_000), "y": np.random.default_rng(1).random(100_000), "z": ["w"] * 100_000})
+    drawn = np.random.default_rng(1).random(100_000)
+    given = pandas.DataFrame({"x": np.arange(100_000), "y": drawn, "z": ["w"] * 100_000})
     send(given)
     found = receive()
     pandas.testing.assert_frame_equal(given, found)
@@ -974,7 +977,10 @@ def test_a_pickle_is_loaded_without_this_package() -> None:
     import sys
 
     message = bytes(mp._Pickler.dumps([big(), "x"]))
-    code = "import pickle, sys; x = pickle.load(sys.stdin.buffer); print(int(x[0].sum())); assert 'pageferry' not in sys.modules"
+    code = (
+        "import pickle, sys; x = pickle.load(sys.stdin.buffer); print(int(x[0].sum())); "
+        "assert 'pageferry' not in sys.modules"
+    )
     done = subprocess.run([sys.executable, "-c", code], input=message, stdout=subprocess.PIPE, check=True)
     assert int(done.stdout) == int(big().sum())
     assert io.BytesIO(message).read(1) == b"\x80"

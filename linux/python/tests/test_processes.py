@@ -169,7 +169,11 @@ def test_nobody_at_the_other_end() -> None:
 
 def run(program: str, *flags: str, **more: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, *flags, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more
+        [sys.executable, *flags, "-c", textwrap.dedent(program)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **more,
     )
 
 

@@ -5,13 +5,13 @@
 //!
 //! | what goes wrong | what the error says |
 //! |---|---|
-//! | a CPU uses a translation that should have been invalidated | [`RunError::Stale`]: what used it, what mapped, what changed, which CPUs held it |
+//! | a CPU uses a translation that should have been invalidated | [`RunError::Stale`]: who used it, mapped, changed |
 //! | locks are taken against their order | [`RunError::LockOrder`]: both acquisitions |
 //! | contexts wait for each other's locks | [`RunError::LockDeadlock`]: what each holds and wants, and since where |
 //! | all CPUs sleep, and nothing will wake them | [`RunError::Deadlock`]: where each CPU is halted |
-//! | CPUs spin for something that will not happen, all or only one while the others sleep | [`RunError::Spinning`]: where, and since when |
+//! | CPUs spin for something that will not happen | [`RunError::Spinning`]: where, and since when |
 //! | the kernel panics | [`RunError::Panicked`] |
-//! | a CPU halts with interrupts off, or a context is left that holds a lock or handles an interrupt | [`RunError::Panicked`], with the locks held |
+//! | a CPU halts with interrupts off, or a context that holds a lock is left | [`RunError::Panicked`]: the locks held |
 //! | at the end, a window of changes is open, or a lock is held | [`Model::check`], called after the run |
 //!
 //! # What to put into `Cargo.toml`
@@ -37,7 +37,8 @@
 //! |---|---|
 //! | have a machine | [`MachineConfig::named`], then [`Model::new`]; [`Model::flat`] where time does not matter |
 //! | boot my kernel on it | [`Model::run`] |
-//! | try it under many schedules, and see the one that fails | [`testing::seeds`]; [`testing::find`] where one must fail; [`testing::replay`] for one again |
+//! | try it under many schedules, and see the one that fails | [`testing::seeds`]; again: [`testing::replay`] |
+//! | find a schedule that must fail | [`testing::find`] |
 //! | start another CPU | [`context_new`], then [`start_cpu`] |
 //! | account for code between two accesses, and let others come between | [`execute`] |
 //! | have a lock | a [`LockClass`], then [`new_lock`] |
@@ -133,16 +134,16 @@
 //! ```
 //!
 //! # A deadlock of two locks
-//! Two CPUs take two locks in different orders. When the locks' classes have ranks, the first wrong acquisition is an error in
-//! any schedule. Without ranks, the two CPUs have to meet for a deadlock, and a seed makes them.
+//! Two CPUs take two locks in different orders. When the locks' classes have ranks, the first wrong acquisition is an
+//! error in any schedule. Without ranks, the two CPUs have to meet for a deadlock, and a seed makes them.
 //!
 //! ```
 #![doc = include_str!("../examples/abba_deadlock.rs")]
 //! ```
 //!
 //! # A lost wakeup
-//! A consumer looks, finds nothing, and goes to sleep. The producer comes between the look and the sleep, and finds no sleeper
-//! to wake.
+//! A consumer looks, finds nothing, and goes to sleep. The producer comes between the look and the sleep, and finds no
+//! sleeper to wake.
 //!
 //! ```
 #![doc = include_str!("../examples/lost_wakeup.rs")]
@@ -150,10 +151,10 @@
 //!
 //! # Where things are
 //! * [`machine`]: the machine as kernel code sees it; contexts as coroutines under one scheduler of discrete events.
-//! * [`machines`], [`config`], [`file`](mod@file): machines by name, and described in TOML, each constant with its source and its
-//!   range.
-//! * [`testing`]: one test under many schedules; machines of tests by name, and CPUs that do what a test hands them. [`panics`]:
-//!   what a run's panic would have printed.
+//! * [`machines`], [`config`], [`file`](mod@file): machines by name, and described in TOML, each constant with its
+//!   source and its range.
+//! * [`testing`]: one test under many schedules; machines of tests by name, and CPUs that do what a test hands them.
+//!   [`panics`]: what a run's panic would have printed.
 //! * [`mmu::oracle`]: finds every use of a stale translation.
 //! * [`lock`]: spin locks with costs and a checked order.
 //! * [`account`], [`trace`]: the accounts and their laws; where the time went.

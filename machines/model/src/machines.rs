@@ -12,7 +12,7 @@
 //!
 //! | name | CPUs | who fills the TLB | for |
 //! |---|---|---|---|
-//! | `486`, `pentium`, `pentium-iii`, `pentium-pro`, `xeon-up` | 1 | hardware, from tables of two levels (i386) | the papers |
+//! | `486`, `pentium`, `pentium-iii`, `pentium-pro`, `xeon-up` | 1 | hardware, from two levels (i386) | the papers |
 //! | `xeon-htt` | 2 in a package | as those | the papers |
 //! | `xeon-mp` | 2 | as those | the papers |
 //! | `xeon-mp-htt` | 4, two in a package | as those | the papers |
@@ -21,7 +21,7 @@
 //! | `today` | 2 | as that, with a second-level TLB | what is so now |
 //! | `ppc603` | 1 | the kernel's refill handler; blocks; fetches through a TLB and a cache of their own | the papers |
 //! | `ppc604`, `ppc604-smp` | 1, 2 | hardware, from a hash table; blocks; fetches likewise | the papers |
-//! | `ultrasparc-iie` | 1 | the kernel's refill handlers; contexts; a direct map of large entries; a cache that writes through by colours | sf_buf paper, 4.4 |
+//! | `ultrasparc-iie` | 1 | the kernel's refill handlers; contexts; a cache of several colours | sf_buf paper, 4.4 |
 //! | `sh7751r` | 1 | the kernel's refill handler; tags of 8 bits, reserved entries, three sizes of pages | the papers |
 //! | `mini-soft` | 1 | the kernel's refill handler; tags of 8 bits (SH-4) | tests of kernels |
 //! | `mini-hash` | 1 | hardware, from a hash table | tests of kernels |

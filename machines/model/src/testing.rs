@@ -153,7 +153,9 @@ pub fn seeds(
         let thread = std::thread::current();
         let test = thread.name().filter(|&name| name != "main").unwrap_or("NAME");
         panic!(
-            "what CPUs did last:\n{wrong}\nto see all of it: PAGEFERRY_SEED={} cargo test {test} -- --exact --nocapture",
+            "what CPUs did last:\n\
+             {wrong}\n\
+             to see all of it: PAGEFERRY_SEED={} cargo test {test} -- --exact --nocapture",
             wrong.seed
         );
     }

@@ -155,5 +155,6 @@ fn from_a_copy(store: &mut dyn Store) -> Option<Geometry> {
 
 /// Why a volume whose superblock was refused is not to be repaired from a copy.
 fn is_of_another_version(error: &FsError) -> bool {
-    matches!(error, FsError::Refused(why) if why.starts_with("version") && !why.starts_with(&format!("version {VERSION},")))
+    let this = format!("version {VERSION},");
+    matches!(error, FsError::Refused(why) if why.starts_with("version") && !why.starts_with(&this))
 }

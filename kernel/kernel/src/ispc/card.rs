@@ -80,8 +80,8 @@ impl<M: Machine> Ispc<M> {
     /// `request` is what is to be answered then ([`Ispc::take_sent`]), if the caller does not wait for that.
     ///
     /// # Errors
-    /// [`Errno::NotSupported`], [`Errno::MessageSize`], [`Errno::Invalid`], [`Errno::Access`]; [`Errno::WouldBlock`]: the card has
-    /// as many as half of its ring takes.
+    /// [`Errno::NotSupported`], [`Errno::MessageSize`], [`Errno::Invalid`], [`Errno::Access`]; [`Errno::WouldBlock`]:
+    /// the card has as many as half of its ring takes.
     pub(crate) fn call_card_send(
         &self,
         call: &Syscall<'_, M>,

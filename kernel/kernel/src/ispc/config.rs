@@ -180,7 +180,8 @@ pub enum IspcError {
     },
     /// Reserved entries and those of servers beside them are more than the TLB has.
     #[error(
-        "{reserved} reserved TLB entries, {server_entries} of them for servers, in a TLB of {entries}: two at least must be left"
+        "{reserved} reserved TLB entries, {server_entries} of them for servers, in a TLB of {entries}: two at least \
+         must be left"
     )]
     BeyondTlb {
         /// N.
@@ -228,7 +229,8 @@ pub enum IspcError {
     },
     /// The machine's TLB is not loaded by the kernel, or has sets.
     #[error(
-        "memory is to be attached by TLB entries: expected one processor whose TLB the kernel loads, with tags and without sets (sh7751r)"
+        "memory is to be attached by TLB entries: expected one processor whose TLB the kernel loads, with tags and \
+         without sets (sh7751r)"
     )]
     NoSoftTlb,
 }

@@ -102,9 +102,9 @@ impl<M: Machine> Ispc<M> {
     /// Attaches pieces that the caller keeps: all, or none.
     ///
     /// # Errors
-    /// [`Errno::WouldBlock`]: too few reserved entries are free, and it does not wait. [`Errno::NoMemory`]: no frame for a page table, or
-    /// there will not be so many entries as long as the caller waits. [`Errno::Access`]: one of them is not the
-    /// caller's to attach. [`Errno::Interrupted`].
+    /// [`Errno::WouldBlock`]: too few reserved entries are free, and it does not wait. [`Errno::NoMemory`]: no frame
+    /// for a page table, or there will not be so many entries as long as the caller waits. [`Errno::Access`]: one of
+    /// them is not the caller's to attach. [`Errno::Interrupted`].
     pub(crate) fn attach_kept(&self, call: &Syscall<'_, M>, pieces: &[Va], wait: Wait) -> Result<(), Errno> {
         let _c = call.machine().scope(Cause::Protocol);
         let mut state = loop {

@@ -267,7 +267,8 @@ impl<M: Machine> Ispc<M> {
     /// Attaches a piece to the caller, who has it from then on.
     ///
     /// # Errors
-    /// [`Errno::WouldBlock`]: no reserved entry is free. [`Errno::NoMemory`]: no frame for a page table. Nothing has changed then.
+    /// [`Errno::WouldBlock`]: no reserved entry is free. [`Errno::NoMemory`]: no frame for a page table. Nothing has
+    /// changed then.
     pub(crate) fn attach(&self, call: &Syscall<'_, M>, state: &mut State, page: usize) -> Result<(), Errno> {
         let m = call.machine();
         let _c = m.scope(Cause::IcaAttach);

@@ -209,8 +209,8 @@ impl<M: Machine> Ispc<M> {
     /// pieces are the caller's again then, whatever comes of it. Answers which server it was.
     ///
     /// # Errors
-    /// [`Errno::ConnectionRefused`]: nobody serves that. [`Errno::ConnectionReset`]: the server has died, or is not the one that was
-    /// expected. [`Errno::Interrupted`], only if `interruptible`: the server has not seen the request.
+    /// [`Errno::ConnectionRefused`]: nobody serves that. [`Errno::ConnectionReset`]: the server has died, or is not the
+    /// one that was expected. [`Errno::Interrupted`], only if `interruptible`: the server has not seen the request.
     /// [`Errno::NoMemory`].
     pub(crate) fn request_for(
         &self,

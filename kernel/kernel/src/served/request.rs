@@ -68,8 +68,9 @@ impl Done {
 /// the bytes that came were not all taken, `behind` may make another with the same pieces.
 ///
 /// # Errors
-/// [`Errno::ConnectionRefused`], [`Errno::ConnectionReset`]: the server dies, or has died. [`Errno::Fault`]: not one byte could be
-/// taken from the program. [`Errno::NameTooLong`], [`Errno::NoMemory`]; [`Errno::Interrupted`], only if interruptible.
+/// [`Errno::ConnectionRefused`], [`Errno::ConnectionReset`]: the server dies, or has died. [`Errno::Fault`]: not one
+/// byte could be taken from the program. [`Errno::NameTooLong`], [`Errno::NoMemory`]; [`Errno::Interrupted`], only if
+/// interruptible.
 pub(super) fn exchange<M: Machine>(
     call: &Syscall<'_, M>,
     asking: &Asking,

@@ -48,8 +48,8 @@ impl<M: Machine> User<M> {
     /// Makes an empty volume on the memory disk, and mounts it below `/mnt` (`newfs`, `mount`).
     ///
     /// # Errors
-    /// [`Errno::Invalid`]: blocks of a size that there is not, or too small a disk. [`Errno::Busy`]: something is mounted.
-    /// [`Errno::NoDevice`], [`Errno::NoMemory`], [`Errno::Interrupted`].
+    /// [`Errno::Invalid`]: blocks of a size that there is not, or too small a disk. [`Errno::Busy`]: something is
+    /// mounted. [`Errno::NoDevice`], [`Errno::NoMemory`], [`Errno::Interrupted`].
     pub fn make_volume(&self, block_bytes: u32) -> Result<(), Errno> {
         let format = Some(Format { block_bytes });
         self.system_call(|call| self.kernel.volumes().mount(call, format))
@@ -133,7 +133,8 @@ impl<M: Machine> User<M> {
     /// The path of a symbolic link of the volume (`readlink`).
     ///
     /// # Errors
-    /// [`Errno::Invalid`]: it is none. [`Errno::NoFile`], [`Errno::NotDirectory`], [`Errno::Loop`]; [`Errno::NotSupported`] elsewhere.
+    /// [`Errno::Invalid`]: it is none. [`Errno::NoFile`], [`Errno::NotDirectory`], [`Errno::Loop`];
+    /// [`Errno::NotSupported`] elsewhere.
     pub fn read_link(&self, name: &str) -> Result<String, Errno> {
         let name = on_volume(name).ok_or(Errno::NotSupported);
         self.system_call(|call| {
@@ -158,8 +159,8 @@ impl<M: Machine> User<M> {
     /// Renames on the volume (`rename`): what has the new name goes.
     ///
     /// # Errors
-    /// [`Errno::NoFile`], [`Errno::NotDirectory`], [`Errno::IsDirectory`], [`Errno::NotEmpty`]; [`Errno::Invalid`]: a directory would
-    /// come to lie within itself; [`Errno::NotSupported`] elsewhere.
+    /// [`Errno::NoFile`], [`Errno::NotDirectory`], [`Errno::IsDirectory`], [`Errno::NotEmpty`]; [`Errno::Invalid`]: a
+    /// directory would come to lie within itself; [`Errno::NotSupported`] elsewhere.
     pub fn rename(&self, from: &str, to: &str) -> Result<(), Errno> {
         let (from, to) = (on_volume(from), on_volume(to));
         self.system_call(|call| match (from, to) {

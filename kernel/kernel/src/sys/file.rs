@@ -117,8 +117,8 @@ impl<M: Machine> User<M> {
     /// image is memory to this kernel and not code.
     ///
     /// # Errors
-    /// [`Errno::BadFd`]. [`Errno::NotExecutable`]: no ELF image, or one with segments that a process cannot have; [`Errno::Io`],
-    /// [`Errno::Access`]: and nothing has changed. [`Errno::NoMemory`]: a part of the image is there.
+    /// [`Errno::BadFd`]. [`Errno::NotExecutable`]: no ELF image, or one with segments that a process cannot have;
+    /// [`Errno::Io`], [`Errno::Access`]: and nothing has changed. [`Errno::NoMemory`]: a part of the image is there.
     pub fn exec(&self, fd: Fd) -> Result<Va, Errno> {
         self.system_call(|call| {
             let file = self.get(fd)?;
@@ -219,11 +219,11 @@ impl<M: Machine> User<M> {
     /// the right to write it: that the file could be read when it was mapped is not enough.
     ///
     /// # Errors
-    /// [`Errno::BadFd`], also for what is no file. [`Errno::Access`]: not open to be written. [`Errno::Invalid`]: no length,
-    /// `at` is not page-aligned, or something else is mapped in the range. [`Errno::NoMemory`]: not all of the range is
-    /// mapped, or memory is full. [`Errno::Fault`]: the file ends before the page. [`Errno::Busy`]: a page is wired, or
-    /// on its way to or from the disk; it is the file's already; or, if it is to be given, a fork or a loan has it too.
-    /// [`Errno::Io`], [`Errno::Interrupted`]. Pages before the one that is refused are down.
+    /// [`Errno::BadFd`], also for what is no file. [`Errno::Access`]: not open to be written. [`Errno::Invalid`]: no
+    /// length, `at` is not page-aligned, or something else is mapped in the range. [`Errno::NoMemory`]: not all of the
+    /// range is mapped, or memory is full. [`Errno::Fault`]: the file ends before the page. [`Errno::Busy`]: a page is
+    /// wired, or on its way to or from the disk; it is the file's already; or, if it is to be given, a fork or a loan
+    /// has it too. [`Errno::Io`], [`Errno::Interrupted`]. Pages before the one that is refused are down.
     pub fn push_down(&self, fd: Fd, at: Va, len_bytes: usize, how: PushDown) -> Result<usize, Errno> {
         self.system_call(|call| self.get(fd)?.ops().push_down(call, at, len_bytes, how))
     }

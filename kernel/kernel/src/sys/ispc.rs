@@ -45,8 +45,9 @@ impl<M: Machine> User<M> {
     ///
     /// # Errors
     /// [`Errno::NotSupported`] also by a kernel whose threads cross into servers. [`Errno::AddressInUse`]: another is.
-    /// [`Errno::Invalid`]: it serves already. [`Errno::WouldBlock`]: no reserved entries of servers' are left. [`Errno::Access`]: the
-    /// service is one of the kernel's own, the highest numbers, which no program may serve or ask.
+    /// [`Errno::Invalid`]: it serves already. [`Errno::WouldBlock`]: no reserved entries of servers' are left.
+    /// [`Errno::Access`]: the service is one of the kernel's own, the highest numbers, which no program may serve or
+    /// ask.
     pub fn ispc_serve(&self, service: u32) -> Result<(), Errno> {
         self.may_name(service)?;
         self.ispc_call(|ispc, call| ispc.call_serve(call, service))
@@ -71,10 +72,11 @@ impl<M: Machine> User<M> {
     /// threads cross into servers, this one does.
     ///
     /// # Errors
-    /// [`Errno::ConnectionRefused`]: no process serves that. [`Errno::Invalid`], [`Errno::Access`] as of [`User::ica_free`].
-    /// [`Errno::ConnectionReset`]: the server has died; the pieces are back. [`Errno::Interrupted`]: by a signal, before the server had
-    /// taken the request; the pieces are back. [`Errno::WouldBlock`]: the answer is there, but no reserved entry is
-    /// free for its pieces: they come with [`User::ispc_result`]. [`Errno::NoMemory`].
+    /// [`Errno::ConnectionRefused`]: no process serves that. [`Errno::Invalid`], [`Errno::Access`] as of
+    /// [`User::ica_free`]. [`Errno::ConnectionReset`]: the server has died; the pieces are back.
+    /// [`Errno::Interrupted`]: by a signal, before the server had taken the request; the pieces are back.
+    /// [`Errno::WouldBlock`]: the answer is there, but no reserved entry is free for its pieces: they come with
+    /// [`User::ispc_result`]. [`Errno::NoMemory`].
     pub fn ispc_request(&self, service: u32, control: Va, data: Option<Va>, wait: Wait) -> Result<(), Errno> {
         self.may_name(service)?;
         let pieces = (control, data);
@@ -97,8 +99,8 @@ impl<M: Machine> User<M> {
     /// The next request made of this server.
     ///
     /// # Errors
-    /// [`Errno::NotSupported`]: it is no server. [`Errno::NoMemory`]: there will be no reserved TLB entries for the request's pieces as long
-    /// as the server keeps what it has. [`Errno::WouldBlock`], [`Errno::Interrupted`].
+    /// [`Errno::NotSupported`]: it is no server. [`Errno::NoMemory`]: there will be no reserved TLB entries for the
+    /// request's pieces as long as the server keeps what it has. [`Errno::WouldBlock`], [`Errno::Interrupted`].
     pub fn ispc_receive(&self, wait: Wait) -> Result<Inquiry, Errno> {
         self.ispc_call(|ispc, call| ispc.call_receive(call, wait))
     }
@@ -106,8 +108,8 @@ impl<M: Machine> User<M> {
     /// Answers a request: its pieces go back.
     ///
     /// # Errors
-    /// [`Errno::Invalid`]: there is no such request. [`Errno::Access`]: it is not this server's to answer. [`Errno::Busy`]: one of its
-    /// pieces is on its way with another request.
+    /// [`Errno::Invalid`]: there is no such request. [`Errno::Access`]: it is not this server's to answer.
+    /// [`Errno::Busy`]: one of its pieces is on its way with another request.
     pub fn ispc_return(&self, id: RequestId) -> Result<(), Errno> {
         self.ispc_call(|ispc, call| ispc.call_return(call, id))
     }
@@ -116,8 +118,9 @@ impl<M: Machine> User<M> {
     /// have the card. The card reads it until [`User::card_wait`] returns.
     ///
     /// # Errors
-    /// [`Errno::NotSupported`]: there is no such card. [`Errno::MessageSize`]: no frame has that length. [`Errno::Invalid`],
-    /// [`Errno::Access`]: it is not in a piece, or not in one that this server has. [`Errno::WouldBlock`]: the ring is full.
+    /// [`Errno::NotSupported`]: there is no such card. [`Errno::MessageSize`]: no frame has that length.
+    /// [`Errno::Invalid`], [`Errno::Access`]: it is not in a piece, or not in one that this server has.
+    /// [`Errno::WouldBlock`]: the ring is full.
     pub fn card_send(&self, at: Va, len_bytes: usize) -> Result<(), Errno> {
         self.ispc_call(|ispc, call| ispc.call_card_send(call, (at, len_bytes), None, None))
     }

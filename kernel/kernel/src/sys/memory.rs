@@ -49,7 +49,8 @@ impl<M: Machine> User<M> {
     /// Writes what was stored through shared mappings of files to the disk (`msync` with `MS_SYNC`).
     ///
     /// # Errors
-    /// [`Errno::Invalid`]: `at` is not page-aligned. [`Errno::NoMemory`]: not all of the range is mapped. [`Errno::Io`].
+    /// [`Errno::Invalid`]: `at` is not page-aligned. [`Errno::NoMemory`]: not all of the range is mapped.
+    /// [`Errno::Io`].
     pub fn sync_memory(&self, at: Va, len_bytes: usize) -> Result<(), Errno> {
         self.system_call(|call| Ok(call.space.sync(call.thread, at, len_bytes)?))
     }
@@ -57,9 +58,9 @@ impl<M: Machine> User<M> {
     /// Keeps pages in memory (`mlock`), until they are unlocked or unmapped.
     ///
     /// # Errors
-    /// [`Errno::Invalid`]: `at` is not page-aligned. [`Errno::NoMemory`]: not all of the range is mapped, or memory is full.
-    /// [`Errno::WouldBlock`] (EAGAIN): more would be wired than may be. [`Errno::Io`], [`Errno::Fault`]: a page cannot be
-    /// had. Nothing more is locked then.
+    /// [`Errno::Invalid`]: `at` is not page-aligned. [`Errno::NoMemory`]: not all of the range is mapped, or memory is
+    /// full. [`Errno::WouldBlock`] (EAGAIN): more would be wired than may be. [`Errno::Io`], [`Errno::Fault`]: a page
+    /// cannot be had. Nothing more is locked then.
     pub fn lock_memory(&self, at: Va, len_bytes: usize) -> Result<(), Errno> {
         self.system_call(|call| Ok(call.space.lock_memory(call.thread, at, len_bytes)?))
     }

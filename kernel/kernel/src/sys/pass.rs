@@ -13,8 +13,8 @@ impl<M: Machine> User<M> {
     /// range may hold several mappings, and holes. What is passed is what is mapped there at the import.
     ///
     /// # Errors
-    /// [`Errno::Invalid`]: no length, or `at` is not page-aligned. [`Errno::Fault`]: nothing is mapped there, or the range
-    /// leaves user space. [`Errno::NoMemory`]: too many offers stand.
+    /// [`Errno::Invalid`]: no length, or `at` is not page-aligned. [`Errno::Fault`]: nothing is mapped there, or the
+    /// range leaves user space. [`Errno::NoMemory`]: too many offers stand.
     pub fn export(&self, at: Va, len_bytes: usize, mode: PassMode, to: ExportTo) -> Result<ExportId, Errno> {
         self.system_call(|call| {
             let carry = Carry::Pass(mode);
@@ -62,8 +62,8 @@ impl<M: Machine> User<M> {
     /// fewer only where the memory of either ends.
     ///
     /// # Errors
-    /// [`Errno::NoProcess`], [`Errno::Access`]: not a child of this process. [`Errno::Fault`], [`Errno::NoMemory`]: nothing
-    /// was read.
+    /// [`Errno::NoProcess`], [`Errno::Access`]: not a child of this process. [`Errno::Fault`], [`Errno::NoMemory`]:
+    /// nothing was read.
     pub fn ptrace_read(&self, pid: Pid, from: Va, to: Va, len_bytes: usize) -> Result<usize, Errno> {
         self.system_call(|call| {
             call.check_buffer(to, len_bytes)?;

@@ -314,7 +314,10 @@ proptest! {
     #[test]
     fn any_place_any_length(
         size in 0usize..5 * PAGE,
-        reads in prop::collection::vec((0usize..5 * PAGE, 0usize..5 * PAGE, 0usize..PAGE, any::<bool>(), any::<bool>()), 1..6),
+        reads in prop::collection::vec(
+            (0usize..5 * PAGE, 0usize..5 * PAGE, 0usize..PAGE, any::<bool>(), any::<bool>()),
+            1..6,
+        ),
     ) {
         run("opteron-mp", Schedule::Timed, sf_buf(64), move |u| {
             let fd = file(u, "f", 3, size);

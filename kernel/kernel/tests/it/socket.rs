@@ -228,7 +228,7 @@ proptest! {
     }
 }
 
-// ----------------------------------------------------------------------------------------------- pages that may not move
+// --------------------------------------------------------------------------------------------- pages that may not move
 
 /// A cluster that two sockets have is copied by each receiver; the last one may have it.
 #[test]

@@ -301,7 +301,8 @@ mod tests {
         fn every_byte_of_memory_is_mapped_once(r in registers(), len in len_bytes(), base in 0..16u64) {
             // The kernel begins at a multiple of 64 MB.
             let base = Va(0xc000_0000 + (base << 26));
-            let unlimited = plan(BlockRegisters { count: usize::MAX, ..r }, base, Pa(0), len).expect("registers enough");
+            let unlimited = plan(BlockRegisters { count: usize::MAX, ..r }, base, Pa(0), len).expect("registers \
+                enough");
             check(BlockRegisters { count: usize::MAX, ..r }, base, len, &unlimited);
             match plan(r, base, Pa(0), len) {
                 Ok(blocks) => check(r, base, len, &blocks),

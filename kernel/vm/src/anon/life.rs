@@ -158,8 +158,8 @@ impl<M: Machine> Anon<M> {
     /// Sees to it that the page is in a frame, or was: on return the caller retries.
     ///
     /// # Errors
-    /// [`VmError::Io`]: the swap area cannot be read there. [`VmError::NoMemory`]: there is no frame, and waiting does not
-    /// help.
+    /// [`VmError::Io`]: the swap area cannot be read there. [`VmError::NoMemory`]: there is no frame, and waiting does
+    /// not help.
     ///
     /// # Locks
     /// Sleeps: no spin lock may be held.

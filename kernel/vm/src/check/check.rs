@@ -295,7 +295,8 @@ impl<M: Machine> Census<M> {
         let (owned, all) = (self.owned, table.len());
         law!(
             walked + owned + orphans + kernel as usize == all,
-            "{walked} frames are listed as free, {owned} have owners, {orphans} are orphans and {kernel} the kernel's: not {all}"
+            "{walked} frames are listed as free, {owned} have owners, {orphans} are orphans and {kernel} the kernel's: \
+             not {all}"
         );
         let tokens = vm.tally().kernel_loans.get();
         law!(lent == tokens, "frames count {lent} loans to the kernel, {tokens} are on loan");

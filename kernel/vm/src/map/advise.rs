@@ -67,8 +67,8 @@ impl<M: Machine> Space<M> {
     /// Takes advice about a range. A length of zero changes nothing.
     ///
     /// # Errors
-    /// [`VmError::Invalid`]: `at` is not page-aligned. [`VmError::NoMemory`]: not all of the range is mapped, or there is no
-    /// structure for a map entry.
+    /// [`VmError::Invalid`]: `at` is not page-aligned. [`VmError::NoMemory`]: not all of the range is mapped, or there
+    /// is no structure for a map entry.
     ///
     /// # Locks
     /// Sleeps for the map lock and, to bring pages in, for the disk: no spin lock may be held.

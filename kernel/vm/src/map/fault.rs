@@ -69,8 +69,8 @@ impl<M: Machine> Space<M> {
     /// Resolves a fault in user space, or says why not.
     ///
     /// # Errors
-    /// [`VmError::Fault`]: nothing is mapped there, or its pager fails. [`VmError::Access`]: the mapping does not permit
-    /// it. [`VmError::NoMemory`].
+    /// [`VmError::Fault`]: nothing is mapped there, or its pager fails. [`VmError::Access`]: the mapping does not
+    /// permit it. [`VmError::NoMemory`].
     ///
     /// # Locks
     /// Sleeps for the map lock: no spin lock may be held.

@@ -20,9 +20,9 @@ impl<M: Machine> Space<M> {
     /// Locks the pages of a range in memory. A length of zero does nothing.
     ///
     /// # Errors
-    /// [`VmError::Invalid`]: `at` is not page-aligned. [`VmError::NoMemory`]: not all of the range is mapped, or memory is
-    /// full. [`VmError::Again`]: more would be wired than may be. [`VmError::Bus`] and [`VmError::Io`]: a page cannot
-    /// be had. Nothing is locked then that was not before.
+    /// [`VmError::Invalid`]: `at` is not page-aligned. [`VmError::NoMemory`]: not all of the range is mapped, or memory
+    /// is full. [`VmError::Again`]: more would be wired than may be. [`VmError::Bus`] and [`VmError::Io`]: a page
+    /// cannot be had. Nothing is locked then that was not before.
     ///
     /// # Locks
     /// Sleeps for the map lock and for pages: no spin lock may be held.
@@ -117,8 +117,8 @@ impl<M: Machine> Space<M> {
     /// Unlocks the pages of a range (`munlock`). A length of zero does nothing.
     ///
     /// # Errors
-    /// [`VmError::Invalid`]: `at` is not page-aligned. [`VmError::NoMemory`]: not all of the range is mapped, or a map entry
-    /// must be cut and there is no structure for it.
+    /// [`VmError::Invalid`]: `at` is not page-aligned. [`VmError::NoMemory`]: not all of the range is mapped, or a map
+    /// entry must be cut and there is no structure for it.
     ///
     /// # Locks
     /// Sleeps for the map lock: no spin lock may be held.

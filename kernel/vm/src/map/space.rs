@@ -269,9 +269,9 @@ impl<M: Machine> Space<M> {
     /// Changes what may be done in a range. A length of zero changes nothing.
     ///
     /// # Errors
-    /// [`VmError::Invalid`]: `at` is not page-aligned. [`VmError::NoMemory`]: a page of the range is not mapped, or lies
-    /// outside user space, or there is no structure for a map entry. [`VmError::Access`]: the mapping can never permit
-    /// that.
+    /// [`VmError::Invalid`]: `at` is not page-aligned. [`VmError::NoMemory`]: a page of the range is not mapped, or
+    /// lies outside user space, or there is no structure for a map entry. [`VmError::Access`]: the mapping can never
+    /// permit that.
     pub fn protect(&self, t: &dyn Threads, at: Va, len_bytes: usize, prot: Prot) -> Result<(), VmError> {
         let prot = effective(prot);
         self.change(t, at, len_bytes, |attributes| {

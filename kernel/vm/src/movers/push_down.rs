@@ -46,10 +46,10 @@ impl<M: Machine> Space<M> {
     ///
     /// # Errors
     /// [`VmError::Invalid`]: no length, `at` is not page-aligned, or something else is mapped in the range.
-    /// [`VmError::NoMemory`]: not all of the range is mapped, or out of frames or structures. [`VmError::Bus`]: the object
-    /// ends before the page. [`VmError::Busy`]: a page is wired, or the object's is on its way to or from the disk; the
-    /// anon's is an object's, or, if it is to be given, others have it too. [`VmError::Io`]. Pages before the one that
-    /// is refused are down; that one, and all behind it, are as before.
+    /// [`VmError::NoMemory`]: not all of the range is mapped, or out of frames or structures. [`VmError::Bus`]: the
+    /// object ends before the page. [`VmError::Busy`]: a page is wired, or the object's is on its way to or from the
+    /// disk; the anon's is an object's, or, if it is to be given, others have it too. [`VmError::Io`]. Pages before the
+    /// one that is refused are down; that one, and all behind it, are as before.
     ///
     /// # Locks
     /// Sleeps for the map lock and for the disk: no spin lock may be held.

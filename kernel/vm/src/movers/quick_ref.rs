@@ -39,8 +39,8 @@ pub struct QuickRef<'a, M: Machine> {
 ///
 /// # Errors
 /// [`VmError::Invalid`]: no length, more than [`QUICK_REF_PAGES`], or a reference to the holder's own memory.
-/// [`VmError::Fault`]: a page is not mapped, or the range is no range of user addresses. [`VmError::Access`]: the mapping
-/// can never permit it. [`VmError::NoMemory`]. Nothing has changed then.
+/// [`VmError::Fault`]: a page is not mapped, or the range is no range of user addresses. [`VmError::Access`]: the
+/// mapping can never permit it. [`VmError::NoMemory`]. Nothing has changed then.
 ///
 /// # Locks
 /// Sleeps for both map locks: no spin lock may be held.

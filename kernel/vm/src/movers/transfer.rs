@@ -136,8 +136,8 @@ impl<M: Machine> Space<M> {
     /// # Errors
     /// [`VmError::Invalid`]: no pages, or `at` is not page-aligned. [`VmError::Fault`]: not all of the range is mapped.
     /// [`VmError::Access`]: it may not be written, or is no memory of its own (a mapping that writes to its object).
-    /// [`VmError::Busy`]: a page there is wired. [`VmError::NoMemory`]: also when the transfer area is full. Nothing has
-    /// changed then, and the pages come back.
+    /// [`VmError::Busy`]: a page there is wired. [`VmError::NoMemory`]: also when the transfer area is full. Nothing
+    /// has changed then, and the pages come back.
     ///
     /// # Locks
     /// Sleeps for the map lock: no spin lock may be held.
@@ -309,8 +309,8 @@ impl<M: Machine> Space<M> {
     /// is read there afterwards is what the object below has, or zero.
     ///
     /// # Errors
-    /// [`VmError::Invalid`]: no length, or `at` is not page-aligned. [`VmError::NoMemory`]: not all of the range is mapped,
-    /// or no structures are left. [`VmError::Busy`]: a page there is wired. Nothing has changed then.
+    /// [`VmError::Invalid`]: no length, or `at` is not page-aligned. [`VmError::NoMemory`]: not all of the range is
+    /// mapped, or no structures are left. [`VmError::Busy`]: a page there is wired. Nothing has changed then.
     ///
     /// # Locks
     /// Sleeps for the map lock: no spin lock may be held.

@@ -59,7 +59,7 @@ impl<M: Machine> Demand<M> {
         Demand { machine: machine.clone(), paging, state }
     }
 
-    // ------------------------------------------------------------------------------------------- threads that need frames
+    // ---------------------------------------------------------------------------------------- threads that need frames
 
     /// True while too few frames are free for a fault: one for the page, and those for the page tables that it may
     /// lack. A fault that gets some of them gives them back, and would come back at once for ever.

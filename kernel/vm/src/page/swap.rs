@@ -168,7 +168,8 @@ impl<M: Machine> Swap<M> {
     pub(crate) fn is_held_by(&self, slot: SwapSlot, anon: &Arc<Anon<M>>) -> bool {
         let state = self.state.lock();
         let s = &state.slots[slot.index as usize];
-        let held = matches!(&s.used, Use::Held(Holder::Anon(holder)) if core::ptr::eq(holder.as_ptr(), Arc::as_ptr(anon)));
+        let this = Arc::as_ptr(anon);
+        let held = matches!(&s.used, Use::Held(Holder::Anon(holder)) if core::ptr::eq(holder.as_ptr(), this));
         held && s.generation == slot.generation
     }
 

@@ -31,7 +31,8 @@ macro_rules! defects {
 defects! {
     LoanWithoutProtect: "The first loan of a page leaves its mappings writable (UVM paper, 4.1).",
     BreakWithoutRevoke: "Breaking a loan leaves other mappings of the old frame (UVM paper, 4.1.1).",
-    PromoteWithoutRevoke: "Promotion in shared memory leaves the others' mappings of the old page (as in FreeBSD SA-21:08).",
+    PromoteWithoutRevoke: "Promotion in shared memory leaves the others' mappings of the old page (as in FreeBSD \
+                           SA-21:08).",
     CopyForgotten: "Promotion and copy-on-write leave the frame as the allocator found it.",
     ZeroForgotten: "Zero-fill memory has the bytes of the frame's last owner.",
     ForkWithoutProtect: "Fork leaves the parent's mappings of copy-on-write memory writable.",
@@ -44,7 +45,8 @@ defects! {
     UnmapWithoutFlush: "Unmapping changes the page tables and tells no TLB.",
     LoanLeaked: "A loan that is given back leaves one frame lent.",
     OrphanFreedEarly: "An orphan is freed with the first of its loans, not the last (double free).",
-    UnloanInTwoSteps: "The end of a loan lets go of the lock between counting it and freeing the orphan (as in uvm_loan.c 1.104).",
+    UnloanInTwoSteps: "The end of a loan lets go of the lock between counting it and freeing the orphan (as in \
+                       uvm_loan.c 1.104).",
     LentFrameFreed: "An owner that lets a lent frame go frees it.",
     BorrowerForgotten: "A lent frame that an object lets go is not given to its borrower.",
     LoanAtWrongOffset: "Lending a mapped file ignores where in the file the mapping begins (as in uvm_loan.c 1.27).",
@@ -58,14 +60,16 @@ defects! {
     QuickRefKeepsReference: "A quick reference that is given back keeps its references to amap and object.",
     QuickRefKeepsMappings: "A quick reference that is given back leaves the holder's mappings.",
     DonateKeepsMappings: "Donating leaves the sender's mappings.",
-    DonateLosesOnFailure: "A donation that fails has taken the memory from its sender all the same (as in uvm_map_extract with REMOVE).",
+    DonateLosesOnFailure: "A donation that fails has taken the memory from its sender all the same (as in \
+                           uvm_map_extract with REMOVE).",
     ShareForgetsCopy: "Sharing by pass does not resolve a copy that the sender still has to make.",
     WireLeaked: "A wire is not taken off.",
     ProtectKeepsMappings: "Reducing the permissions of a range leaves those of its mappings.",
     PageoutKeepsMappings: "The page daemon takes a frame and leaves its mappings.",
     PageoutDropsChanges: "The page daemon takes a page that was modified since it came in for a clean one.",
     ReclaimedTwice: "The page daemon counts a page when it claims it, and again when its frame is free.",
-    SwapSlotTrusted: "A page that comes in goes by what its anon looked like before a frame was found for it (as in UFFDIO_MOVE).",
+    SwapSlotTrusted: "A page that comes in goes by what its anon looked like before a frame was found for it (as in \
+                      UFFDIO_MOVE).",
     SwapSlotLeaked: "A page that goes to a new slot of the swap area does not give its old one up.",
     SwapSlotFreedEarly: "A page that comes in gives its slot up and goes on using it.",
 }

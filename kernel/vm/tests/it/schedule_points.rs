@@ -189,7 +189,7 @@ fn the_last_loans_of_an_orphan_end_at_once() {
     assert!(caught.is_some_and(|e| e.contains("freed twice")), "the planted defect is not noticed");
 }
 
-// ----------------------------------------------------------------------- gone from the source, not yet at the destination
+// -------------------------------------------------------------------- gone from the source, not yet at the destination
 
 /// Memory is donated back and forth while others store into it in both places. A store that succeeded is in the memory,
 /// wherever that is in the end; one that did not has found nothing there.
@@ -317,7 +317,7 @@ fn a_slot_that_was_used_again_while_a_fault_waited() {
     }
 }
 
-// ----------------------------------------------------------------------- a copied page appears while the old one is cached
+// ------------------------------------------------------------------- a copied page appears while the old one is cached
 
 /// While a copy-on-write fault replaces a frame, another thread stores through the new mapping and a third reads: it
 /// must not be older what it reads than what it knows to be stored.

@@ -181,7 +181,9 @@ fn numbers_that_no_machine_could_have_are_told_with_their_bounds() {
         assert!(said.contains("m.toml:3:") && said.contains(&format!("`{key}`: ")), "{said}");
         assert!(said.contains(", expected 0 to 1000000") || said.contains(", expected 1 to "), "{said}");
     }
-    let file = "extends = \"sf_buf\"\n[paths.vm]\nfault = { value = 5_000_000_000, source = \"me\", kind = \"assumed\" }\n";
+    let file = "extends = \"sf_buf\"\n\
+                [paths.vm]\n\
+                fault = { value = 5_000_000_000, source = \"me\", kind = \"assumed\" }\n";
     let said = with_file("--kernel", "k.toml", file);
     assert!(said.contains("k.toml:3:9: `paths.vm.fault`: 5000000000, expected 0 to 1000000"), "{said}");
     let long = "9".repeat(50);

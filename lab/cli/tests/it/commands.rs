@@ -79,9 +79,15 @@ fn run_prints_text_for_people_without_colours_where_there_is_no_terminal() {
 #[test]
 fn a_machine_and_a_kernel_may_be_files() {
     let dir = here();
-    fs::write(dir.path().join("mine.toml"), "extends = \"xeon-up\"\n[cpu]\nclock_mhz = { value = 1200, source = \"a test\", kind = \"assumed\" }\n").expect("written");
+    let mine = "extends = \"xeon-up\"\n\
+                [cpu]\n\
+                clock_mhz = { value = 1200, source = \"a test\", kind = \"assumed\" }\n";
+    fs::write(dir.path().join("mine.toml"), mine).expect("written");
     fs::write(dir.path().join("base.toml"), "extends = \"sf_buf\"\ntitle = \"base\"\n").expect("written");
-    fs::write(dir.path().join("small.toml"), "extends = \"base.toml\"\n[ephemeral]\nentries = { value = 8, source = \"a test\", kind = \"assumed\" }\n").expect("written");
+    let small = "extends = \"base.toml\"\n\
+                 [ephemeral]\n\
+                 entries = { value = 8, source = \"a test\", kind = \"assumed\" }\n";
+    fs::write(dir.path().join("small.toml"), small).expect("written");
     let arguments = [
         "run",
         "bw-pipe",

@@ -4,8 +4,12 @@ use crate::common::{pageferry, text};
 use std::fs;
 use std::path::Path;
 
-const RECORDING: &str = "9 open(\"/f\", O_RDONLY) = 3\n9 read(3, \"\"..., 4096) = 4096 <0.000007>\n9 read(3, \"\"..., 4096) = 904 <0.000003>\n\
-                         9 socket(AF_UNIX, SOCK_STREAM, 0) = 4\n9 noise\n9 stat(\"/f\", {st_mode=S_IFREG|0644, st_size=4999, ...}) = 0\n\
+const RECORDING: &str = "9 open(\"/f\", O_RDONLY) = 3\n\
+                         9 read(3, \"\"..., 4096) = 4096 <0.000007>\n\
+                         9 read(3, \"\"..., 4096) = 904 <0.000003>\n\
+                         9 socket(AF_UNIX, SOCK_STREAM, 0) = 4\n\
+                         9 noise\n\
+                         9 stat(\"/f\", {st_mode=S_IFREG|0644, st_size=4999, ...}) = 0\n\
                          9 +++ exited with 0 +++\n";
 
 fn run(dir: &Path, arguments: &[&str], code: i32) -> (String, String) {

@@ -327,8 +327,8 @@ paths! {
     DiskPathsFile for DiskPaths { request, lookup, file_call, buffer, alloc }
     /// See [`KernelPaths`].
     KernelPathsFile for KernelPaths {
-        syscall, switch, sleep, wakeup, pipe_call, uiomove, pipe_page, export, process, sosend, soreceive, protocol, transfer_call, mbuf,
-        cluster, clock,
+        syscall, switch, sleep, wakeup, pipe_call, uiomove, pipe_page, export, process, sosend, soreceive, protocol,
+        transfer_call, mbuf, cluster, clock,
     }
     /// See [`VmPaths`].
     VmPathsFile for VmPaths { fault, map_entry, map_node, kva_alloc, kva_free, frame, wire, anon, loan, transfer, pass }
@@ -410,7 +410,8 @@ impl KernelFile {
         if self.paging().is_some_and(|paging| !paging.is_valid()) {
             return fault(
                 "paging.free_min_pages",
-                "expected daemon_reserve_pages <= kernel_reserve_pages < free_min_pages <= free_target_pages, and percentages up to 100",
+                "expected daemon_reserve_pages <= kernel_reserve_pages < free_min_pages <= free_target_pages, and \
+                 percentages up to 100",
             );
         }
         if let Some(net) = &self.net {
@@ -481,8 +482,8 @@ impl KernelFile {
             return Ok(());
         }
         Err(format!(
-            "sched.hz: {hz} clock interrupts a second are one every {tick} cycles, and taking one costs {cost}; expected \
-             every {} cycles at the most",
+            "sched.hz: {hz} clock interrupts a second are one every {tick} cycles, and taking one costs {cost}; \
+             expected every {} cycles at the most",
             2 * cost + 1000
         ))
     }
@@ -734,7 +735,9 @@ mod tests {
                 assert!(named && problem.contains(machine) && problem.contains(mapping), "{problem}");
             }
         }
-        let text = "extends = \"sf_buf\"\n[pmap]\nfragmented_percent = { value = 101, source = \"x\", kind = \"assumed\" }\n";
+        let text = "extends = \"sf_buf\"\n\
+                    [pmap]\n\
+                    fragmented_percent = { value = 101, source = \"x\", kind = \"assumed\" }\n";
         assert_eq!(load(text).expect_err("more than all").key, "pmap.fragmented_percent");
     }
 
@@ -742,8 +745,12 @@ mod tests {
     fn unknown_keys_and_sources_get_the_nearest() {
         let e = load("extends = \"sf_buf\"\n[ephemeral]\nentrys = 3\n").expect_err("no such key");
         assert_eq!(e.suggestion.as_deref(), Some("entries"));
-        let e = load("extends = \"sf_buf\"\n[ephemeral]\nentries = { value = 1, source = \"papr, 3\", kind = \"paper\" }\n")
-            .expect_err("no such source");
+        let e = load(
+            "extends = \"sf_buf\"\n\
+                      [ephemeral]\n\
+                      entries = { value = 1, source = \"papr, 3\", kind = \"paper\" }\n",
+        )
+        .expect_err("no such source");
         assert_eq!(e.suggestion.as_deref(), Some("paper"));
     }
 
@@ -764,8 +771,12 @@ mod tests {
 
     #[test]
     fn a_run_mapped_by_the_writer_needs_the_original_scheme() {
-        let e = load("extends = \"sf_buf\"\n[pipe]\nmapping = { value = \"writer-run\", source = \"x\", kind = \"assumed\" }\n")
-            .expect_err("does not go together");
+        let e = load(
+            "extends = \"sf_buf\"\n\
+                      [pipe]\n\
+                      mapping = { value = \"writer-run\", source = \"x\", kind = \"assumed\" }\n",
+        )
+        .expect_err("does not go together");
         assert_eq!(e.key, "pipe.mapping");
     }
 }

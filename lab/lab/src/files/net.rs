@@ -65,8 +65,8 @@ pub struct NetFile {
 super::kernels::paths! {
     /// See [`NetPaths`].
     NetPathsFile for NetPaths {
-        tcp_output, tcp_input, udp_output, udp_input, ip_output, ip_input, ether_output, ether_input, loopback, driver_output,
-        driver_interrupt, driver_input, receive_buffer, timer, checksum,
+        tcp_output, tcp_input, udp_output, udp_input, ip_output, ip_input, ether_output, ether_input, loopback,
+        driver_output, driver_interrupt, driver_input, receive_buffer, timer, checksum,
     }
 }
 

@@ -52,8 +52,8 @@ fn figure(name: &str, short: &str, all: &[Statement]) -> Figure {
             Key::mark(&DIFFERS, "differs: its name leads to the reason"),
             Key::band("within 10 % of the published number"),
         ],
-        note: "Only predictions say that the model is right: calibrated numbers were fitted, given ones were told to it. A range \
-               that holds our number is a ratio of 1."
+        note: "Only predictions say that the model is right: calibrated numbers were fitted, given ones were told to \
+               it. A range that holds our number is a ratio of 1."
             .into(),
         table: table(all),
     }

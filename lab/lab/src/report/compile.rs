@@ -100,9 +100,9 @@ pub(super) fn time(of: &Reproduction, experiment: &str) -> Option<Figure> {
         wide,
         narrow,
         legend,
-        note: "How much TLB misses, hash table misses and the time fall by the blocks is held out of what the paper says here: these \
-               are predictions, made without it. The paper's compile had 219 million TLB misses, 1 million hash table misses and \
-               took 10 minutes, of which this one is less than a hundredth."
+        note: "How much TLB misses, hash table misses and the time fall by the blocks is held out of what the paper \
+               says here: these are predictions, made without it. The paper's compile had 219 million TLB misses, 1 \
+               million hash table misses and took 10 minutes, of which this one is less than a hundredth."
             .into(),
         table,
     })
@@ -152,7 +152,8 @@ pub(super) fn entries(of: &Reproduction, experiment: &str, looks: &Looks) -> Opt
         wide,
         narrow,
         legend: vec![Key::bar(&here, HERE), Key::published(&here, HERE)],
-        note: "The paper does not say on which of its machines, and with which handlers, a third of the entries were the kernel's."
+        note: "The paper does not say on which of its machines, and with which handlers, a third of the entries were \
+               the kernel's."
             .into(),
         table,
     })

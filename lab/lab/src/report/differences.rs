@@ -69,14 +69,15 @@ impl Reproduction {
         }
         if why.is_empty() && self.choices.quick {
             why.push(
-                "This is a quick run, of shorter transfers and fewer repetitions. In a full one it comes out as published."
+                "This is a quick run, of shorter transfers and fewer repetitions. In a full one it comes out as \
+                 published."
                     .into(),
             );
         }
         if why.is_empty() {
             why.push(
-                "No reason is known: with the files and the program of this version it comes out as published. What was \
-                 changed since is the first place to look."
+                "No reason is known: with the files and the program of this version it comes out as published. What \
+                 was changed since is the first place to look."
                     .into(),
             );
         }

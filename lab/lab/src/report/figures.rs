@@ -263,8 +263,8 @@ fn causes(of: &Reproduction, experiment: &str) -> Option<Figure> {
         wide,
         narrow,
         legend,
-        note: "Every cycle of every CPU has one cause, and with the idle time, which is left out here, the causes sum to \
-               the clocks."
+        note: "Every cycle of every CPU has one cause, and with the idle time, which is left out here, the causes sum \
+               to the clocks."
             .into(),
         table,
     })
@@ -488,8 +488,8 @@ fn hits(of: &Reproduction, experiment: &str, looks: &Looks) -> Option<Figure> {
         wide,
         narrow,
         legend,
-        note: "The paper says that the expected time is constant (1 and 4.2). The Opteron is made to use a cache here; by \
-               itself it has the direct map. Times on the host vary from run to run."
+        note: "The paper says that the expected time is constant (1 and 4.2). The Opteron is made to use a cache here; \
+               by itself it has the direct map. Times on the host vary from run to run."
             .into(),
         table,
     })

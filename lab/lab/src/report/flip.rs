@@ -68,12 +68,13 @@ pub(super) fn shares(of: &Reproduction, experiment: &str) -> Option<Figure> {
         id: "flip-shares".into(),
         experiment: experiment.into(),
         title: "Where the cycles of a received page go".into(),
-        subtitle: "By MTU and clock: cycles of all CPUs for 4 KiB of payload, with the receiver looking at its data".into(),
+        subtitle: "By MTU and clock: cycles of all CPUs for 4 KiB of payload, with the receiver looking at its \
+                   data".into(),
         wide,
         narrow,
         legend,
-        note: "The paper's profiler found most stalls of the flip at its locks, and the flush of the TLB painful; a memory \
-               access costs more cycles the faster the clock is, and so does a lock."
+        note: "The paper's profiler found most stalls of the flip at its locks, and the flush of the TLB painful; a \
+               memory access costs more cycles the faster the clock is, and so does a lock."
             .into(),
         table,
     })

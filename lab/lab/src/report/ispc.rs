@@ -81,8 +81,9 @@ pub(super) fn steps(of: &Reproduction, experiment: &str) -> Option<Figure> {
         wide,
         narrow,
         legend,
-        note: "SH-4 paper, Figure 2. By how much random is slower is held out of what the paper says here: it is predicted without it. \
-               By the method `migrating`, which the paper does not have, a thread crosses into its server: it has no asynchronous steps."
+        note: "SH-4 paper, Figure 2. By how much random is slower is held out of what the paper says here: it is \
+               predicted without it. By the method `migrating`, which the paper does not have, a thread crosses into \
+               its server: it has no asynchronous steps."
             .into(),
         table,
     })

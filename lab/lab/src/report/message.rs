@@ -68,14 +68,16 @@ pub(super) fn by_mechanism(of: &Reproduction, experiment: &str) -> Option<Figure
         id: "message-by-mechanism".into(),
         experiment: experiment.into(),
         title: "What a message costs, by every mechanism on every machine".into(),
-        subtitle: "CPU time by cause, in percent of the time of a pipe that copies on the same machine; behind each bar the time".into(),
+        subtitle: "CPU time by cause, in percent of the time of a pipe that copies on the same machine; behind each \
+                   bar the time".into(),
         wide,
         narrow,
         legend,
-        note: "The receiver reads every word and writes another in its place: that is the user code of each bar, and it is the same for \
-               all. Where a machine has several CPUs, its bars are what all of them spend, without idling. With tags, TLB entries of a \
-               process stay over switches, where hardware walks page tables: what is copied to one place again and again is still \
-               there, what was attached, lent or passed had to be invalidated."
+        note: "The receiver reads every word and writes another in its place: that is the user code of each bar, and \
+               it is the same for all. Where a machine has several CPUs, its bars are what all of them spend, without \
+               idling. With tags, TLB entries of a process stay over switches, where hardware walks page tables: what \
+               is copied to one place again and again is still there, what was attached, lent or passed had to be \
+               invalidated."
             .into(),
         table,
     })

@@ -192,8 +192,8 @@ fn drawn(points: &[Point], looks: &Looks) -> Vec<Figure> {
             wide,
             narrow,
             legend: lines.chain(marks).collect(),
-            note: "Predicted: the lines of the ring, the calls of both sides in one thread, and the bytes as two threads \
-                   move them by turns, added up. Nothing is fitted."
+            note: "Predicted: the lines of the ring, the calls of both sides in one thread, and the bytes as two \
+                   threads move them by turns, added up. Nothing is fitted."
                 .into(),
             table: table(&curves, &xs, &axes),
         })

@@ -257,8 +257,15 @@ pub(super) fn standalone(svg: &str, frame: &Frame<'_>) -> String {
     let (full_width, full_height) = (width + 40.0, height + top + 20.0);
     format!(
         "<svg viewBox=\"0 0 {full_width} {full_height}\" width=\"{full_width}\" height=\"{full_height}\" \
-         xmlns=\"http://www.w3.org/2000/svg\">\n<style>{}</style>\n<rect width=\"100%\" height=\"100%\" class=\"page\"/>\n\
-         <g transform=\"translate(20 0)\">\n{}<g transform=\"translate(0 {top})\">\n{}\n</g>\n</g>\n</svg>\n",
+         xmlns=\"http://www.w3.org/2000/svg\">\n\
+         <style>{}</style>\n\
+         <rect width=\"100%\" height=\"100%\" class=\"page\"/>\n\
+         <g transform=\"translate(20 0)\">\n\
+         {}<g transform=\"translate(0 {top})\">\n\
+         {}\n\
+         </g>\n\
+         </g>\n\
+         </svg>\n",
         frame.style,
         head.body,
         body.trim_end().trim_end_matches("</svg>").replace("<a href=\"#", "<a href=\"../report.html#")

@@ -53,9 +53,8 @@ impl Events<'_> {
                 put(
                     json!({ "ph": "M", "name": "thread_name", "pid": 1, "tid": tid, "args": { "name": name } }),
                 )?;
-                put(
-                    json!({ "ph": "M", "name": "thread_sort_index", "pid": 1, "tid": tid, "args": { "sort_index": tid } }),
-                )?;
+                let order = json!({ "sort_index": tid });
+                put(json!({ "ph": "M", "name": "thread_sort_index", "pid": 1, "tid": tid, "args": order }))?;
             }
         }
         for slice in &self.trace.slices {
@@ -152,8 +151,9 @@ impl Events<'_> {
         for stretch in stretches.iter().filter(|stretch| cycles(stretch) > 0) {
             let (start, end) = (self.micros(stretch.start_cycles), self.micros(stretch.end_cycles));
             let (name, args) = (format!("cpu{}", stretch.cpu), json!({ "cycles": cycles(stretch) }));
+            let dur = end - start;
             put(
-                json!({ "ph": "X", "name": name, "pid": pid, "tid": tid, "ts": start, "dur": end - start, "args": args }),
+                json!({ "ph": "X", "name": name, "pid": pid, "tid": tid, "ts": start, "dur": dur, "args": args }),
             )?;
         }
         Ok(())
@@ -165,16 +165,21 @@ impl Events<'_> {
             holding;
         let ts = self.micros(if phase == "b" { start_cycles } else { end_cycles });
         let name = format!("{} by {}", hex(at.0), by.name());
-        let args = json!({ "at": hex(at.0), "pages": len_bytes / PAGE_SIZE, "by": by.name(), "cycles": end_cycles - start_cycles });
+        let (pages, cycles) = (len_bytes / PAGE_SIZE, end_cycles - start_cycles);
+        let args = json!({ "at": hex(at.0), "pages": pages, "by": by.name(), "cycles": cycles });
         let (pid, tid) = (process_group(process), process_track(process));
-        json!({ "ph": phase, "cat": "attached", "name": name, "id": id, "pid": pid, "tid": tid, "ts": ts, "args": args })
+        json!({
+            "ph": phase, "cat": "attached", "name": name, "id": id, "pid": pid, "tid": tid, "ts": ts, "args": args
+        })
     }
 
     /// Both ends say the same, so that either can be looked at.
     fn arrow_end(&self, phase: &str, arrow: &Arrow, end: &End, id: u64) -> Value {
         let (tid, ts) = (cause_track(end.cpu), self.micros(end.at_cycles));
         let (name, args) = (name(&arrow.flow), self.arrow_args(arrow));
-        json!({ "ph": phase, "cat": "move", "name": name, "id": id, "pid": 1, "tid": tid, "ts": ts, "bp": "e", "args": args })
+        json!({
+            "ph": phase, "cat": "move", "name": name, "id": id, "pid": 1, "tid": tid, "ts": ts, "bp": "e", "args": args
+        })
     }
 
     fn arrow_args(&self, Arrow { flow, from, to }: &Arrow) -> Value {

@@ -261,7 +261,11 @@ impl Server {
         if !matches!(request.method.as_str(), "GET" | "HEAD") {
             self.count(405);
             let text = format!(
-                "HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD, PUT\r\nContent-Length: 0\r\nConnection: {keep}\r\n\r\n"
+                "HTTP/1.1 405 Method Not Allowed\r\n\
+                 Allow: GET, HEAD, PUT\r\n\
+                 Content-Length: 0\r\n\
+                 Connection: {keep}\r\n\
+                 \r\n"
             );
             return self.say(user, fd, buffer, &text);
         }
@@ -269,7 +273,12 @@ impl Server {
             self.count(404);
             let body = if request.method == "HEAD" { "" } else { "not found\n" };
             let text = format!(
-                "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nContent-Length: 10\r\nConnection: {keep}\r\n\r\n{body}"
+                "HTTP/1.1 404 Not Found\r\n\
+                 Content-Type: text/plain\r\n\
+                 Content-Length: 10\r\n\
+                 Connection: {keep}\r\n\
+                 \r\n\
+                 {body}"
             );
             return self.say(user, fd, buffer, &text);
         };
@@ -312,7 +321,11 @@ impl Server {
             Some(Some(_)) => {
                 self.count(416);
                 let text = format!(
-                    "HTTP/1.1 416 Range Not Satisfiable\r\nContent-Range: bytes */{}\r\nContent-Length: 0\r\nConnection: {keep}\r\n\r\n",
+                    "HTTP/1.1 416 Range Not Satisfiable\r\n\
+                     Content-Range: bytes */{}\r\n\
+                     Content-Length: 0\r\n\
+                     Connection: {keep}\r\n\
+                     \r\n",
                     page.len_bytes
                 );
                 return self.say(user, fd, buffer, &text);
@@ -327,7 +340,13 @@ impl Server {
         };
         self.count(if range.is_empty() { 200 } else { 206 });
         let text = format!(
-            "HTTP/1.1 {status}\r\nServer: pageferry\r\nContent-Type: {}\r\nAccept-Ranges: bytes\r\n{range}Content-Length: {len}\r\nConnection: {keep}\r\n\r\n",
+            "HTTP/1.1 {status}\r\n\
+             Server: pageferry\r\n\
+             Content-Type: {}\r\n\
+             Accept-Ranges: bytes\r\n\
+             {range}Content-Length: {len}\r\n\
+             Connection: {keep}\r\n\
+             \r\n",
             kind(name)
         );
         self.say(user, fd, buffer, &text)?;

@@ -59,8 +59,9 @@ fn cost(told: &Explanation, printed: &[Step], holds: &[Step]) -> String {
     };
     let ((printed_local, printed_cycles), (local, cycles)) = (of(printed), of(holds));
     format!(
-        "It costs {local} local invalidation where the printed rule has {printed_local}, and {} cycles instead of {}; a mapping that \
-         no CPU can hold, as each is at first, costs neither. All results here are those of the rule that holds ({}).",
+        "It costs {local} local invalidation where the printed rule has {printed_local}, and {} cycles instead of {}; \
+         a mapping that no CPU can hold, as each is at first, costs neither. All results here are those of the rule \
+         that holds ({}).",
         grouped(cycles as i64),
         grouped(printed_cycles as i64),
         told.kernel

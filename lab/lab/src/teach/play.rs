@@ -41,8 +41,8 @@ pub fn play(
     let page_out = scenario.file.step.iter().position(|step| step.what == Do::PageOut);
     if let Some(step) = page_out.filter(|_| kernel.file.paging.is_none()) {
         let problem = format!(
-            "step {}: `page_out` needs a page daemon, and kernel `{}` has none; expected one with a table [paging], such as \
-             `uvm-paging`",
+            "step {}: `page_out` needs a page daemon, and kernel `{}` has none; expected one with a table [paging], \
+             such as `uvm-paging`",
             step + 1,
             kernel.name
         );

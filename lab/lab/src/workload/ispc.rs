@@ -113,8 +113,8 @@ impl Ispc {
 
     fn application(&self, user: &User<Model>) -> Result<(), Failed> {
         if user.ispc_crosses() && !self.is_synchronous() {
-            let what = "op: an asynchronous request where threads cross into servers (kernel.ispc.method=migrating), which are in one \
-                        place at a time: expected sync-request or sync-return";
+            let what = "op: an asynchronous request where threads cross into servers (kernel.ispc.method=migrating), \
+                        which are in one place at a time: expected sync-request or sync-return";
             return Err(named(what)(Errno::NotSupported));
         }
         let server = self.clone();

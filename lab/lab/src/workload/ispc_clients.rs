@@ -193,8 +193,8 @@ impl Clients {
         let pieces = control.and_then(|control| Ok((control, user.ica_alloc(pages, Wait::Yes)?)));
         self.progress.beginning.set(false);
         let (control, data) = pieces.map_err(named(
-            "clients: pieces for one more: expected fewer clients, a smaller data_bytes, a larger kernel.ispc.area_bytes, or more \
-             kernel.ispc.reserved_entries",
+            "clients: pieces for one more: expected fewer clients, a smaller data_bytes, a larger \
+             kernel.ispc.area_bytes, or more kernel.ispc.reserved_entries",
         ))?;
         let mut expected = self.payload.chunk(client).to_vec();
         let mut found = vec![0; self.data_bytes];

@@ -70,7 +70,7 @@ enum End {
 }
 
 impl Message {
-    // ------------------------------------------------------------------------------------------- pipes, sockets and passing
+    // -------------------------------------------------------------------------------------- pipes, sockets and passing
 
     /// As the kernel says, once: both processes have to do the same.
     fn as_is_cheaper(&self, user: &User<Model>) -> Result<(), Failed> {

@@ -178,8 +178,13 @@ fn processes_pass_through_pipes_what_they_passed() {
     for _ in 0..6 {
         text += "5 read(3, \"\"..., 65536) = 50000\n";
     }
-    text += "6 <... write resumed>) = 300000\n5 read(3,  <unfinished ...>\n6 exit_group(0) = ?\n6 +++ exited with 0 +++\n";
-    text += "5 <... read resumed>\"\", 65536) = 0\n5 wait4(-1, [{WIFEXITED(s)}], 0, NULL) = 6\n5 +++ exited with 0 +++\n";
+    text += "6 <... write resumed>) = 300000\n\
+             5 read(3,  <unfinished ...>\n\
+             6 exit_group(0) = ?\n\
+             6 +++ exited with 0 +++\n";
+    text += "5 <... read resumed>\"\", 65536) = 0\n\
+             5 wait4(-1, [{WIFEXITED(s)}], 0, NULL) = 6\n\
+             5 +++ exited with 0 +++\n";
     let replayed = as_recorded(&text);
     assert_eq!((replayed.processes, replayed.calls["read"].bytes), (2, 300_070));
     assert_eq!(replayed.not_modelled.len(), 0, "{:?}", replayed.not_modelled);
@@ -209,8 +214,12 @@ fn processes_pass_through_pipes_what_they_passed() {
 
 #[test]
 fn a_wrong_length_is_told() {
-    let sound = "open(\"/f\", O_RDONLY) = 3\nread(3, \"\"..., 512) = 512\nread(3, \"\"..., 512) = 512\nread(3, \"\"..., 512) = 100\n\
-                 read(3, \"\", 512) = 0\nclose(3) = 0\n";
+    let sound = "open(\"/f\", O_RDONLY) = 3\n\
+                 read(3, \"\"..., 512) = 512\n\
+                 read(3, \"\"..., 512) = 512\n\
+                 read(3, \"\"..., 512) = 100\n\
+                 read(3, \"\", 512) = 0\n\
+                 close(3) = 0\n";
     as_recorded(sound);
     let planted = sound.replacen("= 512", "= 500", 1);
     let replayed = run("sf_buf", &planted).expect("it runs");

@@ -172,8 +172,8 @@ impl Servers {
             };
             if !ok {
                 return Err(format!(
-                    "step {i}: {:?}, expected pieces of 1 to {MOST_PAGES} pages, 1 to {MOST_BYTES} bytes in them, an area of {AREA_PAGES} \
-                     pages, and 1 to 64 pages to go over",
+                    "step {i}: {:?}, expected pieces of 1 to {MOST_PAGES} pages, 1 to {MOST_BYTES} bytes in them, an \
+                     area of {AREA_PAGES} pages, and 1 to 64 pages to go over",
                     deed.op
                 ));
             }

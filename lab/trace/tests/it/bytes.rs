@@ -86,7 +86,8 @@ proptest! {
         bytes[at] ^= 1 << bit;
         let error = read(&bytes, ANY).expect_err("a changed bit");
         if at >= 14 {
-            let expected = matches!(error, TraceError::Checksum { .. } | TraceError::Truncated { .. } | TraceError::Malformed { .. });
+            use TraceError::{Checksum, Malformed, Truncated};
+            let expected = matches!(error, Checksum { .. } | Truncated { .. } | Malformed { .. });
             prop_assert!(expected, "{}", error);
         }
     }

@@ -199,7 +199,12 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_it_panic(lines in proptest::collection::vec("[0-9]{0,2} ?[a-z]{0,3}[(<\\[{\"]{0,2}[a-z0-9, .|=\\\\\"<>(){}\\[\\]/*+-]{0,30}", 0..12)) {
+    fn no_text_makes_it_panic(
+        lines in proptest::collection::vec(
+            "[0-9]{0,2} ?[a-z]{0,3}[(<\\[{\"]{0,2}[a-z0-9, .|=\\\\\"<>(){}\\[\\]/*+-]{0,30}",
+            0..12,
+        )
+    ) {
         let log = Log::read(lines.join("\n").as_bytes());
         prop_assert!(log.entries.len() as u64 + log.skipped.count <= log.lines as u64);
     }

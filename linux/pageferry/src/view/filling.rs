@@ -1,9 +1,9 @@
 //! Memory of a block, as its owner has it.
 //!
 //! # What it holds
-//! [`Filling`]: a memfd that this process alone can write, mapped shared, with its pages made. It cannot shrink or grow.
-//! Others get descriptors for reading, each a file of its own to the kernel, which counts them wherever they are: open,
-//! mapped, in the queue of a socket, in a child. [`Filling::is_alone`] asks for that count.
+//! [`Filling`]: a memfd that this process alone can write, mapped shared, with its pages made. It cannot shrink or
+//! grow. Others get descriptors for reading, each a file of its own to the kernel, which counts them wherever they are:
+//! open, mapped, in the queue of a socket, in a child. [`Filling::is_alone`] asks for that count.
 //!
 //! # Children
 //! A child that `fork` makes has neither the mapping nor the descriptors; what of it is dropped there frees nothing.

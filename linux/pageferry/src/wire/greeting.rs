@@ -180,7 +180,8 @@ impl Greeting {
         if self.machine != MACHINE || self.page_bytes != page_bytes as u32 {
             let (machine, page) = (self.machine, self.page_bytes);
             return Err(format!(
-                "another machine: ELF number {machine} with pages of {page} bytes there, {MACHINE} with {page_bytes} here"
+                "another machine: ELF number {machine} with pages of {page} bytes there, {MACHINE} with {page_bytes} \
+                 here"
             ));
         }
         Ok(())

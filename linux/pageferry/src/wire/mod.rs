@@ -24,9 +24,13 @@ pub use greeting::{Greeting, Kind, Note, VERSION};
 /// | level | a peer that runs this library | a buggy peer | a hostile peer |
 /// |---|---|---|---|
 /// | `Typed` | a snapshot | nothing | nothing |
-/// | `Mmu` | a snapshot; what the receiver writes stays its own, and what the sender writes too (`Config::copy_on_write`) or is a fault | a store through any pointer that the sender ever had misses the message; the receiver cannot write to the pool, resize it or punch holes | nothing: it can keep a second writable mapping |
+/// | `Mmu` | a snapshot | see below | nothing: it can keep a second writable mapping |
 /// | `Sealed` | a snapshot for ever | the same | the same; it cannot be shrunk |
 /// | `Copy` | a value | a value | a value, of whatever bytes it saw |
+///
+/// At `Mmu` what the receiver writes stays its own, and what the sender writes too (`Config::copy_on_write`) or is a
+/// fault. A store of a buggy sender through any pointer that it ever had misses the message; a buggy receiver cannot
+/// write to the pool, resize it or punch holes.
 ///
 /// None holds against a process that may write to this one's memory by ptrace or /proc/PID/mem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

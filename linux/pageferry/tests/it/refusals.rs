@@ -117,7 +117,8 @@ fn a_peer_that_does_not_have_a_level_is_told_so() {
         }
         assert_eq!(sender, Error::Peer(PeerFault::Unfit("it does not accept level mmu".to_owned())));
         assert_eq!(receiver, Error::Peer(PeerFault::Refused(sender.to_string())));
-        let read = "the peer: refused the channel, saying `the peer: does not fit this side: it does not accept level mmu`";
+        let read = "the peer: refused the channel, saying `the peer: does not fit this side: it does not accept level \
+                    mmu`";
         assert_eq!(receiver.to_string(), read);
     });
 }

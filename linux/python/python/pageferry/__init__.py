@@ -1,8 +1,8 @@
 """Big buffers between processes on Linux, without a copy where that is cheaper.
 
-A pair has a sending and a receiving end, for two processes or two threads. What is sent is a snapshot: no later write of
-either side reaches the other. An array that was received lies where the sender filled it, and goes home when the last
-reference to it is gone.
+A pair has a sending and a receiving end, for two processes or two threads. What is sent is a snapshot: no later write
+of either side reaches the other. An array that was received lies where the sender filled it, and goes home when the
+last reference to it is gone.
 
     >>> import pageferry as pf
     >>> a, b = pf.pair(slots=4, slot_bytes=2 << 20)

@@ -1,9 +1,10 @@
 """The two ends of a channel.
 
-An end is *free* until its first use: a socket and a token, which can travel to another process (inherited by fork, pickled
-to a child, sent through a queue). Its first use *binds* it to the process that it is in: there the two sides agree on the
-channel, and the pool is made. Taking the token decides who that process is, so a copy of an end that somebody else uses
-is refused. Where both ends of a pair are still here, and no child has been forked that may have one, binding one binds both.
+An end is *free* until its first use: a socket and a token, which can travel to another process (inherited by fork,
+pickled to a child, sent through a queue). Its first use *binds* it to the process that it is in: there the two sides
+agree on the channel, and the pool is made. Taking the token decides who that process is, so a copy of an end that
+somebody else uses is refused. Where both ends of a pair are still here, and no child has been forked that may have one,
+binding one binds both.
 
 Each end has a lock, which is held for a whole message: threads that share an end get whole messages, in some order.
 """
@@ -60,11 +61,12 @@ else:
 
 
 def outstanding() -> list[Outstanding]:
-    """What objects of this process hold of channels, the oldest first: arrays that were received, and memory to be sent.
+    """What objects of this process hold of channels, the oldest first: arrays that were received, and memory to be
+    sent.
 
     ``what`` is "received, lent", "received, donated", "received, copied", "received, shared"; "filling", "lent",
-    "donated", "shared". ``age`` is in seconds. ``where`` is the line that received or made it, where the environment has
-    ``PAGEFERRY_TRACE=1``.
+    "donated", "shared". ``age`` is in seconds. ``where`` is the line that received or made it, where the environment
+    has ``PAGEFERRY_TRACE=1``.
     """
     return [Outstanding(*line) for line in _native.outstanding()]
 
@@ -170,7 +172,9 @@ class _End:
             raise UsageError("the end is used by another process, which has it by fork or was sent it") from None
 
     def _drop(self) -> None:
-        """The end is bound, elsewhere, or closed: what it could travel by goes. Its own thread and the other end's may both do so."""
+        """The end is bound, elsewhere, or closed: what it could travel by goes. Its own thread and the other end's may
+        both do so.
+        """
         with self._fds:
             fds = self._socket, self._token
             self._socket = self._token = -1
@@ -270,7 +274,9 @@ class _End:
 
         with self._lock:
             if self._end is not None:
-                raise UsageError("an end that is in use cannot be sent to another process: send it before its first use")
+                raise UsageError(
+                    "an end that is in use cannot be sent to another process: send it before its first use"
+                )
             if self._closed:
                 raise UsageError("the end is closed")
             if self._socket < 0:
@@ -373,7 +379,9 @@ class Sender(_End):
         array: npt.NDArray[Any] = _wire.array_on(slot, 0, (dtype, shape, order))
         return array
 
-    def array(self, source: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, timeout: float | None = None) -> npt.NDArray[Any]:
+    def array(
+        self, source: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, timeout: float | None = None
+    ) -> npt.NDArray[Any]:
         """A copy of an array on memory of the channel, by the stores that are fastest here."""
         import numpy as np
 
@@ -397,11 +405,13 @@ class Sender(_End):
             return memoryview(self._slot(nbytes, (), timeout))
 
     def send(self, obj: Any, how: How = "auto", *, timeout: float | None = None) -> str:
-        """Sends an array, or any object that can be pickled. Says how its bytes went: "loan", "donate", "copy", "share".
+        """Sends an array, or any object that can be pickled. Says how its bytes went: "loan", "donate", "copy",
+        "share".
 
-        ``how`` is for arrays, and for the arrays within an object: an array of :meth:`empty` or :meth:`array` is lent where
-        it is, and whatever else is copied into the pool first. "auto" copies what is cheaper by copy. After "donate" an
-        array of the channel's reads as zeros, and cannot be sent again. "share" shows the receiver what is written later.
+        ``how`` is for arrays, and for the arrays within an object: an array of :meth:`empty` or :meth:`array` is lent
+        where it is, and whatever else is copied into the pool first. "auto" copies what is cheaper by copy. After
+        "donate" an array of the channel's reads as zeros, and cannot be sent again. "share" shows the receiver what is
+        written later.
 
         Waits while there is no room, ``timeout`` seconds at most; what was not sent by then can be sent again.
         """
@@ -614,7 +624,8 @@ def _bytes(loan: _native.Loan) -> Any:
 
 
 class Receiver(_End):
-    """The receiving end of a pair. Threads may share it; a process that has forked keeps it, and its child is refused."""
+    """The receiving end of a pair. Threads may share it; a process that has forked keeps it, and its child is refused.
+    """
 
     _end: _native.Receiver | None
 
@@ -655,15 +666,17 @@ class Receiver(_End):
                 parts = [part for serial, part in self._parts if tag is not None and serial == tag.serial]
                 self._parts.clear()
                 if tag is not None and len(parts) != tag.parts:
-                    raise UsageError(f"a message of {tag.parts} parts came with {len(parts)}: the peer is another version")
+                    raise UsageError(
+                        f"a message of {tag.parts} parts came with {len(parts)}: the peer is another version"
+                    )
                 return Message(held, parts)
 
     def recv(self, mode: Mode = "cow", *, timeout: float | None = None) -> Any:
         """The next object. Waits for it, ``timeout`` seconds at most.
 
-        ``mode`` says what is done with its arrays: "ro", they are read; "cow", they may be written, and the kernel copies
-        each page at the first store; "rw", they are written, and what was lent is copied at once. The memory goes home when
-        the last array on it is gone.
+        ``mode`` says what is done with its arrays: "ro", they are read; "cow", they may be written, and the kernel
+        copies each page at the first store; "rw", they are written, and what was lent is copied at once. The memory
+        goes home when the last array on it is gone.
 
         ``PeerGone`` (an ``EOFError``) when the sender is gone and all was received.
         """
@@ -704,7 +717,8 @@ def pair(
     """Two ends, for two processes or two threads: what goes into the first comes out of the second.
 
     An end can go to another process until its first use: inherited by fork, as an argument of a
-    ``multiprocessing.Process``, through a queue. Both processes must be programs that trust each other: objects are pickled.
+    ``multiprocessing.Process``, through a queue. Both processes must be programs that trust each other: objects are
+    pickled.
 
     :param slots: slots of the pool, 1 to 4096. A message of more bytes takes several that lie side by side.
     :param slot_bytes: bytes of a slot, rounded up to 2 MB.

@@ -1,5 +1,5 @@
-"""Run in a child that ``multiprocessing`` has started, before anything of its parent's program: the child of a process with
-the drop-in has it, too.
+"""Run in a child that ``multiprocessing`` has started, before anything of its parent's program: the child of a process
+with the drop-in has it, too.
 
 It is run by its path (``runpy``), because the child does not have its parent's ``sys.path`` yet.
 """

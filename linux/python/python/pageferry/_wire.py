@@ -4,9 +4,10 @@ An object goes as a number of *parts*, each one message of the channel with byte
 message, which says what the parts are. The tag of each says which kind it is, which object it belongs to, and how many
 parts there are; a message without such a tag is of another program, and is bytes.
 
-The main message of an array is its type and shape; that of any other object is a pickle of protocol 5, whose buffers are
-the parts. Most arrays of a channel are of a few types and shapes: those are told once, each with a number, and an array of
-one that was told is a single message. Pickles run code when they are loaded, so both ends of a pair must be of programs that trust each other.
+The main message of an array is its type and shape; that of any other object is a pickle of protocol 5, whose buffers
+are the parts. Most arrays of a channel are of a few types and shapes: those are told once, each with a number, and an
+array of one that was told is a single message. Pickles run code when they are loaded, so both ends of a pair must be of
+programs that trust each other.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     >>> pf.mp.install()     # queues, pipes, pools and executors that are made from now on
 
 A message of 128 KB or more is copied once, to a block of memory; its descriptor goes through the connection, and the
-receiver's arrays lie on a private mapping of the block, writable, copy-on-write. When the last of them is gone the kernel
-knows, and the sender uses the block again. What is smaller, and all messages where no block is to be had, go as they
-always did, in the same order, through the same connection.
+receiver's arrays lie on a private mapping of the block, writable, copy-on-write. When the last of them is gone the
+kernel knows, and the sender uses the block again. What is smaller, and all messages where no block is to be had, go as
+they always did, in the same order, through the same connection.
 
 # What changes
 * A connection of ``Pipe()`` is a Unix socket also where it goes one way, where ``multiprocessing`` makes a pipe.
@@ -78,8 +78,8 @@ _settings = {"threshold": _THRESHOLD, "budget": None, "kept": None}
 
 def configure(*, threshold: int | None = None, budget: int | None = None, kept: int | None = None) -> None:
     """Sets the bytes from which on a message goes by a block; the bytes of memory that this process lends and keeps at
-    most; and those that it keeps for later. What is not said becomes the default: 128 KB, an eighth of the host's memory
-    and 1 GB at most, and an eighth of that."""
+    most; and those that it keeps for later. What is not said becomes the default: 128 KB, an eighth of the host's
+    memory and 1 GB at most, and an eighth of that."""
     for name, value in (("threshold", threshold), ("budget", budget), ("kept", kept)):
         if value is not None and (not isinstance(value, int) or value < 0):
             raise ValueError(f"{name} is {value!r}; expected bytes, from 0 on, or None")
@@ -94,8 +94,8 @@ def trim() -> None:
 
 
 def outstanding() -> dict[str, int]:
-    """Blocks of this process: their bytes, how many they are, how many somebody has, how many were made so far, how often
-    one was used again, and how many were left to receivers who keep them."""
+    """Blocks of this process: their bytes, how many they are, how many somebody has, how many were made so far, how
+    often one was used again, and how many were left to receivers who keep them."""
     return dict(zip(("bytes", "blocks", "out", "made", "again", "left"), held_blocks()))
 
 
@@ -400,8 +400,8 @@ def installed() -> bool:
 
 
 def install(*, threshold=None, budget=None, kept=None):
-    """Has ``multiprocessing`` make its pipes and queues by this module, in this process and in those that it starts from
-    now on. What was made before stays as it is. The arguments are those of `configure`."""
+    """Has ``multiprocessing`` make its pipes and queues by this module, in this process and in those that it starts
+    from now on. What was made before stays as it is. The arguments are those of `configure`."""
     given = {"threshold": threshold, "budget": budget, "kept": kept}
     given = {name: value for name, value in given.items() if value is not None}
     if given.items() - _settings.items():

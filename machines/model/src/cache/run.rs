@@ -462,7 +462,10 @@ mod tests {
 
         #[test]
         fn runs_do_what_line_by_line_is_done(steps in steps()) {
-            let names = ["486", "pentium", "pentium-pro", "pentium-iii", "xeon-mp", "opteron-mp", "today", "sh7751r", "ultrasparc-iie"];
+            let names = [
+                "486", "pentium", "pentium-pro", "pentium-iii", "xeon-mp", "opteron-mp", "today", "sh7751r",
+                "ultrasparc-iie",
+            ];
             let named = |name| MachineConfig::named(name).expect("it is built in");
             for machine in names.map(named).into_iter().chain([through(named("sh7751r"))]) {
                 let name = &machine.name;

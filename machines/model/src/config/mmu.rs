@@ -220,7 +220,8 @@ impl MachineConfig {
                 return fault(
                     "mmu.blocks.least_bytes",
                     format!(
-                        "blocks of {least:#x} bytes over all of memory, expected no more than {room:#x} bytes: pages begin there"
+                        "blocks of {least:#x} bytes over all of memory, expected no more than {room:#x} bytes: pages \
+                         begin there"
                     ),
                 );
             }
@@ -309,7 +310,8 @@ impl MachineConfig {
                 return fault(
                     format!("mmu.area[{i}].va"),
                     format!(
-                        "{start:#x}, expected addresses of no pages: they end below {user:#x}, and begin again at {kernel:#x}"
+                        "{start:#x}, expected addresses of no pages: they end below {user:#x}, and begin again at \
+                         {kernel:#x}"
                     ),
                 );
             }

@@ -183,7 +183,8 @@ impl MachineConfig {
         if most > MAX_COST as u64 {
             let (counted, cpu) = (clock.value, self.cpu.clock_mhz.value);
             let problem = format!(
-                "{counted}, expected more: what is counted by it takes up to {most} cycles of a CPU of {cpu} MHz, and may take {MAX_COST}"
+                "{counted}, expected more: what is counted by it takes up to {most} cycles of a CPU of {cpu} MHz, and \
+                 may take {MAX_COST}"
             );
             return fault("memory.clock_mhz", problem);
         }

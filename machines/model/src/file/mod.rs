@@ -2,8 +2,8 @@
 //!
 //! Each constant is a [`Sourced`] value: the number, the text that names its source, and how far that source can be
 //! trusted; a table of [`Ranges`] says what each number may be. [`load_toml`] reads a file, [`load_extending`] one that
-//! is laid upon others. Everything that can be wrong with such a file is one
-//! [`ConfigError`]: the file is always to blame, and the error says where in it, which key, and what was expected there.
+//! is laid upon others. Everything that can be wrong with such a file is one [`ConfigError`]: the file is always to
+//! blame, and the error says where in it, which key, and what was expected there.
 
 mod error;
 mod load;

@@ -185,7 +185,10 @@ mod tests {
 
         #[test]
         fn many_turns_at_once_are_as_many_one_by_one(
-            clocks in proptest::collection::vec((prop_oneof![4 => 0..8u64, 1 => 0..1500u64], time(), any::<bool>()), 0..24),
+            clocks in proptest::collection::vec(
+                (prop_oneof![4 => 0..8u64, 1 => 0..1500u64], time(), any::<bool>()),
+                0..24,
+            ),
             others_at in prop_oneof![0..3000u64, Just(NEVER)],
             last in prop_oneof![0..3000u64, Just(NEVER)],
             turns in prop_oneof![0..100u64, 0..20_000u64],

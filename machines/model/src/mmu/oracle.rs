@@ -88,7 +88,8 @@ impl fmt::Display for StaleUse {
         if let Staleness::OtherColour { written_by, at } = self.why {
             return write!(
                 f,
-                "the page was last written by {written_by:?}, of another colour, at cycle {}, and the caches were not purged",
+                "the page was last written by {written_by:?}, of another colour, at cycle {}, and the caches were not \
+                 purged",
                 at.0
             );
         }

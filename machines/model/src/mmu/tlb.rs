@@ -239,7 +239,8 @@ impl Tlb {
             let by = |by: Option<Site>| by.map_or("hardware".into(), ToString::to_string);
             let (old, size) = (self.small.entries[hit], self.shifts.of(self.small.entries[hit].size));
             panic!(
-                "a multiple hit: entry {hit} of the TLB maps {:#x} ({} bytes) of {:?} since {} loaded it, and {} loads another for {:#x}",
+                "a multiple hit: entry {hit} of the TLB maps {:#x} ({} bytes) of {:?} since {} loaded it, and {} loads \
+                 another for {:#x}",
                 old.page << size,
                 1u64 << size,
                 old.space,
@@ -613,8 +614,8 @@ mod tests {
                     Step::Look { cpu, asid, va } => {
                         let (cpu, asid, vpn) = (CpuId(cpu), Asid(asid), va.0 >> 12);
                         plain.asides = [NO_ASIDE; ASIDES];
-                        let found = tlb.lookup(cpu, asid, va).map(|(level, entry)| (level, entry.page, entry.size));
-                        let expected = plain.lookup(cpu, asid, va).map(|(level, entry)| (level, entry.page, entry.size));
+                        let found = tlb.lookup(cpu, asid, va).map(|(level, e)| (level, e.page, e.size));
+                        let expected = plain.lookup(cpu, asid, va).map(|(level, e)| (level, e.page, e.size));
                         prop_assert_eq!(found, expected);
                         if found.is_none() {
                             // Not always the same size for a page: what maps it may have changed.

@@ -257,8 +257,8 @@ impl Hw {
         let Some(mapped_by) = self.oracle.changed(space, va, old, new, by) else { return };
         let window = window.unwrap_or_else(|| {
             panic!(
-                "{by}: {va:?} of {space:?}, {old:?}, becomes {new:?} without a window: TLBs may hold what was made from it, so \
-                 the change belongs between `open_flush_window` and `close_flush_window`"
+                "{by}: {va:?} of {space:?}, {old:?}, becomes {new:?} without a window: TLBs may hold what was made \
+                 from it, so the change belongs between `open_flush_window` and `close_flush_window`"
             )
         });
         let size = size_of(old);

@@ -450,7 +450,8 @@ proptest! {
                 Step::Access { package, line, write, kind } => {
                     let package = package % packages as usize;
                     let cost = caches.access(package, line * LINE, write, kind);
-                    prop_assert_eq!(u64::from(cost), naive.access(package, line, write, kind), "step {}: {:?}", i, step);
+                    let plain = naive.access(package, line, write, kind);
+                    prop_assert_eq!(u64::from(cost), plain, "step {}: {:?}", i, step);
                 }
                 Step::Flush { line } => {
                     caches.flush_line(line * LINE);

@@ -149,7 +149,9 @@ fn a_file_that_extends_another_replaces_a_constant_as_a_whole() {
 #[test]
 fn constants_are_listed_with_their_path() {
     let text = format!(
-        "{GOOD}[[cache]]\nname = \"L1\"\nways = {{ value = 4, source = \"s\", kind = \"calibrated\", against = \"i\" }}\n"
+        "{GOOD}[[cache]]\n\
+         name = \"L1\"\n\
+         ways = {{ value = 4, source = \"s\", kind = \"calibrated\", against = \"i\" }}\n"
     );
     let sample: Sample = load_toml("m.toml", &text).expect("good");
     let constants = constants_of(&sample);

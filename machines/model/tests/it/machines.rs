@@ -14,7 +14,9 @@ fn parse(text: &str) -> Result<MachineConfig, ConfigError> {
 /// `xeon-up` with one constant set to another value.
 fn with(table: &str, key: &str, value: &str) -> Result<MachineConfig, ConfigError> {
     parse(&format!(
-        "extends = \"xeon-up\"\n[{table}]\n{key} = {{ value = {value}, source = \"for the test\", kind = \"assumed\" }}\n"
+        "extends = \"xeon-up\"\n\
+         [{table}]\n\
+         {key} = {{ value = {value}, source = \"for the test\", kind = \"assumed\" }}\n"
     ))
 }
 

@@ -219,7 +219,8 @@ impl<M: Machine> Net<M> {
         match (blocks, looped, queued, posted) {
             (0, 0, 0, 0) => Ok(()),
             _ => Err(format!(
-                "{blocks} control blocks, {looped} packets on loopback, {queued} that wait for an address and {posted} buffers of the card, or frames for it, are left"
+                "{blocks} control blocks, {looped} packets on loopback, {queued} that wait for an address and {posted} \
+                 buffers of the card, or frames for it, are left"
             )),
         }
     }

@@ -94,9 +94,9 @@ impl<M: Machine> FileService<M> {
     /// matters.
     ///
     /// # Errors
-    /// [`Errno::NoFile`]: there is no server. [`Errno::ConnectionRefused`], [`Errno::ConnectionReset`]: it dies, or has died. [`Errno::Fault`]: not one byte could be
-    /// taken from the program. [`Errno::NameTooLong`], [`Errno::NoMemory`]; [`Errno::Interrupted`], only if
-    /// `interruptible`.
+    /// [`Errno::NoFile`]: there is no server. [`Errno::ConnectionRefused`], [`Errno::ConnectionReset`]: it dies, or has
+    /// died. [`Errno::Fault`]: not one byte could be taken from the program. [`Errno::NameTooLong`],
+    /// [`Errno::NoMemory`]; [`Errno::Interrupted`], only if `interruptible`.
     pub(super) fn ask(
         &self,
         call: &Syscall<'_, M>,

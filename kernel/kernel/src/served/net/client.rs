@@ -190,8 +190,8 @@ impl<M: Machine> NetService<M> {
     /// it must be.
     ///
     /// # Errors
-    /// [`Errno::ConnectionRefused`], [`Errno::ConnectionReset`]: it dies, or has died. [`Errno::Fault`]: not one byte could be taken
-    /// from the program. [`Errno::NoMemory`]; [`Errno::Interrupted`], only if `interruptible`.
+    /// [`Errno::ConnectionRefused`], [`Errno::ConnectionReset`]: it dies, or has died. [`Errno::Fault`]: not one byte
+    /// could be taken from the program. [`Errno::NoMemory`]; [`Errno::Interrupted`], only if `interruptible`.
     pub(super) fn ask(
         &self,
         call: &Syscall<'_, M>,

@@ -113,8 +113,8 @@ impl PendingDir {
         let target_path = resolve(target)?;
         let may_replace = |old: Option<Marker>| {
             if !force && !about.full && old.as_ref().is_some_and(|old| old.about.full) {
-                let problem = "it holds the results of a full run, and these are of less; name another folder with --out, or \
-                               replace them with --force";
+                let problem = "it holds the results of a full run, and these are of less; name another folder with \
+                               --out, or replace them with --force";
                 return Err(refused(target, io::ErrorKind::AlreadyExists, problem));
             }
             Ok(old)

@@ -16,11 +16,12 @@ use std::rc::Rc;
 pub(super) const ALL: &[Mechanism] = &[Mechanism {
     name: "accessed-bit",
     title: "when a changed mapping need not be told to anyone: the rule as printed, and the one that holds",
-    text: "A processor sets the accessed bit of a page-table entry when it loads the entry into its TLB. So an entry whose bit is \
-           clear is in no TLB, and sf_buf may change it without an invalidation. The paper goes on: then the address is valid on \
-           all CPUs. That does not follow. The bit speaks of the last mapping of the address; a CPU may still hold the one \
-           before, if that was replaced by a private mapping, of which only one CPU was told. The rule that holds leaves the set \
-           of CPUs that are up to date as it was, and a CPU that is not in it invalidates.",
+    text: "A processor sets the accessed bit of a page-table entry when it loads the entry into its TLB. So an entry \
+           whose bit is clear is in no TLB, and sf_buf may change it without an invalidation. The paper goes on: then \
+           the address is valid on all CPUs. That does not follow. The bit speaks of the last mapping of the address; \
+           a CPU may still hold the one before, if that was replaced by a private mapping, of which only one CPU was \
+           told. The rule that holds leaves the set of CPUs that are up to date as it was, and a CPU that is not in it \
+           invalidates.",
     source: "sf_buf paper, 4.2; FreeBSD, sf_buf_alloc of later versions",
     machine: "xeon-mp",
     kernel: "sf_buf",
@@ -77,7 +78,8 @@ fn accessed_bit(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     wait_for(stage, user, &story, Told::OtherIsThere);
     let first = user.machine().cpu();
     stage.step(
-        "The first CPU has page A mapped, and reads it. Its TLB holds the translation; the entry's accessed bit is set.",
+        "The first CPU has page A mapped, and reads it. Its TLB holds the translation; the entry's accessed bit is \
+         set.",
         || map(user, pages[0], true),
     )?;
     story.set(Told::FirstHasRead);
@@ -101,8 +103,8 @@ fn other_cpu(stage: &Stage, user: &User<Model>, story: &Story, page: Pfn) -> Res
         wait_for(stage, user, &story, Told::FirstHasRead);
         stage.promise("the other process runs on another CPU", user.machine().cpu() != first);
         let done = stage.step(
-            "Another CPU has page B mapped there, privately. The bit was set: it invalidates, for itself only. It never touches \
-             the page, so the new entry's bit stays clear.",
+            "Another CPU has page B mapped there, privately. The bit was set: it invalidates, for itself only. It \
+             never touches the page, so the new entry's bit stays clear.",
             || map(user, page, false),
         );
         story.set(Told::OtherHasTaken);

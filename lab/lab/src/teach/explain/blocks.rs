@@ -14,11 +14,11 @@ use std::sync::Arc;
 pub(super) const ALL: &[Mechanism] = &[Mechanism {
     name: "bat",
     title: "the kernel mapped by blocks: registers in place of TLB entries",
-    text: "A PowerPC has a few pairs of registers (BATs), each of which maps a block: 128 KB to 256 MB, aligned to its size, at physical \
-           addresses that are as well. They are looked at before pages, so that an address in a block takes no entry of the TLB and \
-           cannot miss. Linux/PPC mapped all of memory for the kernel by pages at first: then the kernel's entries push out the \
-           user's, and the other way round. What follows is run with the fast handler, which takes no entries for itself; the table at \
-           the end has both.",
+    text: "A PowerPC has a few pairs of registers (BATs), each of which maps a block: 128 KB to 256 MB, aligned to its \
+           size, at physical addresses that are as well. They are looked at before pages, so that an address in a \
+           block takes no entry of the TLB and cannot miss. Linux/PPC mapped all of memory for the kernel by pages at \
+           first: then the kernel's entries push out the user's, and the other way round. What follows is run with the \
+           fast handler, which takes no entries for itself; the table at the end has both.",
     source: "PPC paper, section on reducing the OS TLB footprint",
     machine: "ppc603",
     kernel: "linux-ppc",
@@ -68,7 +68,8 @@ fn told(stage: &Stage, user: &User<Model>, fd: Fd, at: Va) -> Result<(), Failed>
     counted(
         stage,
         &format!(
-            "The TLBs are empty. The kernel loads a word of each of {LOOKED_AT} pages, at the addresses at which it has all memory."
+            "The TLBs are empty. The kernel loads a word of each of {LOOKED_AT} pages, at the addresses at which it \
+             has all memory."
         ),
         || (0..LOOKED_AT).try_for_each(|page| kernel_load(user, direct[page])),
     )?;
@@ -79,7 +80,8 @@ fn told(stage: &Stage, user: &User<Model>, fd: Fd, at: Va) -> Result<(), Failed>
     counted(
         stage,
         &format!(
-            "The TLBs are empty again. A program loads a word of each of {pages} pages: as many as the TLB for data has entries."
+            "The TLBs are empty again. A program loads a word of each of {pages} pages: as many as the TLB for data \
+             has entries."
         ),
         || {
             look_at(user, at, pages);
@@ -101,7 +103,8 @@ fn told(stage: &Stage, user: &User<Model>, fd: Fd, at: Va) -> Result<(), Failed>
         user.read(fd, at, PAGE_SIZE).map(|_| ()).map_err(named("read"))
     })?;
     again(
-        "It loads from all its pages again: what it misses the kernel has pushed out, or one of its own pages that came back.",
+        "It loads from all its pages again: what it misses the kernel has pushed out, or one of its own pages that \
+         came back.",
     )?;
     again("And once more.")?;
     counted(stage, "It touches one page more, for the first time: a page fault.", || {
@@ -187,8 +190,8 @@ fn protection(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     let by_page = store(page);
     let by_direct = store(direct);
     stage.end(
-        "What a block cannot do: the kernel closes one of its pages to stores, at an address that is mapped by pages, and stores there; \
-         then it stores to the same frame through the mapping of all memory.",
+        "What a block cannot do: the kernel closes one of its pages to stores, at an address that is mapped by pages, \
+         and stores there; then it stores to the same frame through the mapping of all memory.",
     );
     stage.note(format!(
         "the store by the page: {}; by the mapping of all memory: {}",
@@ -256,8 +259,8 @@ fn table(runs: &[Ran]) -> Result<Compared, LabError> {
     }
     let head =
         vec!["machine", "handler", "mapped", "misses", "kernel's", "share %", "most", "of hash", "cycles"];
-    let title = "A whole program, an assembler (`pageferry run replay --set trace=runq-as`): misses of both TLBs; those at the kernel's \
-                 addresses; the kernel's share of the entries in use, and its most entries in a sample; misses of the hash table; and \
-                 cycles in all.";
+    let title = "A whole program, an assembler (`pageferry run replay --set trace=runq-as`): misses of both TLBs; \
+                 those at the kernel's addresses; the kernel's share of the entries in use, and its most entries in a \
+                 sample; misses of the hash table; and cycles in all.";
     Ok((Table { title: title.into(), head, rows }, laws))
 }

@@ -13,8 +13,8 @@ const PROMOTION: Mechanism = Mechanism {
     name: "promotion",
     title: "a private mapping of a file: a page that is written is promoted to an anon",
     text: "A private mapping has two layers: the file's object below, and above it an amap for what the process has \
-           changed. A page is read from the object; the first write copies it into a new anon in the upper layer, and the \
-           file never sees it.",
+           changed. A page is read from the object; the first write copies it into a new anon in the upper layer, and \
+           the file never sees it.",
     source: "UVM paper, 3.1",
     machine: "pentium-iii",
     kernel: "uvm",
@@ -28,9 +28,10 @@ const PROMOTION: Mechanism = Mechanism {
 const FILE_TRANSFER: Mechanism = Mechanism {
     name: "file-transfer",
     title: "a file read by page transfer: its pages are lent to the reader",
-    text: "The pages of a file are in memory as pages of its object. Instead of copying them to the reader, the object lends \
-           each to an anon, and the anons take the place of those in the reader's buffer. The reader has ordinary memory \
-           then: writing to it copies the page, and the file never sees it. No map entry is cut, as a mapping would.",
+    text: "The pages of a file are in memory as pages of its object. Instead of copying them to the reader, the object \
+           lends each to an anon, and the anons take the place of those in the reader's buffer. The reader has \
+           ordinary memory then: writing to it copies the page, and the file never sees it. No map entry is cut, as a \
+           mapping would.",
     source: "UVM paper, 4.1.1 and 4.2.3",
     machine: "pentium-pro",
     kernel: "uvm",

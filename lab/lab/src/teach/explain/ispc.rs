@@ -10,10 +10,11 @@ pub(super) const ALL: &[Mechanism] = &[
     Mechanism {
         name: "ispc",
         title: "communication by a common area: what is sent is attached to one process at a time",
-        text: "In a microkernel a request goes from process to process, and its data with it. The communication area lies at the same \
-               addresses in every space; pieces of it are detached from the sender and attached to the receiver. By the proposed method an \
-               application's page is attached by a reserved TLB entry and by nothing else, and a server sees all of the area by one \
-               entry of a large page: it never misses there, and nothing is attached to it. A miss in the area is the protection fault.",
+        text: "In a microkernel a request goes from process to process, and its data with it. The communication area \
+               lies at the same addresses in every space; pieces of it are detached from the sender and attached to \
+               the receiver. By the proposed method an application's page is attached by a reserved TLB entry and by \
+               nothing else, and a server sees all of the area by one entry of a large page: it never misses there, \
+               and nothing is attached to it. A miss in the area is the protection fault.",
         source: "SH-4 paper, 2.3 and 3",
         machine: "sh7751r",
         kernel: "ant",
@@ -26,9 +27,10 @@ pub(super) const ALL: &[Mechanism] = &[
     Mechanism {
         name: "reserved-entries",
         title: "reserved TLB entries: what no refill takes, and no flush drops",
-        text: "Where the kernel loads the TLB it can keep entries for itself. Those that are reserved are written one by one; refills take the \
-               others, unused ones first, then one that hardware's counter names. When all reserved entries are in use, a caller waits \
-               or is told: nothing is attached in another way behind its back.",
+        text: "Where the kernel loads the TLB it can keep entries for itself. Those that are reserved are written one \
+               by one; refills take the others, unused ones first, then one that hardware's counter names. When all \
+               reserved entries are in use, a caller waits or is told: nothing is attached in another way behind its \
+               back.",
         source: "SH-4 paper, 2.3 and 3.2",
         machine: "sh7751r",
         kernel: "ant",
@@ -73,8 +75,8 @@ fn ispc(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     user.ispc_post(SERVICE, control, Some(data)).map_err(named("make a request"))?;
     counted(
         stage,
-        "The server has answered. Before the application takes the answer it gives the data to a system call: the piece is on its \
-         way, the miss is the protection fault, and no byte is read.",
+        "The server has answered. Before the application takes the answer it gives the data to a system call: the \
+         piece is on its way, the miss is the protection fault, and no byte is read.",
         || match user.write(to, data, 1) {
             Err(Errno::Fault) => Ok(()),
             Err(error) => Err(error),
@@ -108,7 +110,8 @@ fn serve(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
             user.load(request.control, &mut asked);
             return user.ispc_return(request.id).map_err(named("return"));
         };
-        stage.end("The application makes a request: two entries are cleared, the server wakes, and takes it from its queue.");
+        stage.end("The application makes a request: two entries are cleared, the server wakes, and takes it from its \
+                   queue.");
         counted(
             stage,
             "The server reads the request and changes the data: it never misses in the area.",

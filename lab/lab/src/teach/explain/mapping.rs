@@ -12,9 +12,9 @@ pub(super) const ALL: &[Mechanism] = &[
     Mechanism {
         name: "sf_buf",
         title: "ephemeral mapping: a page's short-lived kernel address, cached and shared",
-        text: "To reach a page the kernel gives it an address of its own for a moment. A cache keeps the mapping when it is \
-               given back, so that the next request for the same page finds it and no TLB needs to be told. A private mapping \
-               is used on one CPU only, so that the others need not be told even when it is made anew.",
+        text: "To reach a page the kernel gives it an address of its own for a moment. A cache keeps the mapping when \
+               it is given back, so that the next request for the same page finds it and no TLB needs to be told. A \
+               private mapping is used on one CPU only, so that the others need not be told even when it is made anew.",
         source: "sf_buf paper, 4.1 and 4.2",
         machine: "xeon-mp",
         kernel: "sf_buf",
@@ -27,9 +27,9 @@ pub(super) const ALL: &[Mechanism] = &[
     Mechanism {
         name: "shootdown",
         title: "invalidation: a changed mapping must leave the TLBs of all CPUs that may hold it",
-        text: "A CPU invalidates its own TLB with an instruction. For another's it sends an interrupt and waits until the other \
-               has answered: many times the cost. What only this CPU can hold need not be told to others, and a range needs \
-               one interrupt, not one for each page.",
+        text: "A CPU invalidates its own TLB with an instruction. For another's it sends an interrupt and waits until \
+               the other has answered: many times the cost. What only this CPU can hold need not be told to others, \
+               and a range needs one interrupt, not one for each page.",
         source: "sf_buf paper, 3",
         machine: "xeon-mp",
         kernel: "sf_buf",

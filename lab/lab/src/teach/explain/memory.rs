@@ -11,9 +11,9 @@ pub(super) const ALL: &[Mechanism] = &[
     Mechanism {
         name: "cow",
         title: "fork: parent and child share pages until one of them writes",
-        text: "Memory is mapped without frames: a page comes into being, cleared, when it is first touched. A fork copies no \
-               page. It write-protects the parent's mappings and counts a second reference to each anon; who writes first \
-               faults and gets a copy, and who has the last reference writes in place.",
+        text: "Memory is mapped without frames: a page comes into being, cleared, when it is first touched. A fork \
+               copies no page. It write-protects the parent's mappings and counts a second reference to each anon; who \
+               writes first faults and gets a copy, and who has the last reference writes in place.",
         source: "UVM paper, 3.1 and 3.3",
         machine: "pentium-pro",
         kernel: "uvm",
@@ -26,9 +26,9 @@ pub(super) const ALL: &[Mechanism] = &[
     Mechanism {
         name: "pageout",
         title: "memory that is overcommitted: pages go to the disk and come back",
-        text: "When few frames are free, the page daemon takes those that were not used lately. It removes their mappings, \
-               writes what is not on the disk as it is in clusters to fresh swap slots, and frees the frames; a touch faults \
-               and reads the page back.",
+        text: "When few frames are free, the page daemon takes those that were not used lately. It removes their \
+               mappings, writes what is not on the disk as it is in clusters to fresh swap slots, and frees the \
+               frames; a touch faults and reads the page back.",
         source: "UVM paper, 3.1; NetBSD, uvm_pdaemon.c",
         machine: "pentium-iii",
         kernel: "sf_buf-paging",

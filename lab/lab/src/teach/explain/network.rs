@@ -17,9 +17,10 @@ pub(super) const ALL: &[Mechanism] = &[
     Mechanism {
         name: "flip",
         title: "receiving by page flip: the card's page becomes the receiver's",
-        text: "The card puts the header of a frame into one buffer and its payload into another, which is a page of its own. Where \
-               the payload fills a page and the receiver asks for a page on a page boundary, the page takes the place of the one \
-               that the receiver had there: its frame goes, its translation goes, no byte is copied. Everything else is copied.",
+        text: "The card puts the header of a frame into one buffer and its payload into another, which is a page of \
+               its own. Where the payload fills a page and the receiver asks for a page on a page boundary, the page \
+               takes the place of the one that the receiver had there: its frame goes, its translation goes, no byte \
+               is copied. Everything else is copied.",
         source: "page-flip paper, 3 and 4",
         machine: "p4-flip",
         kernel: "linux-2.6",
@@ -32,11 +33,11 @@ pub(super) const ALL: &[Mechanism] = &[
     Mechanism {
         name: "sendfile",
         title: "sendfile without a copy: the card reads the file's own pages",
-        text: "The pages of the file are lent to the kernel and hang in mbufs until the other end has acknowledged them. FreeBSD 5 \
-               gives each an address with the loan, by an ephemeral mapping that all CPUs share, since any of them may send it \
-               again: a page of a file that is popular is in the mapping cache, and nothing is invalidated. But a card that \
-               computes checksums reads frames and no addresses; a kernel that maps a page only while it looks at it then maps \
-               none.",
+        text: "The pages of the file are lent to the kernel and hang in mbufs until the other end has acknowledged \
+               them. FreeBSD 5 gives each an address with the loan, by an ephemeral mapping that all CPUs share, since \
+               any of them may send it again: a page of a file that is popular is in the mapping cache, and nothing is \
+               invalidated. But a card that computes checksums reads frames and no addresses; a kernel that maps a \
+               page only while it looks at it then maps none.",
         source: "sf_buf paper, 2.3 and 5.4",
         machine: "xeon-mp",
         kernel: "sf_buf",
@@ -80,7 +81,10 @@ fn flip(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     user.connect(fd, SOURCE).map_err(named("connect"))?;
     wait_for(user, fd)?;
     pause(user)?;
-    stage.end("It connects, and eight segments come: the card has put each payload into a page. No CPU has touched it.");
+    stage.end(
+        "It connects, and eight segments come: the card has put each payload into a page. No CPU has touched \
+               it.",
+    );
     let receive = |what: &'static str, at: Va, len: usize, sent: &[u8], flips: bool| {
         let old = stage.model.inspect(|| user.frame_behind(at));
         let got = stage.step(what, || user.receive_transfer(fd, Some(at), len))?;
@@ -170,7 +174,8 @@ fn send_file(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     user.store(at, &[9; PAGE_SIZE]);
     user.seek(file, 0).map_err(named("seek"))?;
     user.write(file, at, PAGE_SIZE).map_err(named("write"))?;
-    stage.end("It writes to the file's first page, which is out: the file gets another frame, what was sent stays as it was.");
+    stage.end("It writes to the file's first page, which is out: the file gets another frame, what was sent stays as \
+               it was.");
     user.shutdown(ours, Shutdown::Send).map_err(named("shutdown"))?;
     let to = user.map(BYTES, Prot::RW, Inherit::None).map_err(named("map"))?;
     look_at(user, to, PAGES);
@@ -179,7 +184,8 @@ fn send_file(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     while done < BYTES {
         done += user.receive(theirs, to + done, BYTES - done).map_err(named("receive"))?;
     }
-    stage.end("The receiver has what was in the file when it was sent; the loans end, and the frame that nothing else has is freed.");
+    stage.end("The receiver has what was in the file when it was sent; the loans end, and the frame that nothing else \
+               has is freed.");
     stage.promise("what was received is what was sent", stage.holds(user, to, &contents(PAGES)));
     [ours, theirs, listening, file].into_iter().try_for_each(|fd| user.close(fd)).map_err(named("close"))
 }

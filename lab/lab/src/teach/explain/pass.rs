@@ -14,9 +14,9 @@ pub(super) const ALL: &[Mechanism] = &[
     Mechanism {
         name: "pass",
         title: "map entry passing: a range of memory goes to another process whole",
-        text: "A process exports a range of its addresses: to be shared, copied or donated. The importer gets map entries \
-               that refer to the same amaps and objects; no page is looked at, so the cost hardly grows with the size. A copy \
-               is copy-on-write, a donation leaves nothing behind.",
+        text: "A process exports a range of its addresses: to be shared, copied or donated. The importer gets map \
+               entries that refer to the same amaps and objects; no page is looked at, so the cost hardly grows with \
+               the size. A copy is copy-on-write, a donation leaves nothing behind.",
         source: "UVM paper, 4.3 and 5.4",
         machine: "pentium-pro",
         kernel: "uvm",
@@ -29,8 +29,8 @@ pub(super) const ALL: &[Mechanism] = &[
     Mechanism {
         name: "quick-ref",
         title: "quick reference: a few pages of another process, looked at for a moment",
-        text: "A debugger that reads a word of a process should not cut its map entry in pieces. A quick reference puts \
-               entries for up to sixteen pages at the top of the holder's map and leaves the source's map alone.",
+        text: "A debugger that reads a word of a process should not cut its map entry in pieces. A quick reference \
+               puts entries for up to sixteen pages at the top of the holder's map and leaves the source's map alone.",
         source: "UVM paper, 4.3.1",
         machine: "pentium-pro",
         kernel: "uvm",
@@ -63,7 +63,10 @@ fn pass(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     stage.promise("the exporter sees what was written to shared memory", !stage.holds(user, shared, &same));
     stage.promise("the exporter's copy is as it was", stage.holds(user, copied, &same));
     stage.promise("what was donated is gone", frame(donated).is_none());
-    stage.note("afterwards the exporter sees the write to what it shared, not that to the copy, and has no donated page");
+    stage.note(
+        "afterwards the exporter sees the write to what it shared, not that to the copy, and has no donated \
+                page",
+    );
     Ok(())
 }
 

@@ -9,9 +9,9 @@ use pageferry_model::Model;
 pub(super) const ALL: &[Mechanism] = &[Mechanism {
     name: "direct-pipe",
     title: "direct pipe write: the reader copies from the writer's own pages",
-    text: "A small write is copied into the pipe's buffer and out of it. A large one wires the writer's pages and hands them \
-           over; the writer sleeps until the reader has copied from them, once. The reader gets at them by ephemeral mappings: \
-           a private one for each page, which mostly is in the cache.",
+    text: "A small write is copied into the pipe's buffer and out of it. A large one wires the writer's pages and \
+           hands them over; the writer sleeps until the reader has copied from them, once. The reader gets at them by \
+           ephemeral mappings: a private one for each page, which mostly is in the cache.",
     source: "sf_buf paper, 5.1",
     machine: "xeon-up",
     kernel: "sf_buf",
@@ -51,7 +51,10 @@ fn direct_pipe(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     user.yield_now().map_err(named("yield"))?;
     stage.begin();
     send()?;
-    stage.end("The reader maps page after page, hits all, and copies once. The writer wakes, unwires its pages and returns.");
+    stage.end(
+        "The reader maps page after page, hits all, and copies once. The writer wakes, unwires its pages and \
+               returns.",
+    );
     user.close(write).map_err(named("close"))?;
     user.wait().map_err(named("wait")).map(|_| ())
 }

@@ -19,10 +19,13 @@ use pageferry_vm::Inherit;
 pub(super) const ALL: &[Mechanism] = &[Mechanism {
     name: "refill",
     title: "a miss of the TLB, step by step: who looks where, and what the handler misses itself",
-    text: "The page tables say what is mapped, and a hash table of fixed size holds copies of entries. A 604 looks there by itself and \
-           calls the kernel when it finds nothing; on a 603 the kernel does all of that. The fast handler works in a few registers, with \
-           physical addresses. The slow one saves all registers and calls C, with virtual addresses: where the kernel's memory is mapped \
-           by pages, that can miss. A miss within a handler is always handled the fast way, which cannot miss: there it ends. Each access below begins with empty TLBs, and with first-level caches that the program has filled; the table has what it takes with warm caches, too.",
+    text: "The page tables say what is mapped, and a hash table of fixed size holds copies of entries. A 604 looks \
+           there by itself and calls the kernel when it finds nothing; on a 603 the kernel does all of that. The fast \
+           handler works in a few registers, with physical addresses. The slow one saves all registers and calls C, \
+           with virtual addresses: where the kernel's memory is mapped by pages, that can miss. A miss within a \
+           handler is always handled the fast way, which cannot miss: there it ends. Each access below begins with \
+           empty TLBs, and with first-level caches that the program has filled; the table has what it takes with warm \
+           caches, too.",
     source: "PPC paper, section on reducing the OS TLB footprint; Linux/PPC 2.0 and 2.2, head.S",
     machine: "ppc603",
     kernel: "linux-ppc",
@@ -89,8 +92,8 @@ fn refill(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     stage.begin();
     user.store(page, &[1; 4]);
     stage.end(
-        "A program stores to a page for the first time. Its miss finds no entry anywhere: a page fault. Then the store is made again, \
-         and its miss finds what the fault has entered into the page tables.",
+        "A program stores to a page for the first time. Its miss finds no entry anywhere: a page fault. Then the store \
+         is made again, and its miss finds what the fault has entered into the page tables.",
     );
     let spent = stage.model.snapshot().since(&first);
     stage.count("instructions", spent.hardware.instructions);
@@ -203,7 +206,8 @@ fn tell(stage: &Stage, user: &User<Model>, steps: &[Watched], missing: bool) {
     stage.figure(figure, busy(&all.cycles));
     stage.figure(within_figure, within as u64);
     let mut what = match missing {
-        true => "The page was closed to stores, which took its entry out of hash table and TLB. Now the program loads from it.",
+        true => "The page was closed to stores, which took its entry out of hash table and TLB. Now the program loads \
+                 from it.",
         false => "The program loads from the page again: the TLBs are empty, the hash table has its entry.",
     }
     .to_owned();
@@ -420,9 +424,9 @@ fn table(runs: &[Ran]) -> Result<Compared, LabError> {
         );
         row
     };
-    let title = "Cycles of a first touch, with its page fault, but without those that clear the page; of a load whose page is in the \
-                 page tables and not in the hash table (a hash miss); of one whose page is in the hash table (a hit); both also with \
-                 warm caches; and misses within the handler.";
+    let title = "Cycles of a first touch, with its page fault, but without those that clear the page; of a load whose \
+                 page is in the page tables and not in the hash table (a hash miss); of one whose page is in the hash \
+                 table (a hit); both also with warm caches; and misses within the handler.";
     let head = vec![
         "machine",
         "handler",

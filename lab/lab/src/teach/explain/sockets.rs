@@ -16,8 +16,9 @@ pub(super) const ALL: &[Mechanism] = &[
     Mechanism {
         name: "copy",
         title: "send and receive by copy: every byte moves twice",
-        text: "The kernel copies what is sent into clusters of mbufs, and from there into the receiver's buffer. Nothing is \
-               mapped, protected or invalidated: for little data, and for data that is in the cache, that is hard to beat.",
+        text: "The kernel copies what is sent into clusters of mbufs, and from there into the receiver's buffer. \
+               Nothing is mapped, protected or invalidated: for little data, and for data that is in the cache, that \
+               is hard to beat.",
         source: "UVM paper, 5.1 to 5.3",
         machine: "pentium-pro",
         kernel: "uvm",
@@ -30,9 +31,9 @@ pub(super) const ALL: &[Mechanism] = &[
     Mechanism {
         name: "loan",
         title: "page loanout: the sender lends its pages and may go on using them",
-        text: "The sender's pages are wired and write-protected, and the kernel uses them where they are: the send copies \
-               nothing. Who writes to a page on loan breaks the loan for that page: the writer gets a copy, and the frame is \
-               left to the borrower, an orphan that is freed when the loan ends.",
+        text: "The sender's pages are wired and write-protected, and the kernel uses them where they are: the send \
+               copies nothing. Who writes to a page on loan breaks the loan for that page: the writer gets a copy, and \
+               the frame is left to the borrower, an orphan that is freed when the loan ends.",
         source: "UVM paper, 4.1 and 5.1",
         machine: "pentium-pro",
         kernel: "uvm",
@@ -45,8 +46,8 @@ pub(super) const ALL: &[Mechanism] = &[
     Mechanism {
         name: "transfer",
         title: "page transfer: the kernel's pages become the receiver's memory",
-        text: "Pages that the kernel has filled are given to the receiver as anonymous memory instead of being copied: to an \
-               address that it names, or into the transfer area of its map, where amaps wait for them.",
+        text: "Pages that the kernel has filled are given to the receiver as anonymous memory instead of being copied: \
+               to an address that it names, or into the transfer area of its map, where amaps wait for them.",
         source: "UVM paper, 4.2 and 5.2",
         machine: "pentium-pro",
         kernel: "uvm",
@@ -59,8 +60,8 @@ pub(super) const ALL: &[Mechanism] = &[
     Mechanism {
         name: "anflush",
         title: "giving back what was transferred, and keeping the place for the next",
-        text: "What arrives by transfer has to go when it has been read. munmap would take the map entry and its amap along; \
-               anflush frees the anons alone, so that the next transfer finds a place that is ready.",
+        text: "What arrives by transfer has to go when it has been read. munmap would take the map entry and its amap \
+               along; anflush frees the anons alone, so that the next transfer finds a place that is ready.",
         source: "UVM paper, 4.2.2",
         machine: "pentium-pro",
         kernel: "uvm",

@@ -68,7 +68,8 @@ pub(crate) fn give_address(testbed: &mut Testbed, through_card: bool) -> Result<
         let clusters = &testbed.kernel.file.socket.clusters;
         if clusters.value < needed as u64 {
             return Err(testbed.incompatible(format!(
-                "socket.clusters = {}: expected at least {needed}: the network card takes some, a connection's receive buffer others",
+                "socket.clusters = {}: expected at least {needed}: the network card takes some, a connection's receive \
+                 buffer others",
                 clusters.value
             )));
         }

@@ -29,7 +29,8 @@ const SOURCES: [[&str; 3]; 3] = [
 ];
 
 /// What `make` prints for each.
-const COMMAND: &str = "gcc -D__KERNEL__ -I/usr/src/linux/include -Wall -O2 -pipe -fno-builtin -ffixed-r2 -Wno-uninitialized -mmultiple -c -o";
+const COMMAND: &str = "gcc -D__KERNEL__ -I/usr/src/linux/include -Wall -O2 -pipe -fno-builtin -ffixed-r2 \
+                       -Wno-uninitialized -mmultiple -c -o";
 
 /// What so many sources are compiled by: the recorded ones in turn.
 fn traces(sources: usize) -> Result<Vec<[Arc<Recorded>; 3]>, LabError> {

@@ -317,7 +317,7 @@ impl Planner {
         self.plan.deviations.push(Deviation { line, call, what });
     }
 
-    // ---------------------------------------------------------------------------------------------- descriptors and paths
+    // ------------------------------------------------------------------------------------------- descriptors and paths
 
     pub(super) fn descriptor(&self, process: usize, fd: i32) -> Option<Descriptor> {
         self.running[process].table.get(&fd).copied()
@@ -393,7 +393,7 @@ impl Planner {
         Ok(path)
     }
 
-    // ---------------------------------------------------------------------------------------------- calls that are made
+    // --------------------------------------------------------------------------------------------- calls that are made
 
     /// Adds a call that is made again, and meets others at these things.
     pub(super) fn push(&mut self, context: &Context<'_>, action: Action, things: Vec<(Thing, bool)>) {

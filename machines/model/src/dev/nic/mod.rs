@@ -148,7 +148,7 @@ impl Card {
         self.recorder.take()
     }
 
-    // ------------------------------------------------------------------------------------------------- what the kernel does
+    // -------------------------------------------------------------------------------------------- what the kernel does
 
     pub(crate) fn set_rings(&mut self, transmit: Pa, receive: Pa) {
         self.transmit.set(transmit);
@@ -283,7 +283,7 @@ impl Card {
         self.receive.answer_rest(|buffer| NicReceived { tag: buffer.tag, result });
     }
 
-    // ------------------------------------------------------------------------------------------------- what it does by itself
+    // ------------------------------------------------------------------------------------------ what it does by itself
 
     /// The next step of this kind is due. A frame that has gone over the wire, if that was it.
     pub(crate) fn step(

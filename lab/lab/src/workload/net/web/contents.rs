@@ -51,9 +51,16 @@ pub(super) fn asked(request: &[u8]) -> Option<u32> {
 /// What the server says before a file, in the way of Apache 2.0.
 pub(super) fn header(file: u32, len: u64) -> Vec<u8> {
     format!(
-        "HTTP/1.1 200 OK\r\nDate: Thu, 01 Jul 2004 12:00:00 GMT\r\nServer: Apache/2.0.50 (Unix)\r\n\
-         Last-Modified: Sat, 01 May 2004 12:00:00 GMT\r\nETag: \"{file:x}-{len:x}-7f1c2d80\"\r\nAccept-Ranges: bytes\r\n\
-         Content-Length: {len}\r\nConnection: close\r\nContent-Type: text/plain; charset=ISO-8859-1\r\n\r\n"
+        "HTTP/1.1 200 OK\r\n\
+         Date: Thu, 01 Jul 2004 12:00:00 GMT\r\n\
+         Server: Apache/2.0.50 (Unix)\r\n\
+         Last-Modified: Sat, 01 May 2004 12:00:00 GMT\r\n\
+         ETag: \"{file:x}-{len:x}-7f1c2d80\"\r\n\
+         Accept-Ranges: bytes\r\n\
+         Content-Length: {len}\r\n\
+         Connection: close\r\n\
+         Content-Type: text/plain; charset=ISO-8859-1\r\n\
+         \r\n"
     )
     .into_bytes()
 }
