@@ -36,8 +36,8 @@ impl Kind {
     }
 }
 
-/// An inode as it is on the disk. Pointer [`DIRECT`](crate::layout::DIRECT) is that of the indirect block, the next of the doubly indirect
-/// one.
+/// An inode as it is on the disk. Pointer [`DIRECT`](crate::layout::DIRECT) is that of the indirect block, the next of
+/// the doubly indirect one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Inode {
     pub(crate) kind: Option<Kind>,

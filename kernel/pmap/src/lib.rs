@@ -5,8 +5,8 @@
 //! * `config`, `defect`, `error`: what a pmap is built from, and what can go wrong.
 //! * `tlb`: what CPUs hold: address spaces loaded, tags, entries, the request for a shootdown.
 //! * `tables`: what memory holds. Page tables in levels are the truth everywhere (`radix`). Hardware walks them, or
-//!   looks into a hash table that caches them (`second`), or leaves all to the kernel. What is mapped for ever is mapped
-//!   by superpages, by block registers, by pages, or not at all (`fixed`).
+//!   looks into a hash table that caches them (`second`), or leaves all to the kernel. What is mapped for ever is
+//!   mapped by superpages, by block registers, by pages, or not at all (`fixed`).
 //! * `pmap`: the state that owns these.
 //! * `flush`: making TLBs forget. `map`: changing mappings. `refill`: what the kernel does about a TLB miss.
 //!

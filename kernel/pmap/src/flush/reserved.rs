@@ -1,5 +1,5 @@
-//! The reserved entries of the own TLB: written anew when a space comes to run under another tag, cleared when tags begin
-//! anew.
+//! The reserved entries of the own TLB: written anew when a space comes to run under another tag, cleared when tags
+//! begin anew.
 
 use crate::defect::AreaDefect;
 use crate::pmap::Pmaps;

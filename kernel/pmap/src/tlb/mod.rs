@@ -1,5 +1,5 @@
-//! What CPUs hold: the address space that each has loaded, the tags of TLB entries, which entry was loaded with what, and
-//! the one request for a shootdown.
+//! What CPUs hold: the address space that each has loaded, the tags of TLB entries, which entry was loaded with what,
+//! and the one request for a shootdown.
 
 pub(crate) mod active;
 pub(crate) mod asid;
