@@ -39,6 +39,7 @@ pub mod check;
 mod cut;
 mod defect;
 mod dir;
+mod errno;
 mod error;
 mod inode;
 pub mod layout;
