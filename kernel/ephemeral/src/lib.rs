@@ -39,6 +39,7 @@ mod cache;
 mod caches;
 mod config;
 mod direct;
+mod errno;
 mod flusher;
 mod hybrid;
 pub mod index;

@@ -41,6 +41,7 @@ mod chunk;
 mod cut;
 mod defect;
 mod dir;
+mod errno;
 mod error;
 mod file;
 mod inode;

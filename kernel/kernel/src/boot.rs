@@ -10,13 +10,13 @@ use crate::Kernel;
 use crate::choose::{Moves, measure};
 use crate::config::{Defect, KernelConfig, KernelPaths, SchedConfig};
 use crate::dev::{Audio, MemoryDisk, Screen, acknowledge};
-use crate::error::{BootError, Errno};
+use crate::error::BootError;
 use crate::fs::{FileSystem, FileTable, Mount};
 use crate::ipc::Exports;
 use crate::ispc::{DriverCard, Ispc, IspcConfig};
 use crate::net::{Lenders, Net, Pool};
 use crate::proc::Role;
-use crate::proc::{Killed, Pid, Processes};
+use crate::proc::{Killed, Processes};
 use crate::sched::{Callouts, Sched, SchedPaths, SoftInt, SoftInts, Thread};
 use crate::served::{FileService, NetService};
 use crate::sys::{Program, Select, running};
@@ -25,6 +25,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use pageferry_abi::{Errno, Pid};
 use pageferry_ephemeral::Ephemeral;
 use pageferry_hal::{
     Cause, Channel, ContextId, CpuId, Cycles, Devices, Interrupt, Interrupted, LockClass, Machine, PAGE_SIZE,

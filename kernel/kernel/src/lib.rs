@@ -47,20 +47,20 @@ pub use config::{
     NetConfig, NetDefect, NetPaths, PipeConfig, PipeKind, PipeMapping, PtraceBy, Repack, SchedConfig,
     SocketConfig,
 };
-pub use error::{BootError, Errno};
-pub use fs::Fd;
+pub use error::BootError;
 pub use ipc::{ATOMIC_WRITE_BYTES, ExportId, ExportTo, Imported, MAX_EXPORTS};
 pub use ispc::{
     Completed, Inquiry, IspcConfig, IspcDefect, IspcError, IspcPaths, Method, Procedure, RequestId, Wait,
 };
-pub use net::{
-    Counts as NetCounts, Readiness, ReceiveMode, Received, SendMode, Shutdown, SocketKind, SocketOption,
-    clusters_for_card,
+pub use net::{Counts as NetCounts, clusters_for_card};
+pub use pageferry_abi::{
+    Errno, Fd, FileStat, InvalidateKind, OpenFlags, Pid, Polled, Readiness, ReceiveMode, Received, SendMode,
+    Shutdown, SocketKind, SocketOption,
 };
-pub use proc::{Killed, Pid};
+pub use proc::Killed;
 pub use sched::{Thread, ThreadId};
 pub use served::{FileServiceConfig, FileServiceDefect, NetServiceConfig, NetServiceDefect, NetServicePaths};
-pub use sys::{FileStat, InvalidateKind, OpenFlags, Polled, Program, User};
+pub use sys::{Program, User};
 
 use alloc::sync::Arc;
 use pageferry_ephemeral::Ephemeral;

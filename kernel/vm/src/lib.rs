@@ -47,6 +47,7 @@ extern crate std;
 mod anon;
 mod check;
 mod config;
+mod errno;
 mod error;
 mod map;
 mod movers;

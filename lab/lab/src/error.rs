@@ -4,7 +4,7 @@
 //! nothing was kept. *A law*: a run finished and one of the laws that every run obeys does not hold; the numbers are
 //! not to be trusted. The command turns the first into exit code 2 and the second into exit code 1.
 
-use pageferry_model::ConfigError;
+use pageferry_sourced::ConfigError;
 use std::path::PathBuf;
 
 /// What is to blame for an error.

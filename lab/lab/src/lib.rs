@@ -26,4 +26,4 @@ pub mod input;
 pub mod text;
 
 pub use error::{Blame, LabError};
-pub use pageferry_model::{Constant, SourceKind, nearest};
+pub use pageferry_sourced::{Constant, SourceKind, nearest};

@@ -27,8 +27,8 @@ use pageferry_hal::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::file::{self, ConfigError, Constant, Sourced};
 use crate::mmu::tlb::Replace;
+use pageferry_sourced::{ConfigError, Constant, Sourced, constants_of, load_extending};
 
 /// A whole number with its source.
 pub type Number = Sourced<u64>;
@@ -331,8 +331,7 @@ impl MachineConfig {
         base_lookup: &dyn Fn(&str) -> Option<String>,
     ) -> Result<MachineConfig, ConfigError> {
         let check = |machine: &MachineConfig| machine.validate();
-        let mut machine: MachineConfig =
-            file::load_extending(name, text, "machine", base_lookup, &RANGES, &check)?;
+        let mut machine: MachineConfig = load_extending(name, text, "machine", base_lookup, &RANGES, &check)?;
         let own = || Sourced { source: "that of the CPU".into(), ..machine.cpu.clock_mhz.clone() };
         machine.memory.clock_mhz = machine.memory.clock_mhz.take().or_else(|| Some(own()));
         Ok(machine)
@@ -470,6 +469,6 @@ impl MachineConfig {
 
     /// Every constant with its source, for the report.
     pub fn constants(&self) -> Vec<Constant> {
-        file::constants_of(self)
+        constants_of(self)
     }
 }

@@ -166,7 +166,6 @@ pub mod account;
 pub mod cache;
 pub mod config;
 mod dev;
-pub mod file;
 mod hw;
 pub mod lock;
 pub mod machine;
@@ -182,13 +181,10 @@ pub mod trace;
 
 pub use account::{Hardware, Snapshot};
 pub use config::MachineConfig;
-pub use file::{
-    ConfigError, Constant, Fault, Range, Ranges, SourceKind, Sourced, constants_of, load_extending,
-    load_toml, nearest, range,
-};
 pub use lock::{ModelGuard, ModelLock};
 pub use machine::{
     Awaited, Doing, Event, EventKind, LockCircle, LockId, LockWait, Model, Options, RunError, SLACK_CYCLES,
     Schedule, Spent, Wait, Waits, Watched,
 };
 pub use mmu::oracle::{Site, StaleUse, Staleness};
+pub use pageferry_sourced::{ConfigError, Constant, Fault, Ranges, SourceKind, Sourced};

@@ -28,7 +28,7 @@
 //! | `mini-blocks` | 1 | the kernel's refill handler; blocks | tests of kernels |
 
 use crate::config::MachineConfig;
-use crate::file::{ConfigError, nearest};
+use pageferry_sourced::{ConfigError, nearest};
 
 macro_rules! machines {
     ($($name:literal),* $(,)?) => {

@@ -14,13 +14,13 @@
 
 use super::rally::{RALLY_BYTES, Rally};
 use super::requests::RequestCosts;
-use crate::error::Errno;
 use crate::proc::Syscall;
 use crate::sched::{Monitor, SleepLock};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
 use once_cell::race::OnceBox;
+use pageferry_abi::Errno;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{Access, Machine, PAGE_SIZE, StructArena, StructVa};
 

@@ -28,10 +28,10 @@
 use super::costs::{CLASSES, Linear, MoveCosts};
 use super::passing::passing;
 use super::policy::Arrived;
-use crate::error::Errno;
-use crate::net::{Mbuf, ReceiveMode, deliver, lend_or_copy};
+use crate::net::{Mbuf, deliver, lend_or_copy};
 use crate::proc::Syscall;
 use alloc::vec::Vec;
+use pageferry_abi::{Errno, ReceiveMode};
 use pageferry_ephemeral::Flags;
 use pageferry_hal::{Crossing, Machine, PAGE_SIZE, Prot, Threads, Va};
 use pageferry_vm::Inherit;

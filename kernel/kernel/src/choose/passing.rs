@@ -14,12 +14,12 @@
 use super::costs::Linear;
 use super::measure::MANY;
 use super::policy::Arrived;
-use crate::error::Errno;
 use crate::proc::Syscall;
 use crate::sched::Thread;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use pageferry_abi::Errno;
 use pageferry_hal::{Access, Crossing, Machine, Mode, PAGE_SIZE, Path, Prot, Trap, TrapKind, Va};
 use pageferry_vm::{Inherit, PassMode, Space, VmError, pass};
 

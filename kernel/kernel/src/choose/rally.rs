@@ -12,10 +12,10 @@
 //! Making the partner, for want of a thread structure.
 
 use crate::Kernel;
-use crate::error::Errno;
 use crate::sched::{Monitor, Thread};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use pageferry_abi::Errno;
 use pageferry_hal::{Machine, StructVa};
 use pageferry_vm::Space;
 

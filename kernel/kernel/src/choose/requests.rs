@@ -14,15 +14,15 @@
 
 use super::costs::Linear;
 use super::measure::MANY;
-use crate::error::Errno;
-use crate::fs::{Fd, File, FileTable};
+use crate::fs::{File, FileTable};
 use crate::ispc::{Inquiry, Ispc, MEASURED, Wait};
-use crate::net::{SendMode, Socket};
+use crate::net::Socket;
 use crate::proc::{Role, Syscall};
 use crate::sys::{User, running};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
+use pageferry_abi::{Errno, Fd, SendMode};
 use pageferry_hal::{Crossing, Machine, PAGE_SIZE, Prot, Va};
 use pageferry_vm::Inherit;
 

@@ -20,13 +20,13 @@
 //! Copies and loans, as for a socket; memory for clusters; signals end waits. Everything before the point of failure
 //! has been played or received.
 
-use crate::error::Errno;
 use crate::net::{CardPage, Mbuf, Pool};
 use crate::sched::{Held, Monitor, SleepLock};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use pageferry_abi::Errno;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     self as hal, AudioDone, AudioRequest, DeviceId, Machine, PAGE_SIZE, StructArena, Threads, Transfer,

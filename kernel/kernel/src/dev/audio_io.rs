@@ -3,12 +3,12 @@
 
 use super::audio::{PAGES, State};
 use crate::choose::{Peer, Sending};
-use crate::error::Errno;
 use crate::fs::FileOps;
-use crate::net::{ReceiveMode, Received, Receiver, SendMode, Sender, Supply};
+use crate::net::{Receiver, Sender, Supply};
 use crate::proc::Syscall;
 use crate::sched::{Held, Which};
 use alloc::boxed::Box;
+use pageferry_abi::{Errno, ReceiveMode, Received, SendMode};
 use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Transfer, Va};
 
 /// The sound device as an open file.

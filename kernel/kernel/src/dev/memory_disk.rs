@@ -16,14 +16,13 @@
 //! Making a disk where there is one, and destroying one that is open.
 
 use crate::Kernel;
-use crate::error::Errno;
 use crate::fs::{Cursor, FileOps, Rights, either};
-use crate::net::SendMode;
 use crate::proc::{Shown, Stopped, Syscall, Window, moved};
 use crate::sched::{Monitor, SleepLock};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
+use pageferry_abi::{Errno, SendMode};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{Cause, Machine, PAGE_SIZE, Pfn, StructArena, Threads, Va};
 use pageferry_vm::KernelPages;

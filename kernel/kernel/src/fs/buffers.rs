@@ -19,11 +19,11 @@
 
 use super::volume_work::{BUFFER_BYTES, Buffered, SECTOR, Sectors, cut_sectors, runs, sectors, spans};
 use crate::Kernel;
-use crate::error::Errno;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
+use pageferry_abi::Errno;
 use pageferry_ephemeral::KvaRun;
 use pageferry_fs::{IoError, Store, When};
 use pageferry_hal::{Cause, Machine, Mode, PAGE_SIZE, Pfn, Threads, Va};

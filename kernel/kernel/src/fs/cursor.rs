@@ -8,7 +8,7 @@
 //! # What can fail
 //! Nothing here.
 
-use crate::error::Errno;
+use pageferry_abi::{Errno, OpenFlags};
 use pageferry_hal::{LockClass, Machine, SpinLock};
 
 /// What a file was opened for.
@@ -20,6 +20,16 @@ pub(crate) struct Rights {
     pub(crate) appends: bool,
 }
 
+impl Rights {
+    pub(crate) fn of(flags: OpenFlags) -> Rights {
+        Rights {
+            readable: flags.contains(OpenFlags::READ),
+            writable: flags.contains(OpenFlags::WRITE),
+            appends: flags.contains(OpenFlags::APPEND),
+        }
+    }
+}
+
 /// What is made of a name when a file is opened by it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Create {
@@ -29,6 +39,16 @@ pub(crate) enum Create {
     IfMissing,
     /// A file; it must not be there.
     New,
+}
+
+impl Create {
+    pub(crate) fn of(flags: OpenFlags) -> Create {
+        match (flags.contains(OpenFlags::CREATE), flags.contains(OpenFlags::EXCLUSIVE)) {
+            (false, _) => Create::No,
+            (true, false) => Create::IfMissing,
+            (true, true) => Create::New,
+        }
+    }
 }
 
 /// See the [module](self).

@@ -14,22 +14,18 @@
 
 use super::Regular;
 use super::cursor::Cursor;
-use crate::error::Errno;
-use crate::net::{InetOps, Readiness, ReceiveMode, Received, SendMode, Socket};
+use crate::net::{InetOps, Socket};
 use crate::proc::Syscall;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
+use pageferry_abi::{Errno, Fd, Readiness, ReceiveMode, Received, SendMode};
 use pageferry_hal::{Machine, Prot, Va};
 use pageferry_vm::{MapAddr, PushDown};
 
 /// Descriptors of one process.
 const MAX_FILES: usize = 256;
-
-/// A descriptor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Fd(pub u32);
 
 /// What can be done with an open file of one kind. The defaults are for a kind that lacks an operation:
 /// [`Errno::BadFd`], as for a descriptor that is not open for it. [`File`] has tested, before it asks a kind to read or

@@ -18,9 +18,8 @@
 
 use super::vnode::Regular;
 use crate::choose::whole_pages;
-use crate::error::Errno;
-use crate::net::{ReceiveMode, Received};
 use crate::proc::Syscall;
+use pageferry_abi::{Errno, ReceiveMode, Received};
 use pageferry_hal::{Counter, Machine, PAGE_SIZE, Va};
 
 /// Pages that go in one transfer: the reader's map is held so long.

@@ -12,7 +12,6 @@ mod volume_file;
 pub(crate) mod volume_work;
 
 pub(crate) use cursor::{Create, Cursor, Rights, either};
-pub use file::Fd;
 pub(crate) use file::{File, FileOps, FileTable};
 pub(crate) use mount::{Mount, Volumes, on_volume};
 pub(crate) use vnode::{FileSystem, Regular};

@@ -12,10 +12,9 @@
 use super::cursor::{Cursor, either};
 use super::file::FileOps;
 use super::vnode::{Regular, trace_copy};
-use crate::error::Errno;
-use crate::net::{ReceiveMode, Received, SendMode};
 use crate::proc::{Shown, Syscall, Window};
 use alloc::boxed::Box;
+use pageferry_abi::{Errno, ReceiveMode, Received, SendMode};
 use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Pfn, Place, Prot, Va};
 use pageferry_vm::{Inherit, MapAddr, Mapped, PushDown};
 

@@ -15,9 +15,9 @@
 use super::vnode::Regular;
 use crate::choose::Plan;
 use crate::config::NetDefect;
-use crate::error::Errno;
-use crate::net::{Mbuf, SendMode, Supply};
+use crate::net::{Mbuf, Supply};
 use crate::proc::Syscall;
+use pageferry_abi::{Errno, SendMode};
 use pageferry_hal::{Counter, Machine, PAGE_SIZE};
 
 /// A file on its way into a socket.

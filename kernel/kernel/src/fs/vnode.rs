@@ -19,7 +19,6 @@
 //! Making a file, for want of memory or of an inode; growing it, for want of blocks; the disk; waits, by a signal.
 
 use super::cursor::{Create, Cursor, Rights};
-use crate::error::Errno;
 use crate::proc::{Stopped, Syscall, moved};
 use crate::sched::{Monitor, SleepLock};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -27,6 +26,7 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
+use pageferry_abi::Errno;
 use pageferry_ephemeral::Flags;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{

@@ -16,12 +16,12 @@
 
 use super::cursor::Create;
 use super::mount::on_volume;
-use crate::error::Errno;
 use crate::proc::{Stopped, moved};
 use alloc::borrow::Cow;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
+use pageferry_abi::Errno;
 use pageferry_fs::{Entry, FsError, Ino, Kind, Stat, Store, Volume, When};
 use pageferry_hal::Va;
 

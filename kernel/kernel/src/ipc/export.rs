@@ -23,11 +23,11 @@
 //! offer is gone. Nothing has changed then on either side.
 
 use crate::Kernel;
-use crate::error::Errno;
-use crate::proc::{Pid, Syscall};
+use crate::proc::Syscall;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use litemap::LiteMap;
+use pageferry_abi::{Errno, Pid};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Access, Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Place, SpinLock, StructArena, StructVa, Va,

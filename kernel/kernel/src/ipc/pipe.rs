@@ -12,12 +12,11 @@
 
 use super::pipe_state::{Direct, End, Held, PIPE_USED_BYTES, Pipe};
 use crate::Kernel;
-use crate::error::Errno;
 use crate::fs::FileOps;
-use crate::net::{ReceiveMode, Received, SendMode};
 use crate::proc::{Syscall, moved};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use pageferry_abi::{Errno, ReceiveMode, Received, SendMode};
 use pageferry_ephemeral::KvaRun;
 use pageferry_hal::{
     Access, Cause, Counter, Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Place, SpinLock, Threads, Va,

@@ -21,10 +21,10 @@
 
 use super::pipe_state::{Direct, Held, Pipe, Run};
 use crate::config::{Defect, PipeMapping};
-use crate::error::Errno;
 use crate::proc::{Syscall, moved};
 use alloc::sync::Arc;
 use core::ops::Range;
+use pageferry_abi::Errno;
 use pageferry_ephemeral::Flags;
 use pageferry_hal::{
     Counter, Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Pfn, Place, Prot, Threads, Va,

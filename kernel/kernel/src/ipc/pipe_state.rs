@@ -13,11 +13,11 @@
 //! Making a pipe, for want of memory; and waits, by a signal.
 
 use crate::Kernel;
-use crate::error::Errno;
 use crate::proc::Syscall;
 use crate::sched::{self, Monitor, SleepLock};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use pageferry_abi::Errno;
 use pageferry_ephemeral::KvaRun;
 use pageferry_hal::{Machine, PAGE_SIZE, Pfn, StructVa, Threads, Va};
 use pageferry_vm::{KernelMemory, Wired};

@@ -12,9 +12,9 @@
 
 use crate::Kernel;
 use crate::config::PtraceBy;
-use crate::error::Errno;
-use crate::proc::{Pid, Shown, Syscall, Window, moved};
+use crate::proc::{Shown, Syscall, Window, moved};
 use alloc::sync::Arc;
+use pageferry_abi::{Errno, Pid};
 use pageferry_hal::{Access, Machine, PAGE_SIZE, Prot, SpinLock, Va};
 use pageferry_vm::{QUICK_REF_PAGES, Space, VmError, quick_ref};
 

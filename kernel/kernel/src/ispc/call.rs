@@ -11,8 +11,8 @@
 use super::IspcDefect;
 use super::ica::{Holder, Ispc, State};
 use super::port::{Port, Request, RequestId, Stage};
-use crate::error::Errno;
-use crate::proc::{Pid, Syscall};
+use crate::proc::Syscall;
+use pageferry_abi::{Errno, Pid};
 use pageferry_hal::{Cause, Counter, Machine, PAGE_SIZE, SpinLock, Threads, Va};
 
 /// Whether a call waits.

@@ -15,10 +15,10 @@
 
 use super::ica::{Holder, Ispc};
 use super::port::{DRIVER, RequestId};
-use crate::error::Errno;
-use crate::proc::{Pid, Syscall};
+use crate::proc::Syscall;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use pageferry_abi::{Errno, Pid};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Cause, Channel, DeviceId, ETHERNET_HEADER_BYTES, Fragment, Instructions, Machine, NIC_DESCRIPTOR_BYTES,

@@ -27,8 +27,7 @@ use super::config::IspcDefect;
 use super::ica::{Ispc, State};
 use super::port::{RequestId, Stage};
 use crate::Kernel;
-use crate::error::Errno;
-use crate::proc::{Pid, Process, Syscall};
+use crate::proc::{Process, Syscall};
 use crate::sched::Thread;
 use crate::sys::User;
 use alloc::boxed::Box;
@@ -37,6 +36,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
+use pageferry_abi::{Errno, Pid};
 use pageferry_hal::{Cause, Counter, Crossing, Machine, SpaceId, SpinLock, Threads, Va};
 use pageferry_vm::Space;
 

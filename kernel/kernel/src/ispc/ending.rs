@@ -11,11 +11,11 @@ use super::config::IspcDefect;
 use super::ica::{Holder, Ispc, State};
 use super::port::{RequestId, Stage};
 use crate::Kernel;
-use crate::error::Errno;
 use crate::proc::Syscall;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use pageferry_abi::Errno;
 use pageferry_hal::{Cause, Machine, SpinLock, Threads};
 
 impl<M: Machine> Ispc<M> {

@@ -14,8 +14,8 @@
 use super::call::{Inquiry, Wait};
 use super::ica::{Holder, Ispc, State};
 use super::port::{RequestId, Stage};
-use crate::error::Errno;
 use crate::proc::Syscall;
+use pageferry_abi::Errno;
 use pageferry_hal::{Cause, Machine, SpinLock, Threads, Va};
 
 /// What has come.

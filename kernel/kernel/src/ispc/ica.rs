@@ -23,13 +23,14 @@ use super::cross::{Activation, Gate};
 use super::kept::Kept;
 use super::port::{Port, Request, RequestId};
 use super::received::Receiving;
-use crate::error::{BootError, Errno};
-use crate::proc::{Pid, Syscall};
+use crate::error::BootError;
+use crate::proc::Syscall;
 use crate::sched::ThreadId;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use litemap::LiteMap;
+use pageferry_abi::{Errno, Pid};
 use pageferry_hal::{
     Access, AttachedBy, Attachment, Cause, Channel, Counter, LockClass, Machine, PAGE_SHIFT, PAGE_SIZE,
     SpinLock, StructArena, StructVa, Threads, Va, VaRange, Zone,

@@ -16,9 +16,9 @@
 
 use super::ica::{Holder, Ispc, State};
 use super::port::{RequestId, Stage};
-use crate::error::Errno;
-use crate::proc::{Pid, Syscall};
+use crate::proc::Syscall;
 use alloc::vec::Vec;
+use pageferry_abi::{Errno, Pid};
 use pageferry_hal::{Cause, Machine, SpinLock, Va};
 
 /// The pieces of a process: how many pages each has, and its first. At most one of each length of data, and one for

@@ -1,11 +1,9 @@
 //! Ports and requests: what is queued for a process, and how far each request is.
 
-use crate::proc::Pid;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use pageferry_abi::{Errno, Pid};
 use pageferry_hal::{Channel, StructVa};
-
-use crate::error::Errno;
 
 /// Services of the kernel's own processes: files,
 pub(crate) const FILES: u32 = u32::MAX;

@@ -14,12 +14,12 @@
 
 use super::card::DriverCard;
 use super::ica::{Holder, Ispc};
-use crate::error::Errno;
 use crate::proc::Syscall;
 use crate::served::NetServicePaths;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use litemap::LiteMap;
+use pageferry_abi::Errno;
 use pageferry_hal::{
     Cause, ETHERNET_HEADER_BYTES, Fragment, Machine, NicReceive, NicVerdict, PAGE_SIZE, SpinLock, Va,
 };

@@ -11,10 +11,10 @@
 //! [`Chain::free`].
 
 use super::mbuf::{Mbuf, Pool};
-use crate::error::Errno;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use etherparse::checksum::Sum16BitWords;
+use pageferry_abi::Errno;
 use pageferry_hal::{Cause, Instructions, Machine, Mode, PAGE_SIZE, Path};
 
 /// Mbufs in order. See the [module](self).

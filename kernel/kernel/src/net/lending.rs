@@ -16,12 +16,11 @@
 //! Waiting, by a signal, or when the process does not watch its loans. A loan that is returned twice is a broken
 //! invariant.
 
-use crate::error::Errno;
-use crate::proc::Pid;
 use crate::sched::{MAX_THREADS, Sched};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use litemap::LiteMap;
+use pageferry_abi::{Errno, Pid};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{Access, Channel, LockClass, Machine, SpinLock, StructArena, StructVa, Threads};
 

@@ -14,10 +14,10 @@
 
 use super::mbuf::{Mbuf, Pool, Storage};
 use crate::config::{LentMapping, NetDefect};
-use crate::error::Errno;
 use crate::net::lending::Lender;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use pageferry_abi::Errno;
 use pageferry_ephemeral::{Flags, Mapping};
 use pageferry_hal::{Machine, PAGE_SIZE, Pfn, Prot, Threads, Va, VaRange};
 use pageferry_pmap::Reach;

@@ -23,11 +23,11 @@
 use super::lending::Lenders;
 use super::lent::External;
 use crate::config::{KernelConfig, KernelPaths, LentMapping, NetDefect};
-use crate::error::Errno;
 use crate::sched::{Sched, Waker};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
+use pageferry_abi::Errno;
 use pageferry_ephemeral::{Ephemeral, KernelAddresses};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{

@@ -17,7 +17,6 @@ use super::chain::{self, Chain};
 use super::inet::PcbId;
 use super::mbuf::{MBUF_BYTES, Mbuf, Pool};
 use crate::Kernel;
-use crate::error::Errno;
 use crate::proc::Syscall;
 use crate::sched::{self, Monitor, SleepLock};
 use alloc::collections::VecDeque;
@@ -25,6 +24,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use pageferry_abi::Errno;
 use pageferry_hal::{Access, Machine, PAGE_SIZE, Pfn, StructVa, Threads};
 
 /// A socket, its buffers and its protocol's part; and what a call uses of it.

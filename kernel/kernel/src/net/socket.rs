@@ -10,15 +10,14 @@
 //! # What can fail
 //! Making a buffer, for want of a structure; all else as in `sosend` and `soreceive`.
 
-use super::inet::{PcbId, Readiness};
-use super::mode::{ReceiveMode, Received, SendMode};
+use super::inet::PcbId;
 use super::sockbuf::{SockBuf, Socket};
 use crate::Kernel;
-use crate::error::Errno;
 use crate::fs::FileOps;
 use crate::proc::Syscall;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use pageferry_abi::{Errno, Readiness, ReceiveMode, Received, SendMode};
 use pageferry_hal::{Cause, Machine, SpinLock, Va};
 
 impl<M: Machine> FileOps<M> for Socket<M> {

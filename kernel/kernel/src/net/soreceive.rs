@@ -20,14 +20,13 @@
 //! not be delivered stays in the socket.
 
 use super::mbuf::{Mbuf, NotDonated};
-use super::mode::{ReceiveMode, Received};
 use super::sockbuf::{Held, SockBuf};
 use crate::choose::Peer;
 use crate::config::Defect;
-use crate::error::Errno;
 use crate::proc::{Syscall, moved};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use pageferry_abi::{Errno, ReceiveMode, Received};
 use pageferry_hal::{Cause, Counter, FlowStep, Machine, PAGE_SIZE, Place, Va};
 use pageferry_vm::{AnonLoan, VmError};
 

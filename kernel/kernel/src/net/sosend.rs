@@ -14,11 +14,10 @@
 //! only if the reader is gone.
 
 use super::mbuf::Mbuf;
-use super::mode::SendMode;
 use super::sockbuf::{Held, SockBuf};
 use crate::choose::{Peer, Plan, Sending};
-use crate::error::Errno;
 use crate::proc::{Syscall, moved};
+use pageferry_abi::{Errno, SendMode};
 use pageferry_hal::{Cause, Counter, FlowStep, Machine, PAGE_SIZE, Place, Va};
 
 /// Where the bytes come from that are sent: mbufs, one after the other.

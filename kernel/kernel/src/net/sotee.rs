@@ -13,9 +13,9 @@
 
 use super::mbuf::Mbuf;
 use super::sockbuf::{Held, SockBuf};
-use crate::error::Errno;
 use crate::proc::Syscall;
 use alloc::vec::Vec;
+use pageferry_abi::Errno;
 use pageferry_hal::{Cause, Machine};
 
 impl<M: Machine> SockBuf<M> {

@@ -14,12 +14,11 @@
 //! # What can fail
 //! A copy, at an address that the process may not use, or for want of memory; the bytes before that are copied.
 
-use super::pid::Pid;
 use crate::Kernel;
 use crate::choose::KeptStats;
-use crate::error::Errno;
 use crate::sched::Thread;
 use alloc::sync::Arc;
+use pageferry_abi::{Errno, Pid};
 use pageferry_hal::{Cause, CopyFault, Counter, Crossing, Machine, Mode, Threads, Trap, Va};
 use pageferry_vm::{Space, VmError};
 

@@ -10,11 +10,11 @@
 //! only a want of memory; the process then has a part of the new one.
 
 use super::copyio::Syscall;
-use crate::error::Errno;
 use crate::fs::File;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use pageferry_abi::Errno;
 use pageferry_hal::{Machine, Mode, PAGE_SIZE, Prot, Va};
 use pageferry_vm::{Inherit, MapAddr};
 

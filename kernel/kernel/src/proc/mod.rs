@@ -3,13 +3,11 @@
 
 mod copyio;
 mod exec;
-mod pid;
 mod process;
 mod registry;
 mod window;
 
 pub(crate) use copyio::{Stopped, Syscall, moved};
-pub use pid::Pid;
 pub use process::Killed;
 pub(crate) use process::{Body, Process, Processes, Role};
 pub(crate) use window::{Shown, Window};

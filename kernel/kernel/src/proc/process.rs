@@ -13,11 +13,9 @@
 //! unwind, but from then on all of its calls do nothing (see [`crate::User`]).
 
 use super::copyio::Syscall;
-use super::pid::Pid;
 use super::registry::Registry;
 use crate::Kernel;
 use crate::choose::KeptStats;
-use crate::error::Errno;
 use crate::fs::FileTable;
 use crate::ipc::{MAX_PIPES, PIPE_BYTES, Pipe};
 use crate::ispc::FILES;
@@ -29,6 +27,7 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use litemap::LiteMap;
+use pageferry_abi::{Errno, Pid};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Cause, Channel, Crossing, LockClass, Machine, SpinLock, StructArena, StructVa, Threads, Trap, Zone,

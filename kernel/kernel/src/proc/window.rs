@@ -16,7 +16,7 @@
 
 use crate::Kernel;
 use crate::config::FrameMapping;
-use crate::error::Errno;
+use pageferry_abi::Errno;
 use pageferry_ephemeral::{Flags, KvaRun};
 use pageferry_hal::{Machine, Pfn, Threads, Va};
 

@@ -9,7 +9,7 @@
 //! # What can fail
 //! A sleep, by a signal.
 
-use crate::error::Errno;
+use pageferry_abi::Errno;
 use pageferry_hal::{Channel, LockClass, Machine, SpinLock, StructVa, Threads};
 
 /// State under a spin lock, at a modelled address that is also its channel. See the [module](self).

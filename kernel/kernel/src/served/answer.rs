@@ -2,8 +2,8 @@
 //!
 //! An answer is three words at the beginning of the control piece, in the place of the request.
 
-use crate::error::Errno;
 use alloc::vec::Vec;
+use pageferry_abi::Errno;
 
 pub(super) const ANSWER_BYTES: usize = 24;
 

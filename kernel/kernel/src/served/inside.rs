@@ -7,10 +7,9 @@
 //! # What can fail
 //! Waiting, by a signal or the server's death.
 
-use crate::error::Errno;
-use crate::fs::Fd;
 use crate::sys::User;
 use alloc::boxed::Box;
+use pageferry_abi::{Errno, Fd};
 use pageferry_hal::{LockClass, Machine, PAGE_SIZE, Prot, SpinLock, Va};
 use pageferry_vm::Inherit;
 

@@ -7,10 +7,10 @@
 //! A request: its server dies, or has died; the caller's addresses; reserved entries that only the caller could free.
 
 use super::answer::{ANSWER_BYTES, Answer};
-use crate::error::Errno;
 use crate::ispc::Pieces;
-use crate::proc::{Pid, Syscall, moved};
+use crate::proc::{Syscall, moved};
 use alloc::vec::Vec;
+use pageferry_abi::{Errno, Pid};
 use pageferry_hal::{Machine, PAGE_SIZE, Va};
 
 /// Where the bytes of a request come from, or go to.

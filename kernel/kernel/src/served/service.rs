@@ -8,12 +8,12 @@
 //! Making the process. What it fails at while it begins is told to those who wait for that.
 
 use crate::Kernel;
-use crate::error::Errno;
 use crate::fs::FileTable;
-use crate::proc::{Pid, Role, Syscall};
+use crate::proc::{Role, Syscall};
 use crate::sched::Monitor;
 use crate::sys::{Program, running};
 use alloc::sync::Arc;
+use pageferry_abi::{Errno, Pid};
 use pageferry_hal::{Machine, StructVa, Threads};
 
 /// See the [module](self).

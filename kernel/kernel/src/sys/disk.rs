@@ -1,32 +1,18 @@
 //! The system calls of memory disks: to make one, to open it as a device file, to destroy it; the null device; and what
 //! is done with volumes and their directories.
 
-use super::file::OpenFlags;
 use super::user::User;
 use crate::dev::{DiskFile, NullFile};
-use crate::error::Errno;
-use crate::fs::{Change, Fd, File, Links, on_volume};
+use crate::fs::{Change, File, Links, Rights, on_volume};
 use alloc::string::String;
 use alloc::vec::Vec;
+use pageferry_abi::{Errno, Fd, FileStat, OpenFlags};
 use pageferry_fs::{Format, Kind, Stat};
 use pageferry_hal::{Machine, SpinLock};
 
 /// The names of device files.
 const MEMORY_DISK: &str = "/dev/md0";
 const NULL: &str = "/dev/null";
-
-/// What is known of a file or directory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FileStat {
-    /// It is a directory.
-    pub is_directory: bool,
-    /// It is a symbolic link; then its length is that of its path.
-    pub is_link: bool,
-    /// Its length.
-    pub size_bytes: u64,
-    /// Its names; of a directory also its own and its directories'.
-    pub links: u16,
-}
 
 impl<M: Machine> User<M> {
     /// Makes the memory disk, of `len_bytes`: `/dev/md0` (`mdconfig -a`).
@@ -190,7 +176,7 @@ impl<M: Machine> User<M> {
                 .kernel
                 .memory_disk
                 .open()
-                .map(|()| File::new(DiskFile::new(self.machine(), flags.rights()))),
+                .map(|()| File::new(DiskFile::new(self.machine(), Rights::of(flags)))),
             NULL => Ok(File::new(NullFile)),
             _ => return None,
         };

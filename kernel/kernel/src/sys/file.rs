@@ -4,49 +4,10 @@
 
 use super::user::User;
 use crate::dev::AudioFile;
-use crate::error::Errno;
-use crate::fs::{Change, Create, Fd, File, Links, Opening, Rights, on_volume};
+use crate::fs::{Change, Create, File, Links, Opening, Rights, on_volume};
+use pageferry_abi::{Errno, Fd, OpenFlags};
 use pageferry_hal::{Machine, Prot, SpinLock, Va};
 use pageferry_vm::{MapAddr, PushDown};
-
-bitflags::bitflags! {
-    /// How a file is opened.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub struct OpenFlags: u8 {
-        /// To be read.
-        const READ = 1;
-        /// To be written.
-        const WRITE = 2;
-        /// Made if there is none of the name (`O_CREAT`).
-        const CREATE = 4;
-        /// Emptied (`O_TRUNC`); needs [`OpenFlags::WRITE`].
-        const TRUNCATE = 8;
-        /// With [`OpenFlags::CREATE`]: there must be none of the name (`O_EXCL`).
-        const EXCLUSIVE = 16;
-        /// Each write begins at its end (`O_APPEND`).
-        const APPEND = 32;
-        /// Not where a symbolic link leads, if the name is one's (`O_NOFOLLOW`).
-        const NO_FOLLOW = 64;
-    }
-}
-
-impl OpenFlags {
-    pub(super) fn rights(self) -> Rights {
-        Rights {
-            readable: self.contains(OpenFlags::READ),
-            writable: self.contains(OpenFlags::WRITE),
-            appends: self.contains(OpenFlags::APPEND),
-        }
-    }
-
-    fn create(self) -> Create {
-        match (self.contains(OpenFlags::CREATE), self.contains(OpenFlags::EXCLUSIVE)) {
-            (false, _) => Create::No,
-            (true, false) => Create::IfMissing,
-            (true, true) => Create::New,
-        }
-    }
-}
 
 impl<M: Machine> User<M> {
     /// Opens a file by its name in the one directory, or by its path on the mounted volume, below `/mnt`, or a device
@@ -57,7 +18,7 @@ impl<M: Machine> User<M> {
     /// is none, or flags that make no sense; [`Errno::TooManyFiles`], [`Errno::NoSpace`], [`Errno::NoMemory`].
     pub fn open(&self, name: &str, flags: OpenFlags) -> Result<Fd, Errno> {
         self.system_call(|call| {
-            let (rights, create) = (flags.rights(), flags.create());
+            let (rights, create) = (Rights::of(flags), Create::of(flags));
             let truncates = flags.contains(OpenFlags::TRUNCATE);
             if !(rights.writable || rights.readable && !truncates) {
                 return Err(Errno::Invalid);

@@ -1,12 +1,12 @@
 //! The system calls of Internet sockets.
 
 use super::user::User;
-use crate::error::Errno;
-use crate::fs::{Fd, File};
-use crate::net::{InetOps, Shutdown, SocketKind, SocketOption};
+use crate::fs::File;
+use crate::net::InetOps;
 use crate::proc::Syscall;
 use alloc::sync::Arc;
 use core::net::SocketAddrV4;
+use pageferry_abi::{Errno, Fd, Shutdown, SocketKind, SocketOption};
 use pageferry_hal::{Machine, SpinLock, Va};
 
 impl<M: Machine> User<M> {

@@ -4,20 +4,9 @@
 //! because the instruction looks at it. So one repetition reads the entry and invalidates the page; for the uncached
 //! case the entry's line is flushed from all caches first, outside the measured time.
 
-use crate::error::Errno;
 use crate::proc::Syscall;
+use pageferry_abi::{Errno, InvalidateKind};
 use pageferry_hal::{Cause, CpuSet, Cycles, Machine, Threads};
-
-/// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InvalidateKind {
-    /// Local, the page-table entry in the data cache.
-    LocalCached,
-    /// Local, the entry flushed from the caches before each.
-    LocalUncached,
-    /// Remote, waiting for all other CPUs. Nothing happens on a uniprocessor.
-    Remote,
-}
 
 impl<M: Machine> Syscall<'_, M> {
     /// Repeats an invalidation `times` times; answers the cycles that they took together.

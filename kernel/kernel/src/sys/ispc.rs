@@ -1,9 +1,9 @@
 //! The system calls of communication by the common area. See [`crate::ispc`] for what they do.
 
 use super::user::User;
-use crate::error::Errno;
 use crate::ispc::{Completed, Inquiry, Ispc, LEAST_OWN, Procedure, RequestId, Wait};
 use crate::proc::{Role, Syscall};
+use pageferry_abi::Errno;
 use pageferry_hal::{Machine, Va};
 
 impl<M: Machine> User<M> {

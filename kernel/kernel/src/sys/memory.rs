@@ -1,7 +1,7 @@
 //! The system calls of mapped memory beside mapping, unmapping and protecting it.
 
 use super::user::User;
-use crate::error::Errno;
+use pageferry_abi::Errno;
 use pageferry_hal::{Machine, Prot, Va};
 use pageferry_vm::{Inherit, Madvise, MapAddr};
 

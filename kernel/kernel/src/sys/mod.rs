@@ -12,10 +12,6 @@ mod sleep;
 mod socket;
 mod user;
 
-pub use disk::FileStat;
-pub use file::OpenFlags;
-pub use invalidate::InvalidateKind;
-pub use poll::Polled;
 pub(crate) use poll::Select;
 pub(crate) use user::running;
 pub use user::{Program, User};

@@ -2,9 +2,8 @@
 //! same way; and of a debugger.
 
 use super::user::User;
-use crate::error::Errno;
 use crate::ipc::{Carry, ExportId, ExportTo, Imported, Traced};
-use crate::proc::Pid;
+use pageferry_abi::{Errno, Pid};
 use pageferry_hal::{Access, Machine, Va};
 use pageferry_vm::PassMode;
 

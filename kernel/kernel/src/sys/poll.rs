@@ -6,13 +6,11 @@
 //! one up after it has; a thread that has looked sleeps only if the count is what it was before it looked.
 
 use super::user::User;
-use crate::error::Errno;
-use crate::fs::Fd;
-use crate::net::Readiness;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use pageferry_abi::{Errno, Polled};
 use pageferry_hal::{Channel, Cycles, Machine, Threads};
 
 /// Where all sleep that wait for descriptors: apart from all addresses of structures.
@@ -35,30 +33,6 @@ impl Select {
         if self.waiting.load(Ordering::Acquire) > 0 {
             threads.wakeup(CHANNEL);
         }
-    }
-}
-
-/// A descriptor that is waited for, and what is of interest; then what it is ready for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Polled {
-    /// The descriptor.
-    pub fd: Fd,
-    /// Whether it is waited for until it can be read from.
-    pub read: bool,
-    /// Whether it is waited for until it can be written to.
-    pub write: bool,
-    /// What it is ready for. That it is hung up is always of interest.
-    pub ready: Readiness,
-}
-
-impl Polled {
-    /// `fd`, to be read from or written to, of which nothing is known.
-    pub fn new(fd: Fd, read: bool, write: bool) -> Polled {
-        Polled { fd, read, write, ready: Readiness::default() }
-    }
-
-    fn is_ready(&self) -> bool {
-        (self.read && self.ready.readable) || (self.write && self.ready.writable) || self.ready.hung_up
     }
 }
 

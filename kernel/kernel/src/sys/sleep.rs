@@ -3,11 +3,11 @@
 //! The thread sleeps on a channel of its own; a callout wakes it. Nothing is left behind when a signal comes first.
 
 use crate::Kernel;
-use crate::error::Errno;
 use crate::sched::Thread;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
+use pageferry_abi::Errno;
 use pageferry_hal::{Channel, Cycles, Machine, Threads};
 
 impl<M: Machine> Kernel<M> {

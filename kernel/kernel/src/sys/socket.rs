@@ -3,9 +3,9 @@
 
 use super::user::User;
 use crate::choose::{Arrived, Carrier};
-use crate::error::Errno;
-use crate::fs::{Fd, File};
-use crate::net::{FilePart, NullSocket, ReceiveMode, Received, SendMode, Socket};
+use crate::fs::File;
+use crate::net::{FilePart, NullSocket, Socket};
+use pageferry_abi::{Errno, Fd, ReceiveMode, Received, SendMode};
 use pageferry_hal::{Machine, SpinLock, Va};
 
 impl<M: Machine> User<M> {

@@ -10,18 +10,17 @@
 //! loads give zeros. A program that returns when a call fails ends soon; one that loops until a call succeeds never
 //! does, and is a defect of the program. What was killed, and why, is in [`Kernel::killed`].
 
-use super::invalidate::InvalidateKind;
 use crate::Kernel;
 use crate::config::PipeKind;
-use crate::error::Errno;
-use crate::fs::{Fd, File};
+use crate::fs::File;
 use crate::ipc::{ReadEnd, WriteEnd};
-use crate::net::{SendMode, Socket};
-use crate::proc::{Body, Pid, Process, Syscall};
+use crate::net::Socket;
+use crate::proc::{Body, Process, Syscall};
 use crate::sched::Thread;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
+use pageferry_abi::{Errno, Fd, InvalidateKind, Pid, SendMode};
 use pageferry_hal::{
     Cause, CopyFault, Counter, Crossing, Cycles, Instructions, Machine, Mode, Pfn, Prot, Reference, SpinLock,
     Va,

@@ -6,7 +6,7 @@
 use super::words::RuleName;
 use pageferry_ephemeral::Scheme;
 use pageferry_hal::Board;
-use pageferry_model::Sourced;
+use pageferry_sourced::Sourced;
 use serde::{Deserialize, Serialize};
 
 /// Addresses of all colours together beside a direct map: as many buffers as FreeBSD 5 has on sparc64 with up to 64 MB,

@@ -7,7 +7,7 @@ use super::registry::{self, Kind};
 use super::rule_check;
 use super::setting::{Setting, parse_integer};
 use crate::error::LabError;
-use pageferry_model::{ConfigError, Fault, Ranges, load_extending, nearest, range};
+use pageferry_sourced::{ConfigError, Fault, Ranges, load_extending, nearest, range};
 use std::collections::BTreeMap;
 
 /// What the numbers of an experiment file may be, wherever they stand; a parameter's are bounded further by what the

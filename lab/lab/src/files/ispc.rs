@@ -9,8 +9,8 @@ use pageferry_kernel::{
     FileServiceConfig, FileServiceDefect, IspcConfig, IspcDefect, IspcPaths, Method, NetServiceConfig,
     NetServiceDefect, NetServicePaths,
 };
-use pageferry_model::Sourced;
 use pageferry_pmap::{AreaDefect, AreaPaths, EntryChoice};
+use pageferry_sourced::Sourced;
 use serde::{Deserialize, Serialize};
 
 /// How memory for communication is attached. See [`Method`].

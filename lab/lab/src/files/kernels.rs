@@ -14,11 +14,12 @@ use pageferry_hal::{Board, Cycles, Mmu, PAGE_SHIFT, Path, Region};
 use pageferry_kernel::{
     DiskConfig, DiskPaths, KernelConfig, KernelPaths, PipeConfig, SchedConfig, SocketConfig,
 };
-use pageferry_model::{
-    Constant, Fault, MachineConfig, Ranges, SourceKind, Sourced, constants_of, load_extending, nearest, range,
-};
+use pageferry_model::MachineConfig;
 use pageferry_pmap::{
     EntryChoice, KernelMapping, PmapConfig, PmapDefect, PmapPaths, RefillConfig, RefillPaths,
+};
+use pageferry_sourced::{
+    Constant, Fault, Ranges, SourceKind, Sourced, constants_of, load_extending, nearest, range,
 };
 use pageferry_vm::{PagingConfig, PagingPaths, VmConfig, VmPaths};
 use serde::{Deserialize, Serialize};
@@ -653,7 +654,7 @@ mod tests {
         crate::files::machines::MachineChoice::find("xeon-up").expect("embedded").config
     }
 
-    fn load(text: &str) -> Result<KernelFile, pageferry_model::ConfigError> {
+    fn load(text: &str) -> Result<KernelFile, pageferry_sourced::ConfigError> {
         let lookup = |base: &str| registry::embedded(Kind::Kernel, base).map(|s| s.text);
         load_extending("test.toml", text, "kernel", &lookup, &RANGES, &KernelFile::validate)
     }

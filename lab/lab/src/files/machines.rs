@@ -2,7 +2,8 @@
 
 use super::registry::{self, Kind};
 use crate::error::LabError;
-use pageferry_model::{Constant, MachineConfig};
+use pageferry_model::MachineConfig;
+use pageferry_sourced::Constant;
 
 /// A machine under a name.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -5,7 +5,7 @@
 
 use pageferry_hal::{Cycles, Path};
 use pageferry_kernel::{NetConfig, NetDefect, NetPaths};
-use pageferry_model::{Fault, Sourced};
+use pageferry_sourced::{Fault, Sourced};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};

@@ -2,7 +2,7 @@
 
 use super::registry::{self, Kind};
 use crate::error::LabError;
-use pageferry_model::load_toml;
+use pageferry_sourced::load_toml;
 use serde::{Deserialize, Serialize};
 
 /// A paper and the numbers of it that are used here.

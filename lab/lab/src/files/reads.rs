@@ -5,7 +5,7 @@
 //! that does nothing.
 
 use super::experiment_file::{ExperimentFile, Workload};
-use pageferry_model::{Fault, Range, nearest, range};
+use pageferry_sourced::{Fault, Range, nearest, range};
 
 /// Bytes of a buffer or a file, bytes in all, and how often something is done.
 const BUFFER: i64 = 1 << 32;

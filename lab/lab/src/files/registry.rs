@@ -6,7 +6,7 @@
 
 use crate::error::LabError;
 use crate::input;
-use pageferry_model::{ConfigError, nearest};
+use pageferry_sourced::{ConfigError, nearest};
 use std::cell::RefCell;
 use std::path::Path;
 

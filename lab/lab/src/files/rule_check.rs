@@ -7,7 +7,7 @@ use super::experiment_file::{ExperimentFile, Matrix, Vary};
 use super::papers::{Paper, Relation};
 use super::rules::{Compare, How, Wrong};
 use super::setting::key_value;
-use pageferry_model::{Fault, nearest};
+use pageferry_sourced::{Fault, nearest};
 
 impl Compare {
     /// That each place that the rule looks at is one run of the matrix of `file`.
@@ -113,7 +113,7 @@ pub(super) fn check_statements(file: &ExperimentFile, paper: &Paper) -> Result<(
 mod tests {
     use super::*;
     use crate::files::registry::{self, Kind};
-    use pageferry_model::load_toml;
+    use pageferry_sourced::load_toml;
 
     fn null_read() -> ExperimentFile {
         let source = registry::embedded(Kind::Experiment, "null-read").expect("embedded");

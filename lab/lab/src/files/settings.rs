@@ -7,8 +7,9 @@
 use super::kernels::{KernelChoice, KernelFile, RANGES as KERNEL};
 use super::machines::MachineChoice;
 use crate::error::LabError;
+use pageferry_model::MachineConfig;
 use pageferry_model::config::RANGES as MACHINE;
-use pageferry_model::{Fault, MachineConfig, Ranges, SourceKind, load_toml, nearest};
+use pageferry_sourced::{Fault, Ranges, SourceKind, load_toml, nearest};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;

@@ -316,7 +316,7 @@ fn unit(metric: &str) -> &'static str {
 mod tests {
     use super::*;
     use crate::files::Paper;
-    use pageferry_model::load_toml;
+    use pageferry_sourced::load_toml;
     use std::collections::BTreeMap;
 
     const SIZES: [i64; 4] = [4096, 8192, 16384, 32768];

@@ -8,7 +8,7 @@
 use super::case::Case;
 use crate::files::{Compare, Experiment, How, Paper, Published, Relation, Role};
 use crate::run::Record;
-use pageferry_model::{Constant, SourceKind};
+use pageferry_sourced::{Constant, SourceKind};
 use serde::{Deserialize, Serialize};
 
 /// What the model was given of a number.

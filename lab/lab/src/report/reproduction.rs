@@ -5,7 +5,7 @@ use crate::files::{Experiment, KernelChoice, MachineChoice, Paper, Published};
 use crate::judge::{Chosen, Comparison, Crossover, Standing, chosen, compare, crossovers, statements};
 use crate::run::{Choices, Record, RunResult, RunSpec};
 use crate::teach::finding::{Finding, accessed_bit};
-use pageferry_model::{Constant, SourceKind};
+use pageferry_sourced::{Constant, SourceKind};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

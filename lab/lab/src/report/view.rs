@@ -14,7 +14,7 @@ use crate::run::RunResult;
 use crate::teach::finding::Finding;
 use minijinja::value::Serde;
 use minijinja::{Environment, Value};
-use pageferry_model::Constant;
+use pageferry_sourced::Constant;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -6,7 +6,7 @@ use super::{csv, figures, view};
 use crate::error::LabError;
 use crate::judge::{Chosen, Comparison, Crossover};
 use crate::run::{Record, RunResult};
-use pageferry_model::Constant;
+use pageferry_sourced::Constant;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -10,7 +10,7 @@
 
 use crate::error::LabError;
 use crate::files::registry::{self, Kind, Source};
-use pageferry_model::{load_toml, nearest};
+use pageferry_sourced::{load_toml, nearest};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,7 +2,7 @@
 
 use super::validate::{MOST_TAGS, fault, power_of_two, tlb_geometry};
 use super::{MachineConfig, Number};
-use crate::file::{Fault, Sourced};
+use pageferry_sourced::{Fault, Sourced};
 use serde::{Deserialize, Serialize};
 
 /// A TLB for instructions. Looking into it costs nothing; a miss is filled as one of the TLB for data is. Without one,

@@ -2,7 +2,7 @@
 
 use super::validate::{fault, power_of_two};
 use super::{ArchName, MachineConfig, Number};
-use crate::file::{Fault, Sourced};
+use pageferry_sourced::{Fault, Sourced};
 use serde::{Deserialize, Serialize};
 
 /// What translates addresses: exactly one of `walker` and `soft`.

@@ -2,7 +2,7 @@
 
 use super::validate::fault;
 use super::{MachineConfig, Number};
-use crate::file::{Fault, Sourced};
+use pageferry_sourced::{Fault, Sourced};
 use serde::{Deserialize, Serialize};
 
 /// A network card: two rings, and a link that sends and receives at the same time. What it does takes its time whatever

@@ -2,8 +2,8 @@
 
 use super::{ArchName, MachineConfig, Number, WritePolicy};
 use crate::cache::aliases;
-use crate::file::{self, Constant, Fault, Ranges, SourceKind, range};
 use pageferry_hal::{CpuSet, PAGE_SIZE};
+use pageferry_sourced::{Constant, Fault, Ranges, SourceKind, nearest, range};
 
 impl MachineConfig {
     /// Refuses what no machine could be.
@@ -200,8 +200,7 @@ impl MachineConfig {
             let cited = source.split([',', ':']).next().unwrap_or("").trim();
             if !self.sources.contains_key(cited) {
                 return Err(Fault {
-                    suggestion: file::nearest(cited, self.sources.keys().map(String::as_str))
-                        .map(str::to_owned),
+                    suggestion: nearest(cited, self.sources.keys().map(String::as_str)).map(str::to_owned),
                     problem: format!("source `{cited}` is not in [sources]"),
                     key: key.clone(),
                 });

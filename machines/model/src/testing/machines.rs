@@ -5,8 +5,8 @@
 //! business.
 
 use crate::config::MachineConfig;
-use crate::file::Sourced;
 use crate::machine::Model;
+use pageferry_sourced::Sourced;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 

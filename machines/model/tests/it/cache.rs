@@ -1,8 +1,8 @@
 //! The cache hierarchies: single rules by hand, and everything at once against a naive model.
 
+use pageferry_model::Sourced;
 use pageferry_model::cache::{Caches, Kind};
 use pageferry_model::config::{CacheConfig, MachineConfig, WritePolicy};
-use pageferry_model::file::Sourced;
 use proptest::prelude::*;
 
 const LINE: u64 = 64;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pageferry_model::config::MachineConfig;
-use pageferry_model::file::{ConfigError, Sourced};
+use pageferry_model::{ConfigError, Sourced};
 
 const BASE: &str = include_str!("../../machines/xeon-up.toml");
 

@@ -4,7 +4,6 @@ mod cache;
 mod common;
 mod disk;
 mod fetch;
-mod files;
 mod locks;
 mod machine;
 mod machines;

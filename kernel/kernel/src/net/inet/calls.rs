@@ -12,58 +12,12 @@ use super::udp::{Datagram, Udp};
 use super::{Net, Stack, State};
 use crate::Kernel;
 use crate::config::NetConfig;
-use crate::error::Errno;
 use crate::net::chain::Chain;
 use crate::proc::Syscall;
 use alloc::boxed::Box;
 use core::net::{Ipv4Addr, SocketAddrV4};
+use pageferry_abi::{Errno, Readiness, SocketKind, SocketOption};
 use pageferry_hal::{Cause, Machine, SpinLock, Threads};
-
-/// The protocol of a socket.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SocketKind {
-    /// TCP (`SOCK_STREAM`).
-    Stream,
-    /// UDP (`SOCK_DGRAM`).
-    Datagram,
-}
-
-/// Which directions of a connection end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shutdown {
-    /// Nothing more is received (`SHUT_RD`).
-    Receive,
-    /// Nothing more is sent: the other end comes to the end of the stream (`SHUT_WR`).
-    Send,
-    /// Both.
-    Both,
-}
-
-/// An option of a socket, and its value.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SocketOption {
-    /// Bytes of the buffer for sending, from the next connection on (`SO_SNDBUF`).
-    SendBuffer(usize),
-    /// Bytes of the buffer for receiving, likewise (`SO_RCVBUF`).
-    ReceiveBuffer(usize),
-    /// The port may be bound to although connections from it are left (`SO_REUSEADDR`).
-    ReuseAddress(bool),
-    /// Small segments are not held back (`TCP_NODELAY`).
-    NoDelay(bool),
-    /// A close resets the connection at once (`SO_LINGER` with a time of zero).
-    ResetOnClose(bool),
-}
-
-/// What a descriptor is ready for (`poll`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Readiness {
-    /// A read would not sleep.
-    pub readable: bool,
-    /// A write would not sleep.
-    pub writable: bool,
-    /// The connection is over, or was never made.
-    pub hung_up: bool,
-}
 
 /// The smallest buffer that a socket can have.
 const LEAST_BUFFER_BYTES: usize = 4096;

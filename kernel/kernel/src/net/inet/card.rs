@@ -20,13 +20,13 @@ use super::pcb::Protocol;
 use super::wire::{TYPE_ARP, TYPE_IP};
 use super::{Stack, State};
 use crate::config::NetDefect;
-use crate::error::Errno;
 use crate::net::chain::Chain;
 use crate::net::{Mbuf, Pool, SMALL_BYTES};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 use litemap::LiteMap;
+use pageferry_abi::Errno;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Access, Counter, DeviceId, ETHERNET_HEADER_BYTES, Fragment, Machine, NIC_DESCRIPTOR_BYTES, Nic,
@@ -324,7 +324,7 @@ impl<M: Machine> Stack<'_, M> {
     fn in_one_piece(&self, frame: &Chain) -> Result<Chain, Errno> {
         let mut bytes = alloc::vec![0; frame.len()];
         if frame.load(self.pool(), 0, &mut bytes) < bytes.len() {
-            return Err(crate::error::Errno::NoMemory);
+            return Err(Errno::NoMemory);
         }
         crate::net::chain::from_bytes(self.pool(), &bytes)
     }

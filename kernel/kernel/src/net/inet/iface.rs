@@ -7,10 +7,10 @@
 use super::Stack;
 use super::ip::SumBy;
 use super::link::Link;
-use crate::error::Errno;
 use crate::net::chain::Chain;
 use crate::sched::SoftInt;
 use core::net::Ipv4Addr;
+use pageferry_abi::Errno;
 use pageferry_hal::{Counter, Machine};
 
 /// The way to an address.

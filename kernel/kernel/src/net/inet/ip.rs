@@ -7,11 +7,11 @@
 use super::Stack;
 use super::wire::{self, Addresses, IP_BYTES};
 use crate::config::NetDefect;
-use crate::error::Errno;
 use crate::net::chain::Chain;
 use core::net::Ipv4Addr;
 use etherparse::checksum::Sum16BitWords;
 use etherparse::{IpNumber, Ipv4HeaderSlice};
+use pageferry_abi::Errno;
 use pageferry_hal::{Counter, Machine, NicVerdict};
 
 /// How the sum of a packet's transport header comes to be right.

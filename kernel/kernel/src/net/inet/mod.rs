@@ -36,7 +36,6 @@ mod udp;
 mod who;
 mod wire;
 
-pub use calls::{Readiness, Shutdown, SocketKind, SocketOption};
 pub use card::clusters_for_card;
 pub(crate) use pcb::PcbId;
 pub(crate) use socket::InetSocket;

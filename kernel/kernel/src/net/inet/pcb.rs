@@ -12,6 +12,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, SocketAddrV4};
+use pageferry_abi::Errno;
 use pageferry_hal::{Channel, Cycles, Machine, StructVa};
 
 /// The first port that is given to sockets without one.
@@ -46,7 +47,7 @@ pub(super) struct Pcb<M: Machine> {
     /// A process has it as a socket.
     pub(super) has_socket: bool,
     /// What is to be told at the next call (`so_error`).
-    pub(super) error: Option<crate::error::Errno>,
+    pub(super) error: Option<Errno>,
     pub(super) kind: Kind<M>,
 }
 

@@ -3,17 +3,16 @@
 //! A stream reads and writes through its connection's two buffers, as a local socket does (`sosend`, `soreceive`); then
 //! TCP looks whether there is something to send, or a window to tell.
 
-use super::calls::{Readiness, Shutdown};
-use super::{InetOps, Net, PcbId, SocketKind};
+use super::{InetOps, Net, PcbId};
 use crate::choose::{Peer, Sending};
-use crate::error::Errno;
 use crate::fs::FileOps;
 use crate::net::chain::Chain;
-use crate::net::{ReceiveMode, Received, SendMode, Sender, Supply};
+use crate::net::{Sender, Supply};
 use crate::proc::{Syscall, moved};
 use alloc::boxed::Box;
 use core::net::{Ipv4Addr, SocketAddrV4};
 use core::sync::atomic::{AtomicBool, Ordering};
+use pageferry_abi::{Errno, Readiness, ReceiveMode, Received, SendMode, Shutdown, SocketKind};
 use pageferry_hal::{Cause, Machine, Va};
 
 /// The longest datagram.

@@ -6,13 +6,13 @@
 use super::pcb::{Kind, Pcb, PcbId, Protocol};
 use super::wire::{Addresses, UDP_BYTES};
 use super::{PCB_USED_BYTES, Stack};
-use crate::error::Errno;
 use crate::net::chain::Chain;
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
 use core::net::SocketAddrV4;
 use etherparse::{IpNumber, UdpHeader, UdpHeaderSlice};
+use pageferry_abi::Errno;
 use pageferry_hal::{Access, Machine};
 
 /// Where in a header the sum is.

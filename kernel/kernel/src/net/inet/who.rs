@@ -4,13 +4,11 @@
 //! # What can fail
 //! As Unix has it; of a server also the server itself ([`Errno::ConnectionReset`]).
 
-use super::calls::{Shutdown, SocketKind, SocketOption};
 use super::{InetSocket, Net};
-use crate::error::Errno;
 use crate::fs::{File, Regular};
-use crate::net::SendMode;
 use crate::proc::Syscall;
 use core::net::SocketAddrV4;
+use pageferry_abi::{Errno, SendMode, Shutdown, SocketKind, SocketOption};
 use pageferry_hal::{Machine, Va};
 
 /// Where sockets are made.

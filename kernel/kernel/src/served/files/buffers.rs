@@ -13,13 +13,12 @@
 //! # What can fail
 //! The disk, also because the server was killed.
 
-use crate::error::Errno;
-use crate::fs::Fd;
 use crate::fs::volume_work::{BUFFER_BYTES, Buffered, SECTOR, Sectors, cut_sectors, runs, sectors, spans};
 use crate::sys::User;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
+use pageferry_abi::{Errno, Fd};
 use pageferry_fs::{IoError, Store, When};
 use pageferry_hal::{Cause, Counter, Machine, Prot, Va};
 use pageferry_vm::Inherit;

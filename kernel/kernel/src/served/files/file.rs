@@ -13,11 +13,10 @@ use super::super::request::{Bytes, Done};
 use super::client::FileService;
 use super::config::FileServiceDefect;
 use super::words::{Asked, Op};
-use crate::error::Errno;
 use crate::fs::{FileOps, Rights, Wanted, either, map_private, show_first_page};
-use crate::net::SendMode;
-use crate::proc::{Pid, Syscall};
+use crate::proc::Syscall;
 use alloc::boxed::Box;
+use pageferry_abi::{Errno, Pid, SendMode};
 use pageferry_hal::{Machine, PAGE_SIZE, Prot, Va};
 use pageferry_vm::MapAddr;
 

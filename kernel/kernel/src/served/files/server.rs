@@ -16,14 +16,14 @@ use super::super::inside::{Inside, Whole};
 use super::buffers::{Buffers, Disk, clear, copy};
 use super::config::FileServiceDefect;
 use super::words::{Asked, LAST_ENTRIES, Op, entries_to_bytes, open_flags_of, stat_word};
-use crate::error::Errno;
 use crate::fs::volume_work::{self, Moved, read_bytes, write_bytes};
 use crate::fs::{Change, Links};
 use crate::ispc::{FILES, Inquiry, Wait};
-use crate::sys::{OpenFlags, User};
+use crate::sys::User;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use litemap::LiteMap;
+use pageferry_abi::{Errno, OpenFlags};
 use pageferry_fs::{Format, Ino, Volume};
 use pageferry_hal::{Machine, Va};
 

@@ -4,10 +4,10 @@
 //! read, or the entries of a directory.
 
 use super::super::answer::{bytes_of, words};
-use crate::error::Errno;
 use crate::fs::{Create, Links, Opening};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use pageferry_abi::Errno;
 use pageferry_fs::{Entry, Ino, Kind, Stat};
 use pageferry_hal::PAGE_SIZE;
 

@@ -19,7 +19,6 @@
 use super::client::NetService;
 use super::config::NetServiceDefect;
 use super::words::{Asked, Op, checksum_of, verdict_word};
-use crate::error::Errno;
 use crate::ispc::{DRIVER, Event, Inquiry, Ispc, PROTOCOLS, RequestId, Taken, Wait};
 use crate::proc::Syscall;
 use crate::sys::User;
@@ -29,6 +28,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use litemap::LiteMap;
+use pageferry_abi::Errno;
 use pageferry_hal::{Machine, Va};
 
 /// See the [module](self).

@@ -12,12 +12,12 @@
 
 use super::client::NetService;
 use super::words::{Asked, Op, checksum_word};
-use crate::error::Errno;
 use crate::ispc::{DRIVER, Finished, Ispc, RequestId, Wait};
 use crate::net::{Chain, Net};
 use crate::proc::{Syscall, moved};
 use alloc::vec::Vec;
 use litemap::LiteMap;
+use pageferry_abi::Errno;
 use pageferry_hal::{ETHERNET_HEADER_BYTES, Machine, NicChecksum, PAGE_SIZE, Va};
 
 /// Pieces for one frame.

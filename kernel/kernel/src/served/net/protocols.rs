@@ -21,15 +21,15 @@ use super::frames::Frames;
 use super::words::{
     Asked, Op, error_word, kind_of, name_of, name_word, option_of, readiness_word, shutdown_of, verdict_of,
 };
-use crate::error::Errno;
 use crate::fs::FileOps;
 use crate::ispc::{Event, Finished, Inquiry, Ispc, PROTOCOLS, Wait};
-use crate::net::{Chain, InetOps, InetSocket, Net, SendMode, SocketKind};
+use crate::net::{Chain, InetOps, InetSocket, Net};
 use crate::proc::Syscall;
 use crate::sys::User;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use litemap::LiteMap;
+use pageferry_abi::{Errno, SendMode, SocketKind};
 use pageferry_hal::{Machine, Va};
 
 /// See the [module](self).

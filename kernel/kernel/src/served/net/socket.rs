@@ -15,14 +15,14 @@ use super::super::request::{Bytes, Done};
 use super::client::NetService;
 use super::config::NetServiceDefect;
 use super::words::{Asked, Op, name_of, name_word, option_word, readiness_of, shutdown_word, told_error};
-use crate::error::Errno;
 use crate::fs::{File, FileOps, either};
-use crate::net::{
-    FilePart, InetOps, Readiness, ReceiveMode, Received, SendMode, Shutdown, SocketKind, SocketOption,
-};
-use crate::proc::{Pid, Syscall};
+use crate::net::{FilePart, InetOps};
+use crate::proc::Syscall;
 use alloc::boxed::Box;
 use core::net::{Ipv4Addr, SocketAddrV4};
+use pageferry_abi::{
+    Errno, Pid, Readiness, ReceiveMode, Received, SendMode, Shutdown, SocketKind, SocketOption,
+};
 use pageferry_hal::{Machine, Va};
 
 /// The longest datagram.

@@ -11,9 +11,9 @@
 //! # What can fail
 //! A sleep, by a signal.
 
-use crate::error::Errno;
 use crate::proc::Syscall;
 use litemap::LiteMap;
+use pageferry_abi::Errno;
 use pageferry_hal::{Channel, LockClass, Machine, SpinLock, Threads};
 
 const WAITERS: LockClass = LockClass::new("Waiters", 145);

@@ -4,10 +4,9 @@
 //! stream, of a datagram, or a frame.
 
 use super::super::answer::{bytes_of, error_of, number_of, words};
-use crate::error::Errno;
-use crate::net::{Readiness, Shutdown, SocketKind, SocketOption};
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, SocketAddrV4};
+use pageferry_abi::{Errno, Readiness, Shutdown, SocketKind, SocketOption};
 use pageferry_hal::{NicChecksum, NicVerdict};
 
 const WORDS: usize = 6;

@@ -8,7 +8,8 @@ use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice, Settings};
 use crate::run::{Law, Schedule, Testbed};
 use pageferry_kernel::{Program, User};
-use pageferry_model::{Model, nearest};
+use pageferry_model::Model;
+use pageferry_sourced::nearest;
 use serde::Serialize;
 
 /// All mechanisms, in the order in which they build on each other.

@@ -9,10 +9,10 @@ use super::super::{PCB_USED_BYTES, Stack};
 use super::seq::Seq;
 use super::tcb::{Early, Tcb, TcpState};
 use crate::config::NetDefect;
-use crate::error::Errno;
 use crate::net::chain::Chain;
 use core::net::SocketAddrV4;
 use etherparse::{IpNumber, TcpHeaderSlice, TcpOptionElement};
+use pageferry_abi::Errno;
 use pageferry_hal::{Access, Machine};
 
 /// Segments that are kept until those before them come.

@@ -11,9 +11,9 @@ use super::input::Segment;
 use super::seq::Seq;
 use super::tcb::{Tcb, TcpState, Timestamps};
 use crate::config::NetDefect;
-use crate::error::Errno;
 use core::net::SocketAddrV4;
 use core::ops::RangeInclusive;
+use pageferry_abi::Errno;
 use pageferry_hal::{Access, Cycles, Machine, StructVa};
 
 /// Bytes of the headers of IP and TCP without options, and of the timestamps option.

@@ -4,7 +4,7 @@ use super::super::Stack;
 use super::super::iface::Route;
 use super::super::pcb::PcbId;
 use super::tcb::TcpState;
-use crate::error::Errno;
+use pageferry_abi::Errno;
 use pageferry_hal::{Cycles, Machine};
 
 /// The time between probes is not doubled more often.

@@ -1,6 +1,6 @@
 //! What is wrong with a configuration file, and where.
 
-use super::load::{locate, position};
+use super::place::{locate, position};
 
 /// What is wrong with a configuration file, and where.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

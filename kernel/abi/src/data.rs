@@ -30,8 +30,8 @@ pub enum ReceiveMode {
 /// What was received by transfer. All zero means the end of the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Received {
-    /// Where it begins: the address that was given, or one in the transfer area. To be flushed with
-    /// [`User::anflush`](crate::User::anflush) in whole pages.
+    /// Where it begins: the address that was given, or one in the transfer area. To be flushed by `anflush`, in whole
+    /// pages.
     pub at: Va,
     /// How much it is.
     pub len_bytes: usize,

@@ -1,6 +1,6 @@
 //! Files of sourced numbers: what is read from them, and what is said of those that are wrong.
 
-use pageferry_model::{
+use pageferry_sourced::{
     ConfigError, Ranges, SourceKind, Sourced, constants_of, load_extending, load_toml, nearest,
 };
 use serde::{Deserialize, Serialize};

@@ -4,9 +4,11 @@
 //! trusted; a table of [`Ranges`] says what each number may be. [`load_toml`] reads a file, [`load_extending`] one that
 //! is laid upon others. Everything that can be wrong with such a file is one [`ConfigError`]: the file is always to
 //! blame, and the error says where in it, which key, and what was expected there.
+#![forbid(unsafe_code)]
 
 mod error;
 mod load;
+mod place;
 mod range;
 mod sourced;
 mod value;

@@ -1,0 +1,18 @@
+//! The words between a kernel and its programs: what a program says in a system call, and what it gets back.
+//!
+//! Plain values: they hold no resource, take no lock and cannot fail. The kernel, its servers and the programs use the
+//! same ones, on a modelled machine as on metal.
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod data;
+mod descriptor;
+mod errno;
+mod process;
+mod socket;
+
+pub use data::{ReceiveMode, Received, SendMode};
+pub use descriptor::{Fd, FileStat, OpenFlags, Polled, Readiness};
+pub use errno::Errno;
+pub use process::{InvalidateKind, Pid};
+pub use socket::{Shutdown, SocketKind, SocketOption};
