@@ -21,39 +21,32 @@
 //!   for the write buffer. Streams that take turns at memory pay `row_change_cycles` for each turn. A victim that moves
 //!   from level to level costs nothing beyond the constants of the levels.
 
+mod access;
 pub(crate) mod aliases;
 mod check;
 mod colour;
 mod fetch;
+mod instruction;
 mod level;
 mod memory;
 mod package;
 pub(crate) mod power_on;
 mod run;
 mod stats;
+mod stream;
 
+pub use access::{Entered, Kind};
 pub use fetch::Fetched;
 pub use stats::{CacheStats, LevelStats, PackageStats};
 
 use crate::config::MachineConfig;
 use colour::Colours;
-use fetch::InstructionCache;
+use instruction::InstructionCache;
 use level::{DIRTY, UNIQUE};
 use memory::{Elsewhere, Memory};
 use package::{Found, Package};
 use pageferry_hal::{PAGE_SHIFT, PAGE_SIZE};
 use run::{MOST_LINES, Run};
-
-/// How an access depends on those before it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// The next step waits for it, as in a page table walk or along a list: it pays the latency of the first level that
-    /// has the line.
-    Latency,
-    /// One line of a copy or a fill, overlapped with its neighbours: it pays the stream cost of the level that takes
-    /// it.
-    Stream,
-}
 
 /// The caches of a machine.
 #[derive(Clone, Default, Debug)]
@@ -75,16 +68,6 @@ pub struct Caches {
     /// By package; empty where there are none.
     instruction: Vec<InstructionCache>,
     colours: Colours,
-}
-
-/// A page that a package is about to access: see [`Caches::enter`].
-#[derive(Clone, Copy, Debug)]
-pub struct Entered {
-    package: usize,
-    /// The other packages that may hold lines of the page.
-    others: u64,
-    /// What is added to the number of a line to have that by which the first level knows it.
-    skew: u64,
 }
 
 impl Caches {

@@ -178,6 +178,8 @@ pub mod panics;
 mod params;
 pub mod testing;
 pub mod trace;
+mod turns;
+mod watch;
 
 pub use account::{Hardware, Snapshot};
 pub use config::MachineConfig;
@@ -186,5 +188,6 @@ pub use machine::{
     Awaited, Doing, Event, EventKind, LockCircle, LockId, LockWait, Model, Options, RunError, SLACK_CYCLES,
     Schedule, Spent, Wait, Waits, Watched,
 };
-pub use mmu::oracle::{Site, StaleUse, Staleness};
+pub use mmu::access::Site;
+pub use mmu::oracle::{StaleUse, Staleness};
 pub use pageferry_sourced::{ConfigError, Constant, Fault, Ranges, SourceKind, Sourced};

@@ -4,10 +4,10 @@
 //! brings its cache line from there. A uniprocessor kernel does the same bookkeeping without atomics. Waiting time goes
 //! to [`Cause::Lock`], with interrupts taken meanwhile.
 
-use crate::machine::held::{LockId, LockRef};
 use crate::machine::inner::Inner;
+use crate::machine::locks::{LockId, LockRef};
 use crate::machine::{Awaited, Doing, EventKind};
-use crate::mmu::oracle::Site;
+use crate::mmu::access::Site;
 use pageferry_hal::{Cause, Instructions, LockClass, SpinLock};
 use std::cell::{Cell, RefCell, RefMut};
 use std::ops::{Deref, DerefMut};

@@ -24,26 +24,28 @@
 
 mod calls;
 mod driver;
+mod event;
 mod events;
-pub(crate) mod held;
+mod held;
 pub(crate) mod inner;
+pub(crate) mod locks;
 mod options;
 mod outside;
 mod run_error;
 mod spinners;
-pub(crate) mod turns;
+mod wait;
 mod waits;
-pub(crate) mod watched;
+mod watched;
 
+pub use crate::watch::{Doing, Spent, Watched};
 pub use calls::FlushWindow;
 pub use driver::Scope;
-pub use events::{Event, EventKind};
-pub use held::{LockCircle, LockId, LockWait};
+pub use event::{Event, EventKind};
 pub use inner::SLACK_CYCLES;
+pub use locks::{LockCircle, LockId, LockWait};
 pub use options::{Options, Schedule};
 pub use run_error::RunError;
-pub use waits::{Awaited, Wait, Waits};
-pub use watched::{Doing, Spent, Watched};
+pub use wait::{Awaited, Wait, Waits};
 
 use crate::account::Snapshot;
 use crate::cache::power_on::PoweredOn;
@@ -51,10 +53,10 @@ use crate::config::MachineConfig;
 use crate::dev::handle::{ModelAudio, ModelDisk};
 use crate::dev::nic::handle::ModelNic;
 use crate::hw::{CpuState, Hw};
-use crate::machine::events::Events;
+use crate::machine::event::Events;
 use crate::machine::inner::Inner;
 use crate::mmu::oracle::StaleUse;
-use crate::outside::OutsideClock;
+use crate::outside::clock::OutsideClock;
 use crate::params::Params;
 use crate::trace::{Recorder, Recording, Trace};
 use pageferry_hal::{Audio, BlockDevice, Cause, ContextId, CpuId, Cycles, Devices, Machine, Nic, Va};

@@ -8,151 +8,21 @@
 //! [`Dma`] and asks for events; wire and far end are those of [`crate::net`]. Events of the same time take place in the
 //! order in which they were asked for.
 
-use crate::cache::aliases::Aliases;
-use crate::cache::power_on::PoweredOn;
-use crate::dev::nic::{Card, Step};
-use crate::machine::turns::NEVER;
-use crate::memory::Memory;
+pub(crate) mod agenda;
+pub(crate) mod clock;
+pub(crate) mod dma;
+pub(crate) mod frames;
+
+use crate::dev::nic::Card;
 use crate::net::far_end::FarEnd;
 use crate::net::wire::{Lane, Wire};
 use crate::params::NicParams;
-use pageferry_hal::{ETHERNET_LEAST_BYTES, PAGE_SIZE, Pa};
+use crate::turns::NEVER;
+use agenda::{Agenda, Due, Event};
+use clock::OutsideClock;
+use dma::Dma;
+use frames::{pad, wire_ps};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
-/// When all time ends, in picoseconds: 53 days. What begins before takes no time that could not be written down.
-const END_PS: u64 = 1 << 62;
-
-/// From cycles of the CPUs to time outside of them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OutsideClock {
-    pub(crate) mhz: u64,
-}
-
-impl OutsideClock {
-    /// When a CPU is at `cycle`.
-    pub(crate) fn ps(self, cycle: u64) -> u64 {
-        saturating(u128::from(cycle) * 1_000_000 / u128::from(self.mhz))
-    }
-
-    /// The first cycle that does not begin before `ps`; of [`OutsideClock::ps`] of a cycle, that cycle.
-    pub(crate) fn cycle(self, ps: u64) -> u64 {
-        if ps == NEVER {
-            return NEVER;
-        }
-        saturating((u128::from(ps) * u128::from(self.mhz)).div_ceil(1_000_000))
-    }
-
-    /// The last cycle of a run, whatever its limit.
-    pub(crate) fn end(self) -> u64 {
-        self.cycle(END_PS)
-    }
-}
-
-fn saturating(time: u128) -> u64 {
-    u64::try_from(time).unwrap_or(NEVER)
-}
-
-/// How a device reaches memory: what it reads is supplied by whatever cache has it, what it writes is in no cache
-/// afterwards.
-pub(crate) struct Dma<'a> {
-    pub(crate) memory: &'a mut Memory,
-    pub(crate) caches: Option<&'a mut PoweredOn>,
-    pub(crate) aliases: Option<&'a mut Aliases>,
-    pub(crate) line_bytes: usize,
-}
-
-impl Dma<'_> {
-    /// Reads bytes of one frame of memory.
-    pub(crate) fn read(&self, at: Pa, buf: &mut [u8]) {
-        self.memory.read(at, buf);
-    }
-
-    /// Writes bytes of one frame of memory.
-    pub(crate) fn write(&mut self, at: Pa, bytes: &[u8]) {
-        debug_assert!(at.0 as usize % PAGE_SIZE + bytes.len() <= PAGE_SIZE, "bytes of one frame");
-        self.memory.bytes_mut(at, bytes.len()).copy_from_slice(bytes);
-        self.drop_lines(at, bytes.len());
-    }
-
-    /// These bytes are in no cache from here on.
-    pub(crate) fn drop_lines(&mut self, at: Pa, len_bytes: usize) {
-        if let Some(aliases) = &mut self.aliases {
-            aliases.forget(at, len_bytes);
-        }
-        let Some(caches) = &mut self.caches else { return };
-        let first = at.0 & !(self.line_bytes as u64 - 1);
-        for line in (first..at.0 + len_bytes as u64).step_by(self.line_bytes) {
-            caches.live().flush_line(line);
-        }
-    }
-}
-
-/// Something that will take place.
-#[derive(Debug)]
-enum Event {
-    /// The card's next step of this kind.
-    Card(Step),
-    /// A frame is at the far end.
-    AtFarEnd(Vec<u8>),
-    /// A frame is at the card.
-    AtCard(Vec<u8>),
-    /// The card is taken out.
-    Removal,
-}
-
-#[derive(Debug)]
-struct Due {
-    ps: u64,
-    /// The order in which they were asked for.
-    nth: u64,
-    event: Event,
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Due) -> bool {
-        (self.ps, self.nth) == (other.ps, other.nth)
-    }
-}
-impl Eq for Due {}
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Due) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Due {
-    fn cmp(&self, other: &Due) -> std::cmp::Ordering {
-        (self.ps, self.nth).cmp(&(other.ps, other.nth))
-    }
-}
-
-/// Events by time.
-#[derive(Debug, Default)]
-pub(crate) struct Agenda {
-    due: BinaryHeap<Reverse<Due>>,
-    nth: u64,
-}
-
-impl Agenda {
-    fn add(&mut self, ps: u64, event: Event) {
-        self.nth += 1;
-        self.due.push(Reverse(Due { ps, nth: self.nth, event }));
-    }
-
-    /// The card takes a step at `ps`.
-    pub(crate) fn step_at(&mut self, ps: u64, step: Step) {
-        self.add(ps, Event::Card(step));
-    }
-
-    /// The card takes none of the steps that it has asked for.
-    pub(crate) fn forget_steps(&mut self) {
-        self.due.retain(|Reverse(due)| !matches!(due.event, Event::Card(_)));
-    }
-
-    fn first_at(&self) -> u64 {
-        self.due.peek().map_or(NEVER, |Reverse(due)| due.ps)
-    }
-}
 
 /// The card, the wire and the far end.
 pub(crate) struct Outside {
@@ -286,49 +156,5 @@ impl Outside {
             // It had nothing: however it changes its mind, time goes on.
             self.ask_at = self.ask_at.max(self.now + 1000);
         }
-    }
-}
-
-/// Makes a frame as long as a frame has to be.
-pub(crate) fn pad(frame: &mut Vec<u8>) {
-    if frame.len() < ETHERNET_LEAST_BYTES {
-        frame.resize(ETHERNET_LEAST_BYTES, 0);
-    }
-}
-
-/// Checksum, preamble and the gap between frames.
-const AROUND_FRAME_BYTES: u64 = 4 + 8 + 12;
-
-/// How long a frame takes on the wire.
-pub(crate) fn wire_ps(params: &NicParams, len_bytes: usize) -> u64 {
-    let bits = (len_bytes.max(ETHERNET_LEAST_BYTES) as u64 + AROUND_FRAME_BYTES) * 8;
-    (bits * 1_000_000).div_ceil(params.link_mbit_s)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cycle_is_found_again() {
-        for mhz in [1, 66, 133, 2400, 3700, 100_000] {
-            let clock = OutsideClock { mhz };
-            for cycle in [0, 1, 2, 7, 1000, 123_456_789, 1 << 40] {
-                assert_eq!(clock.cycle(clock.ps(cycle)), cycle, "{mhz} MHz");
-            }
-            assert!(clock.cycle(clock.ps(5) + 1) >= 5);
-            assert_eq!(clock.cycle(NEVER), NEVER);
-        }
-    }
-
-    #[test]
-    fn frames_take_what_the_standard_says() {
-        let config = crate::MachineConfig::named("xeon-up").expect("it is built in");
-        let mut params = crate::params::Params::from_config(&config).nic.expect("a card");
-        assert_eq!(wire_ps(&params, 1514), 12_304_000);
-        assert_eq!(wire_ps(&params, 60), 672_000);
-        assert_eq!(wire_ps(&params, 14), 672_000);
-        params.link_mbit_s = 25_000;
-        assert_eq!(wire_ps(&params, 1514), 492_160);
     }
 }

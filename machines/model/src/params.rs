@@ -3,8 +3,8 @@
 use crate::config::{InvalidatesName, MachineConfig, Number, RefillConfig};
 use crate::mmu::size::PageShifts;
 use crate::mmu::tlb::{Replace, TlbGeometry, TlbShape};
-use crate::outside::OutsideClock;
-use pageferry_hal::{Block, BlockRegisters, Layout, Mmu, PAGE_SIZE};
+use crate::outside::clock::OutsideClock;
+use pageferry_hal::{Block, BlockRegisters, Layout, Mmu, PAGE_SIZE, Va};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Params {
@@ -267,4 +267,9 @@ impl Params {
             }),
         }
     }
+}
+
+/// The lowest address that one of the blocks maps; the highest there is, if there are none.
+pub(crate) fn lowest<'a>(blocks: impl IntoIterator<Item = &'a Block>) -> Va {
+    blocks.into_iter().map(|block| block.va).min().unwrap_or(Va(u64::MAX))
 }

@@ -1,7 +1,7 @@
 //! The conservation laws between the counts, and the rules of the protocol on the state.
 
 use super::Caches;
-use super::fetch::InstructionCache;
+use super::instruction::InstructionCache;
 use super::level::{DIRTY, Held, UNIQUE};
 use super::package::Package;
 use pageferry_hal::PAGE_SHIFT;

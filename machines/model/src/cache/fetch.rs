@@ -5,12 +5,11 @@
 //! it, and takes no line in on this way. Stores do not reach instruction caches: the bytes are always current, and what
 //! a program writes and then executes costs no more than what it was loaded with.
 
-use super::colour::Colours;
-use super::level::{Held, Level, UNIQUE};
+use super::Caches;
+use super::access::{Entered, Kind};
+use super::level::{Held, UNIQUE};
 use super::memory::{Elsewhere, Memory};
 use super::package::Package;
-use super::{Caches, Entered, Kind, LevelStats};
-use crate::config::InstructionCacheConfig;
 
 /// Lines of instructions were fetched, one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,49 +18,6 @@ pub struct Fetched {
     pub hits: usize,
     /// What the one costs that it did not have, which is the last.
     pub missed: Option<u32>,
-}
-
-/// The instruction cache of one package.
-#[derive(Clone, Debug)]
-pub(super) struct InstructionCache {
-    pub(super) level: Level,
-    pub(super) counts: LevelStats,
-    colours: Colours,
-}
-
-impl InstructionCache {
-    pub(super) fn new(config: &InstructionCacheConfig) -> InstructionCache {
-        let sets = config.size_bytes.value / (config.ways.value * config.line_bytes.value);
-        let level = Level::new(sets as usize, config.ways.value as usize);
-        let colours = Colours::new(config.colours(), config.line_bytes.value);
-        InstructionCache { level, counts: LevelStats::default(), colours }
-    }
-
-    /// Lines of memory from this number on have no tag: the cache's own numbers are larger by a colour.
-    pub(super) fn line_limit(&self) -> u64 {
-        self.level.line_limit() / u64::from(self.colours.count())
-    }
-
-    /// Takes the line of `pa` out, whatever it was fetched by.
-    pub(super) fn drop_line(&mut self, line: u64, pa: u64) {
-        for colour in 0..self.colours.count() {
-            let known = line + self.colours.skew(pa, colour);
-            self.counts.removals += u64::from(self.level.remove(known).is_some());
-        }
-    }
-
-    /// The laws of its counts and its state.
-    pub(super) fn check(&self) -> Result<(), String> {
-        let c = &self.counts;
-        let held = self
-            .level
-            .check(|_| Ok::<(), String>(()))
-            .map_err(|what| format!("instruction cache: {what}"))?;
-        if c.misses != c.fills || c.fills != c.evictions + c.removals + held {
-            return Err(format!("instruction cache: {c:?} with {held} lines held"));
-        }
-        Ok(())
-    }
 }
 
 impl Caches {

@@ -1,6 +1,6 @@
 //! What lies behind the caches: the costs of memory and of asking other packages, and the row that memory has open.
 
-use super::Kind;
+use super::access::Kind;
 use crate::config::{MachineConfig, Number};
 
 /// What the other packages had of a line.

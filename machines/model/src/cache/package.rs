@@ -1,6 +1,6 @@
 //! The levels of one package: where a line is found, and what makes room for it.
 
-use super::Kind;
+use super::access::Kind;
 use super::colour::Colours;
 use super::level::{DIRTY, Held, Level, STATE, UNIQUE};
 use super::memory::{Elsewhere, Memory};

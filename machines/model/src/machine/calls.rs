@@ -5,10 +5,10 @@ use super::{Entry, Model, STACK_BYTES};
 use crate::hw::CpuState;
 use crate::lock::ModelLock;
 use crate::machine::driver::Scope;
-use crate::machine::events::EventKind;
+use crate::machine::event::EventKind;
 use crate::machine::inner::{Routine, Thread};
-use crate::machine::waits::Awaited;
-use crate::machine::watched::Doing;
+use crate::machine::wait::Awaited;
+use crate::watch::Doing;
 use corosensei::stack::DefaultStack;
 use pageferry_hal::{
     Access, Asid, Attachment, Block, BlockRegister, Board, Cause, Context, ContextId, CopyFault, Counter,

@@ -4,14 +4,14 @@
 //! See the [module above](super) for the model. No borrow of the hardware or of the contexts lives across a suspension.
 
 use crate::hw::{CpuState, Hw};
-use crate::machine::events::EventKind;
-use crate::machine::inner::{Inner, SLACK_CYCLES};
+use crate::machine::event::EventKind;
+use crate::machine::inner::{Inner, SEEDED_APART_CYCLES, SLACK_CYCLES};
 use crate::machine::run_error::RunError;
 use crate::machine::spinners::{Bounds, Spinner, take_turns};
-use crate::machine::turns::NEVER;
-use crate::machine::watched::Doing;
 use crate::mmu::access::Refused;
-use crate::mmu::oracle::Site;
+use crate::mmu::access::Site;
+use crate::turns::NEVER;
+use crate::watch::Doing;
 use corosensei::CoroutineResult;
 use pageferry_hal::{
     Access, Cause, ContextId, CopyFault, CpuId, CpuSet, Instructions, Interrupt, Miss, Mode, Trap, TrapKind,
@@ -37,32 +37,7 @@ impl Drop for Scope {
 /// How deep refill handlers may miss within one another.
 const MOST_NESTED: u32 = 16;
 
-/// Where the seed decides, a CPU has a turn while it is no farther ahead of the last: some milliseconds, in which
-/// others may do whatever they are at. Were a CPU that is halted until a timer of seconds as good as one that works,
-/// much time would go by with nothing done in it, and every host that waits for an answer would give up.
-pub(super) const SEEDED_APART_CYCLES: u64 = 10_000_000;
-
 impl Inner {
-    pub(crate) fn cpu(&self) -> usize {
-        self.cpu.get()
-    }
-
-    pub(super) fn clock(&self) -> u64 {
-        self.hw.borrow().cpus[self.cpu.get()].clock
-    }
-
-    pub(crate) fn is_running(&self) -> bool {
-        self.running.get()
-    }
-
-    pub(crate) fn is_timed(&self) -> bool {
-        !self.seeded()
-    }
-
-    pub(super) fn seeded(&self) -> bool {
-        self.seeded
-    }
-
     // ------------------------------------------------------------------------------------------------- the driver
 
     /// Runs CPUs until all have stopped.
@@ -157,12 +132,6 @@ impl Inner {
         Ok(Some(cpu))
     }
 
-    pub(super) fn describe_contexts(&self) -> String {
-        let contexts = self.contexts.borrow();
-        let left: Vec<_> = contexts.iter().filter(|c| !c.over).map(|c| c.name.as_str()).collect();
-        left.join(", ")
-    }
-
     /// Gives the host thread back to the driver; returns when the context is resumed.
     pub(super) fn suspend(&self) {
         let yielder = self.contexts.borrow()[self.context.get()].yielder;
@@ -174,14 +143,6 @@ impl Inner {
     }
 
     // ------------------------------------------------------------------------------------------------- errors
-
-    /// Ends the run with `error`: a panic, so that its words and the stack are seen where panics are, of which
-    /// [`Model::run`](super::Model::run) gives the error itself.
-    pub(super) fn fail(&self, error: RunError) -> ! {
-        let text = error.to_string();
-        self.failure.borrow_mut().get_or_insert(error);
-        panic!("{text}");
-    }
 
     /// Ends the run for the stale translation that was used last, by the caller at `by`.
     #[cold]

@@ -1,12 +1,12 @@
 //! What a machine is made of, beneath its handles.
 
 use crate::hw::Hw;
-use crate::machine::events::Events;
-use crate::machine::held::{LockRef, Wanted};
+use crate::machine::event::Events;
+use crate::machine::locks::{LockRef, Wanted};
 use crate::machine::options::Options;
 use crate::machine::run_error::RunError;
 use crate::machine::spinners::Spinner;
-use crate::machine::waits::Waiting;
+use crate::machine::wait::Waiting;
 use corosensei::{Coroutine, Yielder};
 use pageferry_hal::{Board, Cause, ContextId, CpuId, CpuSet, Interrupt, LockClass, Miss, TrapKind, Va};
 use rand_chacha::ChaCha8Rng;
@@ -16,6 +16,11 @@ use std::rc::Rc;
 
 /// How far a CPU may run ahead of the others between calls that must be ordered.
 pub const SLACK_CYCLES: u64 = 200;
+
+/// Where the seed decides, a CPU has a turn while it is no farther ahead of the last: some milliseconds, in which
+/// others may do whatever they are at. Were a CPU that is halted until a timer of seconds as good as one that works,
+/// much time would go by with nothing done in it, and every host that waits for an answer would give up.
+pub(super) const SEEDED_APART_CYCLES: u64 = 10_000_000;
 
 pub(super) type Handler = Rc<dyn Fn(Interrupt)>;
 pub(super) type RefillHandler = Rc<dyn Fn(Miss) -> Result<(), TrapKind>>;
@@ -90,4 +95,40 @@ pub(crate) struct Inner {
     pub(super) failure: RefCell<Option<RunError>>,
     /// True while coroutines run; accounting outside (a test inspecting a finished machine) has no CPU to charge.
     pub(super) running: Cell<bool>,
+}
+
+impl Inner {
+    pub(crate) fn cpu(&self) -> usize {
+        self.cpu.get()
+    }
+
+    pub(super) fn clock(&self) -> u64 {
+        self.hw.borrow().cpus[self.cpu.get()].clock
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.get()
+    }
+
+    pub(crate) fn is_timed(&self) -> bool {
+        !self.seeded()
+    }
+
+    pub(super) fn seeded(&self) -> bool {
+        self.seeded
+    }
+
+    pub(super) fn describe_contexts(&self) -> String {
+        let contexts = self.contexts.borrow();
+        let left: Vec<_> = contexts.iter().filter(|c| !c.over).map(|c| c.name.as_str()).collect();
+        left.join(", ")
+    }
+
+    /// Ends the run with `error`: a panic, so that its words and the stack are seen where panics are, of which
+    /// `Model::run` gives the error itself.
+    pub(super) fn fail(&self, error: RunError) -> ! {
+        let text = error.to_string();
+        self.failure.borrow_mut().get_or_insert(error);
+        panic!("{text}");
+    }
 }

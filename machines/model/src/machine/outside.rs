@@ -8,10 +8,10 @@ use crate::hw::{CpuState, Hw};
 use crate::machine::Model;
 use crate::machine::inner::Inner;
 use crate::machine::run_error::RunError;
-use crate::machine::turns::NEVER;
 use crate::net::far_end::FarEnd;
 use crate::net::pcap::Pcap;
 use crate::net::wire::Wire;
+use crate::turns::NEVER;
 use pageferry_hal::{Cycles, NicStatistics};
 use std::io::{self, Write};
 

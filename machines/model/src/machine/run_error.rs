@@ -1,9 +1,10 @@
 //! Why a run did not come to its end.
 
-use crate::machine::held::{LockCircle, LockId};
+use crate::machine::locks::{LockCircle, LockId};
 use crate::machine::options::Schedule;
-use crate::machine::waits::Waits;
-use crate::mmu::oracle::{Site, StaleUse};
+use crate::machine::wait::Waits;
+use crate::mmu::access::Site;
+use crate::mmu::oracle::StaleUse;
 use pageferry_hal::{Cycles, LockClass};
 
 /// Why a run did not come to its end.

@@ -6,7 +6,7 @@
 //! farther. A round is taken in one step; and as the last of a round is one of the same two in each, any number of
 //! rounds is, as long as nothing is in their way.
 
-use super::turns::NEVER;
+use crate::turns::NEVER;
 
 /// A CPU that spins for a lock: its clock, when its next interrupt comes, and when it could take it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]

@@ -1,6 +1,10 @@
-//! What becomes of an access.
+//! What becomes of an access, and who made it.
 
 use pageferry_hal::{Miss, Pa, Trap};
+use std::panic::Location;
+
+/// A place in kernel code.
+pub type Site = &'static Location<'static>;
 
 /// An access that did not happen.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 //! The oldest entry of a set goes first, or the one that a counter names; what goes is returned to the TLB
 //! ([`super::tlb`]), which counts time and knows other arrays.
 
-use super::oracle::Site;
+use super::access::Site;
 use super::size::{PageShifts, PageSize};
 use pageferry_hal::{Asid, CpuId, Pa, SpaceId, Va};
 

@@ -21,15 +21,12 @@
 //!
 //! [`Machine::mapping_changed`]: pageferry_hal::Machine::mapping_changed
 
+use crate::mmu::access::Site;
 use crate::mmu::size::PageShifts;
 use crate::mmu::tlb::Entry;
 use core::fmt;
 use pageferry_hal::{Access, Attr, CpuId, CpuSet, Cycles, SpaceId, Tte, Va};
 use rustc_hash::FxHashMap;
-use std::panic::Location;
-
-/// A place in kernel code.
-pub type Site = &'static Location<'static>;
 
 /// A use of a translation that no mapping stands behind, outside the window of the change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -479,7 +476,7 @@ mod tests {
     #[test]
     #[track_caller]
     fn entries_are_judged_when_they_are_made() {
-        let by = Location::caller();
+        let by = std::panic::Location::caller();
         let (space, va) = (SpaceId(3), Va(0x7000));
         let shifts = PageShifts { superpage: 22, huge: None, part: None };
         let mut entry = Entry {

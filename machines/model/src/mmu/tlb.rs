@@ -7,9 +7,9 @@
 //! ago; a TLB that software loads may have a counter instead, which counts look-ups and names the entry that the next
 //! load takes. Its first entries can be reserved.
 
+use super::access::Site;
 use super::array::{Array, FREE, tag_of};
 pub(crate) use super::array::{Entry, Replace, TlbGeometry};
-use super::oracle::Site;
 use super::size::{PageShifts, PageSize};
 use pageferry_hal::{Asid, CpuId, SpaceId, Va};
 

@@ -5,50 +5,17 @@
 
 use crate::account::SAMPLE_CYCLES;
 use crate::hw::Hw;
-use crate::machine::Doing;
-use crate::mmu::access::{Found, Refused};
-use crate::mmu::oracle::{Site, StaleUse, Staleness};
+use crate::mmu::access::{Found, Refused, Site};
+use crate::mmu::oracle::{StaleUse, Staleness};
 use crate::mmu::tlb::{Entry, Level, LoadAt, Tlb};
+use crate::params::lowest;
+use crate::watch::Doing;
 use pageferry_hal::{
     Access, Asid, Attr, Block, BlockRegister, Cause, Context, CpuId, Cycles, Flush, Miss, MissKind, Mmu,
-    Mode, Pa, Slot, SpaceId, Trap, TrapKind, Tte, Va,
+    Mode, Pa, Slot, SpaceId, TrapKind, Tte, Va,
 };
 
-/// The lowest address that one of the blocks maps; the highest there is, if there are none.
-pub(crate) fn lowest<'a>(blocks: impl IntoIterator<Item = &'a Block>) -> Va {
-    blocks.into_iter().map(|block| block.va).min().unwrap_or(Va(u64::MAX))
-}
-
 impl Hw {
-    pub(crate) fn core(&self, cpu: usize) -> usize {
-        if self.params.tlb_shared { self.cpus[cpu].package } else { cpu }
-    }
-
-    pub(super) fn trap(va: Va, access: Access, mode: Mode, kind: TrapKind) -> Refused {
-        Refused::Trap(Trap { va, access, mode, kind })
-    }
-
-    /// The tag of the CPU's entries for `va`.
-    #[inline(always)]
-    pub(crate) fn asid_for(&self, cpu: usize, va: Va) -> Asid {
-        if self.params.asids == 0 || va >= self.params.layout.user_end {
-            Asid::KERNEL
-        } else {
-            self.context(cpu).asid
-        }
-    }
-
-    /// Whose mapping the CPU's translation of `va` is.
-    pub(crate) fn space_for(&self, cpu: usize, va: Va) -> SpaceId {
-        if va >= self.params.layout.user_end { SpaceId::KERNEL } else { self.context(cpu).space }
-    }
-
-    pub(crate) fn context(&self, cpu: usize) -> Context {
-        self.cpus[cpu].translates_by.unwrap_or_else(|| {
-            panic!("{:?} translates an address, but has activated no context (`activate`)", CpuId(cpu as u8))
-        })
-    }
-
     /// Translates one access, through the TLB or by a walk, and charges for it.
     pub(crate) fn translate(
         &mut self,
@@ -163,11 +130,13 @@ impl Hw {
         match self.params.mmu {
             Mmu::Radix(format) => {
                 let walked = self.walk_radix(format, cpu, va, mode, access);
-                walked.map_err(|kind| Hw::trap(va, access, mode, kind))
+                let entry = walked.map_err(|kind| Hw::trap(va, access, mode, kind))?;
+                Ok(self.fill_tlb(cpu, va, access, entry))
             }
             Mmu::Hash => {
                 let walked = self.walk_hash(cpu, va, mode, access);
-                walked.map_err(|kind| Refused::Miss(Miss { va, access, mode, kind }))
+                let entry = walked.map_err(|kind| Refused::Miss(Miss { va, access, mode, kind }))?;
+                Ok(self.fill_tlb(cpu, va, access, entry))
             }
             Mmu::Soft { .. } => Err(Refused::Miss(Miss { va, access, mode, kind: MissKind::Absent })),
         }
@@ -183,7 +152,7 @@ impl Hw {
     }
 
     /// Judges an entry that a walk has made, and puts it into the TLB.
-    pub(crate) fn fill_tlb(&mut self, cpu: usize, va: Va, access: Access, mut entry: Entry) -> Found {
+    fn fill_tlb(&mut self, cpu: usize, va: Va, access: Access, mut entry: Entry) -> Found {
         entry.asid = self.asid_for(cpu, va);
         entry.space = self.space_for(cpu, va);
         entry.stale = self.oracle.judge(&entry, va, self.params.shifts);

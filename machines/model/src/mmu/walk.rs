@@ -1,10 +1,9 @@
 //! Hardware that looks for a translation in memory: through page tables, level by level, or in a hash table.
 
 use crate::hw::Hw;
-use crate::machine::Doing;
-use crate::mmu::access::Found;
 use crate::mmu::size::PageSize;
 use crate::mmu::tlb::Entry;
+use crate::watch::Doing;
 use pageferry_hal::isa::hash::{
     ENTRY_BYTES, GROUP_ENTRIES, HPTE_C, HPTE_PP, HPTE_R, TAG_MASK, frame, group, tag,
 };
@@ -12,7 +11,7 @@ use pageferry_hal::isa::radix::{PTE_A, PTE_D, PTE_G, PTE_P, PTE_PS, PTE_U, PTE_W
 use pageferry_hal::{Access, Cause, CpuId, MissKind, Mode, PAGE_SHIFT, Pa, TrapKind, Va, Width};
 
 impl Hw {
-    /// Walks the tables, sets accessed and dirty bits, fills the TLB.
+    /// Walks the tables, sets accessed and dirty bits; the entry that the TLB is to have.
     pub(super) fn walk_radix(
         &mut self,
         format: RadixFormat,
@@ -20,7 +19,7 @@ impl Hw {
         va: Va,
         mode: Mode,
         access: Access,
-    ) -> Result<Found, TrapKind> {
+    ) -> Result<Entry, TrapKind> {
         let write = access == Access::Write;
         self.counts.walks += 1;
         self.charge_to(cpu, Cause::TlbMiss, self.params.walk_overhead);
@@ -65,7 +64,7 @@ impl Hw {
             if write && pte & PTE_D == 0 {
                 self.oracle.note_modified(self.space_for(cpu, va), va, shifts.of(size) as u8);
             }
-            return Ok(self.fill_tlb(cpu, va, access, entry));
+            return Ok(entry);
         }
         unreachable!("the last level is a leaf");
     }
@@ -78,15 +77,15 @@ impl Hw {
         }
     }
 
-    /// Looks into the primary group of the hash table, then into the secondary one; sets referenced and changed bits,
-    /// fills the TLB.
+    /// Looks into the primary group of the hash table, then into the secondary one; sets referenced and changed
+    /// bits; the entry that the TLB is to have.
     pub(super) fn walk_hash(
         &mut self,
         cpu: usize,
         va: Va,
         mode: Mode,
         access: Access,
-    ) -> Result<Found, MissKind> {
+    ) -> Result<Entry, MissKind> {
         self.counts.walks += 1;
         self.charge_to(cpu, Cause::TlbMiss, self.params.walk_overhead);
         let table = self.hash_table.expect("an access before a hash table was set");
@@ -120,7 +119,7 @@ impl Hw {
         access: Access,
         slot: Pa,
         found: u64,
-    ) -> Result<Found, MissKind> {
+    ) -> Result<Entry, MissKind> {
         let write = access == Access::Write;
         // The segments of user space have both keys set, the kernel's none; those are closed to user mode altogether.
         let user = va < self.params.layout.user_end;
@@ -142,6 +141,6 @@ impl Hw {
         entry.user = user;
         entry.dirty = write || found & HPTE_C != 0;
         entry.global = !entry.user;
-        Ok(self.fill_tlb(cpu, va, access, entry))
+        Ok(entry)
     }
 }

@@ -262,8 +262,10 @@ fn a_faster_cpu_has_no_faster_memory() {
 #[test]
 fn a_file_without_a_clock_of_memory_means_that_of_its_cpu() {
     let text = files()["xeon-up"].clone();
-    let line = text.lines().find(|l| l.starts_with("clock_mhz") && l.contains("beside which")).expect("one");
-    let mut own = MachineConfig::parse("own", &text.replace(line, ""), &|_| None).expect("good");
+    let memory = text.find("[memory]").expect("it has some");
+    let clock = entry(&text[memory..], "clock_mhz");
+    let own = [&text[..memory], &text[memory..].replace(clock, "")].concat();
+    let mut own = MachineConfig::parse("own", &own, &|_| None).expect("good");
     assert_eq!(own.memory_latency_cycles(), 502);
     own.cpu.clock_mhz = Sourced::assumed(4800, "set afterwards");
     assert_eq!(own.memory_latency_cycles(), 1004);
@@ -278,7 +280,15 @@ fn a_plain_number_in_a_file_of_your_own_has_no_source() {
     assert!(e.line == 3 && e.to_string().contains("0, expected 1 to 100000"), "{e}");
 }
 
-/// A machine file with one line replaced: the error that it gets.
+/// What the first key of this name is set to in a text, with the key: a source may go over several lines.
+fn entry<'a>(text: &'a str, key: &str) -> &'a str {
+    let start = text.find(&format!("\n{key} = ")).expect("the key") + 1;
+    let ends = text[start..].match_indices('\n').map(|(at, _)| start + at);
+    let whole = |end: &usize| text[start..*end].matches("\"\"\"").count().is_multiple_of(2);
+    &text[start..ends.into_iter().find(whole).expect("the end of it")]
+}
+
+/// A machine file with one entry replaced: the error that it gets.
 fn replaced(name: &str, line: &str, by: &str) -> ConfigError {
     let text = &files()[name];
     assert_eq!(text.matches(line).count(), 1, "{name}: `{line}`");
@@ -288,7 +298,8 @@ fn replaced(name: &str, line: &str, by: &str) -> ConfigError {
 #[test]
 fn a_machine_fills_its_tlb_in_one_way() {
     let e = replaced("xeon-up", "walker = \"radix\"\n", "");
-    assert_eq!((e.key.as_str(), e.line), ("mmu", 9), "{e}");
+    let mmu = files()["xeon-up"].lines().position(|l| l == "[mmu]").expect("it has one") + 1;
+    assert_eq!((e.key.as_str(), e.line), ("mmu", mmu), "{e}");
     assert!(e.to_string().contains("expected `walker` or a table [mmu.soft]"), "{e}");
     let e = replaced("mini-soft", "[mmu]\n", "[mmu]\nwalker = \"hash\"\n");
     assert_eq!(e.key, "mmu.soft", "{e}");
@@ -305,9 +316,7 @@ fn a_machine_fills_its_tlb_in_one_way() {
 fn what_translates_is_as_hardware_is() {
     let of = |value: u64| format!("{{ value = {value}, source = \"for the test\", kind = \"assumed\" }}");
     let with = |file: &str, key: &str, value: u64| {
-        let text = &files()[file];
-        let line = text.lines().find(|l| l.starts_with(&format!("{key} = "))).expect("the key");
-        replaced(file, line, &format!("{key} = {}", of(value)))
+        replaced(file, entry(&files()[file], key), &format!("{key} = {}", of(value)))
     };
     let line_of = |file: &str, key: &str| {
         files()[file].lines().position(|l| l.starts_with(&format!("{key} = "))).expect("the key") + 1

@@ -4,7 +4,7 @@ use super::Card;
 use crate::dev::NIC;
 use crate::hw::Hw;
 use crate::machine::inner::Inner;
-use crate::outside::Agenda;
+use crate::outside::agenda::Agenda;
 use pageferry_hal::{
     DeviceId, Fragment, Nic, NicEvents, NicInfo, NicReceive, NicReceived, NicStatistics, NicTransmit,
     NicTransmitted, Pa, Width,

@@ -21,7 +21,9 @@ mod ring;
 mod tests;
 
 use crate::net::pcap::Pcap;
-use crate::outside::{Agenda, Dma, pad, wire_ps};
+use crate::outside::agenda::{Agenda, Step};
+use crate::outside::dma::Dma;
+use crate::outside::frames::{pad, wire_ps};
 use crate::params::NicParams;
 use frame::Headers;
 use pageferry_hal::{
@@ -37,21 +39,6 @@ pub(crate) const MAC: MacAddress = MacAddress([0x02, 0, 0, 0, 0, 0x01]);
 /// Bytes of frames that are fetched before they can go over the wire have so much room on the card: as on the 8254x,
 /// whose 64 KB drivers give to both directions, most of it to what arrives.
 const TRANSMIT_BUFFER_BYTES: usize = 16 << 10;
-
-/// What a card does next, of each kind one after the other.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
-    /// A frame to be sent has come over the bus.
-    Fetched,
-    /// It has gone over the wire.
-    Sent,
-    /// That it was sent is written to its descriptor.
-    TransmitWritten,
-    /// A frame that has arrived is in its buffers.
-    ReceiveWritten,
-    /// The card may interrupt again.
-    Interrupt,
-}
 
 /// Why a card does nothing more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

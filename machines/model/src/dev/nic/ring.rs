@@ -4,7 +4,7 @@
 //! eight bytes are the address of a fragment; in the next four is the fragment's length, and once it is written back
 //! [`DONE`] with that of the frame that has arrived. The last four are free.
 
-use crate::outside::Dma;
+use crate::outside::dma::Dma;
 use pageferry_hal::{Fragment, NIC_DESCRIPTOR_BYTES, PAGE_SIZE, Pa};
 use std::collections::VecDeque;
 

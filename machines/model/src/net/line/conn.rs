@@ -2,7 +2,7 @@
 //!
 //! Sequence numbers are counted from each side's first byte, in 64 bits; the SYN is the byte before.
 
-use super::LineConfig;
+use super::config::LineConfig;
 use super::frame::Segment;
 use std::rc::Rc;
 

@@ -1,6 +1,6 @@
 //! Frames of a host of infinite speed: ARP, and TCP over IPv4, made and read by `etherparse`.
 
-use super::LineConfig;
+use super::config::LineConfig;
 use etherparse::{IpNumber, Ipv4Header, NetSlice, SlicedPacket, TcpHeader, TcpOptionElement, TransportSlice};
 use pageferry_hal::{ETHERNET_HEADER_BYTES, ETHERNET_LEAST_BYTES, MacAddress};
 use std::net::{Ipv4Addr, SocketAddrV4};

@@ -12,11 +12,13 @@
 //! A connection: [`End`] says how it ended. Frames that are no sound TCP or ARP for this host are passed over; a wrong
 //! checksum ends nothing, but is counted.
 
+mod config;
 mod conn;
 mod frame;
 #[cfg(test)]
 mod tests;
 
+pub use config::LineConfig;
 pub use conn::{End, Speech, Words};
 
 use super::FarEnd;
@@ -25,43 +27,12 @@ use frame::{Frame, Packet};
 use pageferry_hal::MacAddress;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use std::rc::Rc;
 
 /// The first port that calls are made from; and how many there are before they begin anew.
 const FIRST_PORT: u16 = 10_000;
 const PORTS: u16 = 50_000;
-
-/// What a host is.
-#[derive(Clone, Copy, Debug)]
-pub struct LineConfig {
-    /// Its Ethernet address.
-    pub mac: MacAddress,
-    /// Its IP address.
-    pub ip: Ipv4Addr,
-    /// The most bytes behind an Ethernet header.
-    pub mtu_bytes: usize,
-    /// What it lets the machine have under way.
-    pub window_bytes: usize,
-    /// It offers timestamps (RFC 7323), which take 12 bytes of each segment.
-    pub timestamps: bool,
-    /// What is not acknowledged for so long is sent again.
-    pub again_ms: u64,
-}
-
-impl Default for LineConfig {
-    /// 10.0.0.1 at 02:00:00:00:00:02, with an MTU of 1500, a window of 1 MB, timestamps, and 200 ms.
-    fn default() -> LineConfig {
-        LineConfig {
-            mac: MacAddress([0x02, 0, 0, 0, 0, 0x02]),
-            ip: Ipv4Addr::new(10, 0, 0, 1),
-            mtu_bytes: 1500,
-            window_bytes: 1 << 20,
-            timestamps: true,
-            again_ms: 200,
-        }
-    }
-}
 
 /// A connection that the host makes.
 pub struct Call {

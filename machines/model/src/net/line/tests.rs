@@ -1,6 +1,7 @@
 //! Two such hosts on one wire, which loses what it is told to.
 
 use super::*;
+use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 fn byte(seed: u64, at: u64) -> u8 {

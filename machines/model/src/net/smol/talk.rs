@@ -3,7 +3,7 @@
 //! A connection has a *part*: what the host does in it, as a server or as a client. The socket belongs to the stack; a
 //! part is dropped with its socket when the connection is over, and the [`Talk`] stays with whoever asks.
 
-use super::SmolConfig;
+use super::config::SmolConfig;
 use smoltcp::iface::{Interface, SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{self, State};
 use smoltcp::time::Duration;

@@ -1,6 +1,8 @@
 //! Two hosts on one wire, without a machine between.
 
 use super::*;
+use pageferry_hal::MacAddress;
+use std::net::Ipv4Addr;
 use std::net::SocketAddrV4;
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
