@@ -45,7 +45,7 @@ struct Whose {
 }
 
 impl<M: Machine> Pmaps<M> {
-    /// To be set as the machine's refill handler, by [`Machine::set_refill`].
+    /// To be set as the machine's refill handler, by [`Tlb::set_refill`](pageferry_hal::Tlb::set_refill).
     ///
     /// # Errors
     /// Why the access cannot be made.

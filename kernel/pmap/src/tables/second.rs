@@ -8,7 +8,7 @@
 //! here when an entry goes: there is no moment in which a referenced or changed bit is known to the table alone.
 //!
 //! Entries of numbers that address spaces do not have any more stay until their place is needed, until a CPU with
-//! nothing to do looks for them ([`Pmaps::reclaim`]), or until the number is to be given again.
+//! nothing to do looks for them ([`crate::Pmaps::reclaim`]), or until the number is to be given again.
 //!
 //! # Locks
 //! One, of class `HashTable`, with interrupts off: the refill handler takes it, whatever it interrupts. A caller that

@@ -3,7 +3,7 @@
 use super::stage::{Mechanism, Stage};
 use crate::workload::{Failed, named};
 use pageferry_ephemeral::{AllocError, Flags, Mapping};
-use pageferry_hal::{Cause, CpuSet, Machine as _, Mode, PAGE_SIZE, Pfn, Prot, Threads as _};
+use pageferry_hal::{Account, Cause, CpuSet, Machine as _, Mode, PAGE_SIZE, Pfn, Prot, Threads as _};
 use pageferry_kernel::{Errno, User};
 use pageferry_model::Model;
 use pageferry_vm::Wired;

@@ -21,7 +21,7 @@ use crate::workload::payload::differs;
 use crate::workload::process::first_process;
 use crate::workload::stopwatch::Stopwatch;
 use cpu_time::ThreadTime;
-use pageferry_hal::{Instructions, Machine as _, Prot, Va};
+use pageferry_hal::{Account, Instructions, Machine as _, Prot, Va};
 use pageferry_kernel::{Fd, OpenFlags, Program, User};
 use pageferry_model::Model;
 use pageferry_vm::Inherit;
