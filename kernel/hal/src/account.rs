@@ -62,7 +62,8 @@ pub trait Account {
         let _ = (at, len_bytes, access);
     }
 
-    /// Reads or writes a register of a device, at a kernel address of [`Board::device_memory`](crate::Board::device_memory): past all caches.
+    /// Reads or writes a register of a device, at a kernel address of
+    /// [`Board::device_memory`](crate::Board::device_memory): past all caches.
     ///
     /// # Panics
     /// When nothing is mapped there.

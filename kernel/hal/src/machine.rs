@@ -13,8 +13,8 @@
 //!   none.
 //!
 //! # Its other parts
-//! What some machines have beside a CPU that walks page tables is in [`Tlb`]. [`Account`] only accounts, [`Oracle`] only
-//! judges, [`Recorder`] only records: on bare metal they are empty, for the instructions themselves take the time.
+//! What some machines have beside a CPU that walks page tables is in [`Tlb`]. [`Account`] only accounts, [`Oracle`]
+//! only judges, [`Recorder`] only records: on bare metal they are empty, for the instructions themselves take the time.
 
 use crate::account::Account;
 use crate::addr::{Pa, Va};

@@ -149,6 +149,14 @@
 #![doc = include_str!("../examples/lost_wakeup.rs")]
 //! ```
 //!
+//! # A disk, and a driver of it
+//! A device is a trait object, so a disk may be made of another: here of two halves that hold the same. The driver
+//! knows the machine by its trait alone.
+//!
+//! ```
+#![doc = include_str!("../examples/disk_driver.rs")]
+//! ```
+//!
 //! # Where things are
 //! * [`machine`]: the machine as kernel code sees it; contexts as coroutines under one scheduler of discrete events.
 //! * [`machines`], [`config`]: machines by name, and described in TOML, each constant with its

@@ -75,7 +75,7 @@ pub struct Published {
     pub relation: Relation,
     /// Given or measured.
     pub role: Role,
-    /// Why it does not come out here, where that is known. `CAVEATS.md` says the same.
+    /// Why it does not come out here, where that is known. `book/src/caveats.md` says the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub otherwise: Option<String>,
 }

@@ -7,7 +7,7 @@ use pageferry_lab::run::{Choices, RunSpec, Silent, execute, matrix};
 use std::sync::Arc;
 
 /// The numbers and the statements in words that do not come out: their paper's file says why (`otherwise`), and so does
-/// `CAVEATS.md`. One that begins to is to be taken out here and there.
+/// `book/src/caveats.md`. One that begins to is to be taken out here and there.
 const OTHERWISE: [&str; 27] = [
     "bat-hash-misses-per-s",
     "bat-kernel-tlb-share",
@@ -38,7 +38,7 @@ const OTHERWISE: [&str; 27] = [
     "uvm-small-chunks-foolish",
 ];
 
-/// Choices that are worse than the best, as CAVEATS.md explains.
+/// Choices that are worse than the best, as book/src/caveats.md explains.
 const WORSE: [(&str, &str, &str, f64); 2] = [
     // Loans take 3 % fewer cycles there, but more of them at the end that the other waits for.
     ("netperf", "auto", "today", 1500.0),

@@ -328,13 +328,13 @@ fn every_link_leads_somewhere_and_every_difference_to_its_reason() {
 #[test]
 fn what_is_known_to_differ_is_explained_as_in_the_caveats() {
     let plain = |text: &str| text.replace("**", "").split_whitespace().collect::<Vec<_>>().join(" ");
-    let caveats = plain(include_str!("../../../../CAVEATS.md"));
+    let caveats = plain(include_str!("../../../../book/src/caveats.md"));
     let of = reproduction(|_| ());
     let reasons: Vec<&String> =
         of.papers.values().flat_map(|paper| &paper.numbers).filter_map(|n| n.otherwise.as_ref()).collect();
     assert_eq!(reasons.len(), 27);
     for reason in reasons {
-        assert!(caveats.contains(&plain(reason)), "not in CAVEATS.md: {reason}");
+        assert!(caveats.contains(&plain(reason)), "not in book/src/caveats.md: {reason}");
     }
 }
 

@@ -1,3 +1,5 @@
+//! Tests of the choices.
+
 use super::stores::StoreChoice;
 use super::*;
 use crate::sys::copy::Stores;

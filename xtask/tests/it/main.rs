@@ -1,0 +1,4 @@
+//! The source is as it should be, and each check finds a fault that is planted for it.
+
+mod planted;
+mod tidy;
