@@ -5,7 +5,8 @@
 
 use crate::addr::Va;
 use crate::arena::StructVa;
-use crate::cause::{Cause, Counter};
+use crate::cause::Cause;
+use crate::metric::Metric;
 use crate::path::Path;
 use crate::trap::Access;
 
@@ -51,8 +52,8 @@ pub trait Account {
         let _ = at;
     }
 
-    /// Counts `n` events.
-    fn count(&self, counter: Counter, n: u64) {
+    /// Counts `n` events, of those that a floor has [declared](crate::counters).
+    fn count(&self, counter: impl Into<Metric>, n: u64) {
         let _ = (counter, n);
     }
 

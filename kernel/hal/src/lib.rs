@@ -16,7 +16,7 @@
 //! * [`lock`]: spin locks with a declared order.
 //! * [`dev`]: disks, sound devices, and what all devices have in common.
 //! * [`threads`]: what a floor that may sleep asks of the thread system above it.
-//! * [`cause`]: what cycles are spent on, and what events are counted.
+//! * [`cause`]: what cycles are spent on. [`metric`]: what events are counted, as the floors above declare them.
 //! * [`arena`]: the modelled addresses of kernel structures, so that they take room in caches.
 //! * [`index_list`]: linked lists of things that have an index, for every floor above.
 //!
@@ -38,6 +38,7 @@ pub mod index_list;
 pub mod isa;
 pub mod lock;
 pub mod machine;
+pub mod metric;
 pub mod mmu;
 pub mod oracle;
 pub mod path;
@@ -51,7 +52,7 @@ pub use account::{Account, Crossing};
 pub use addr::{PAGE_SHIFT, PAGE_SIZE, Pa, Pfn, Va, VaRange, page_round, page_trunc};
 pub use arena::{StructArena, StructVa, Zone};
 pub use board::{Board, DeviceMemory, Mmu};
-pub use cause::{Cause, Counter};
+pub use cause::Cause;
 pub use cpu::{CpuId, CpuSet};
 pub use dev::Devices;
 pub use dev::audio::{Audio, AudioDone, AudioRequest};
@@ -66,6 +67,7 @@ pub use flow::{AttachedBy, Attachment, Flow, FlowStep, Level, Means, Parcel, Pla
 pub use index_list::{IndexList, Links};
 pub use lock::{LockClass, SpinLock};
 pub use machine::{ContextId, Interrupt, Machine};
+pub use metric::Metric;
 pub use mmu::{
     Asid, Attr, Block, BlockRegister, BlockRegisters, Context, Flush, HashTable, Layout, Miss, MissKind,
     Region, Slot, SpaceId, Tte, Width,

@@ -30,6 +30,7 @@ extern crate alloc;
 mod boot;
 mod choose;
 mod config;
+mod counter;
 mod dev;
 mod error;
 mod fs;
@@ -47,6 +48,7 @@ pub use config::{
     NetConfig, NetDefect, NetPaths, PipeConfig, PipeKind, PipeMapping, PtraceBy, Repack, SchedConfig,
     SocketConfig,
 };
+pub use counter::{KernelCounter, metrics};
 pub use error::BootError;
 pub use ipc::{ATOMIC_WRITE_BYTES, ExportId, ExportTo, Imported, MAX_EXPORTS};
 pub use ispc::{

@@ -3,7 +3,7 @@
 //! A metric has one name and one meaning in all tables. Counts of the kernel and causes of cycles say themselves what
 //! they are; what experiments and the machine measure is listed here.
 
-use pageferry_hal::{Cause, Counter};
+use pageferry_hal::Cause;
 use serde::Serialize;
 
 /// What a metric is.
@@ -191,10 +191,9 @@ pub fn dictionary() -> Vec<Entry> {
         RESULTS.into_iter().chain(ISPC).chain(WEB).chain(POSTMARK).chain(SCHEMES).chain(HARDWARE).chain(MORE);
     let mut all: Vec<Entry> =
         listed.map(|(metric, unit, about)| Entry { metric: metric.to_owned(), unit, about }).collect();
-    let bytes = |c: &Counter| matches!(c, Counter::BytesCopied | Counter::TransferBytesCopied);
-    all.extend(Counter::ALL.iter().map(|c| Entry {
+    all.extend(pageferry_kernel::metrics().map(|c| Entry {
         metric: c.name().to_owned(),
-        unit: if bytes(c) { "bytes" } else { "count" },
+        unit: c.unit(),
         about: c.about(),
     }));
     all.extend(Cause::ALL.iter().map(|c| Entry {

@@ -2,8 +2,9 @@
 
 use crate::machine::Model;
 use crate::machine::driver::Scope;
+use crate::machine::inner::Inner;
 use crate::watch::Doing;
-use pageferry_hal::{Access, Account, Cause, Counter, Crossing, Mode, Path, StructVa, Va};
+use pageferry_hal::{Access, Account, Cause, Crossing, Metric, Mode, Path, StructVa, Va};
 use std::panic::Location;
 
 impl Account for Model {
@@ -33,14 +34,9 @@ impl Account for Model {
         self.0.text.set(Some(at.0));
     }
 
-    fn count(&self, counter: Counter, n: u64) {
-        self.0.step(|hw, cpu| {
-            hw.counters[counter.index()] += n;
-            let at = hw.cpus[cpu].clock;
-            if let Some(recorder) = &mut hw.recorder {
-                recorder.count(at, counter, n);
-            }
-        });
+    #[inline]
+    fn count(&self, counter: impl Into<Metric>, n: u64) {
+        self.0.count(counter.into(), n);
     }
 
     #[track_caller]
@@ -80,6 +76,18 @@ impl Account for Model {
                 Crossing::TrapExit => hw.params.trap_exit,
             };
             hw.charge(cpu, cycles);
+        });
+    }
+}
+
+impl Inner {
+    fn count(&self, counter: Metric, n: u64) {
+        self.step(|hw, cpu| {
+            hw.counters[counter.index()] += n;
+            let at = hw.cpus[cpu].clock;
+            if let Some(recorder) = &mut hw.recorder {
+                recorder.count(at, counter, n);
+            }
         });
     }
 }
