@@ -18,13 +18,10 @@ pub const TIED: &[&str] = &[
     "pageferry-kernel",
     "pageferry-lab",
     "pageferry-soak",
-    "pageferry-trace",
     "pageferry-bench",
     "pageferry-capi",
     "pageferry",
-    "pageferry-programs",
     "pageferry-python",
-    "pageferry-model",
 ];
 
 /// What each file of a package uses of the others.
