@@ -17,6 +17,7 @@ pub const KNOTS: &[(&str, &[&str])] = &[];
 pub const TIED: &[&str] = &[
     "pageferry-kernel",
     "pageferry-lab",
+    "pageferry-model",
     "pageferry-soak",
     "pageferry-bench",
     "pageferry-capi",
