@@ -96,6 +96,7 @@ fn copy_fault(mode: Mode, (done_bytes, fault): (usize, Fault)) -> CopyFault {
     CopyFault { done_bytes, trap: Trap { va: Va(fault.va), access, mode, kind } }
 }
 
+// ANCHOR: parts
 // Accounts, judgements and records: the instructions themselves take the time.
 
 impl Account for Metal {
@@ -119,6 +120,7 @@ impl Recorder for Metal {
         cpu::flush_line(direct(at));
     }
 }
+// ANCHOR_END: parts
 
 impl Machine for Metal {
     type Lock<T: 'static> = Spin<T>;
@@ -176,6 +178,7 @@ impl Machine for Metal {
         unsafe { copy::zero(to.0, len_bytes) }.map_err(|e| copy_fault(Mode::Kernel, e))
     }
 
+    // ANCHOR: tables
     fn pt_load(&self, at: Pa, width: Width) -> u64 {
         entry(at, width).load(Ordering::SeqCst)
     }
@@ -195,6 +198,7 @@ impl Machine for Metal {
         // SAFETY: the frame is the caller's, to become a table; nobody walks it yet.
         unsafe { core::ptr::write_bytes(direct(at).0 as *mut u8, 0, PAGE_SIZE) }
     }
+    // ANCHOR_END: tables
 
     #[inline]
     fn activate(&self, context: Context) {
