@@ -4,7 +4,7 @@
 //! cleared, before anything points to them.
 
 use crate::Ino;
-use crate::defect::Defect;
+use crate::defect::FsDefect;
 use crate::error::FsError;
 use crate::layout::{DIRECT, Geometry};
 use crate::store::{Store, When};
@@ -158,8 +158,8 @@ impl Volume {
     /// A new indirect block, which is on the disk before anything points to it.
     fn indirect_block(&mut self, store: &mut dyn Store, near: u32) -> Result<u32, FsError> {
         let block = self.maps.take_block(store, near)?;
-        let when = if self.defect == Defect::IndirectWrittenLater { When::Later } else { When::Now };
-        if self.defect != Defect::IndirectNotCleared {
+        let when = if self.defect.is(FsDefect::IndirectWrittenLater) { When::Later } else { When::Now };
+        if !self.defect.is(FsDefect::IndirectNotCleared) {
             let zeros = vec![0; self.geometry.block_bytes as usize];
             store.write(self.geometry.byte_of(block), &zeros, when)?;
         }

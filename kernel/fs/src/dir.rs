@@ -5,7 +5,7 @@
 
 use crate::Ino;
 use crate::chunk::{MOST_NAME, Slot, empty_chunk, put_entry, room_for, room_in, room_in_chunk, slots};
-use crate::defect::Defect;
+use crate::defect::FsDefect;
 use crate::error::FsError;
 use crate::inode::Kind;
 use crate::layout::put_u32;
@@ -135,7 +135,7 @@ impl Volume {
         let host = slots.iter().find(|slot| slot.len - slot.used() >= needed);
         let host = *host.ok_or_else(|| FsError::Damaged(format!("directory {} has lost room", dir.0)))?;
         let (start, len) = (host.at + host.used(), host.len - host.used());
-        if host.ino != 0 && self.defect != Defect::EntryOverlaps {
+        if host.ino != 0 && !self.defect.is(FsDefect::EntryOverlaps) {
             let used = host.used() as u16;
             chunk[host.at + 4..host.at + 6].copy_from_slice(&used.to_le_bytes());
         }

@@ -43,7 +43,7 @@ fn before(call: &Call, side: &mut Side, facts: &mut [Fact]) {
 }
 
 /// A program of so many steps, cut at `cuts` random writes.
-pub fn cut_anywhere(seed: u64, steps: usize, cuts: usize, defect: Defect) -> Result<(), String> {
+pub fn cut_anywhere(seed: u64, steps: usize, cuts: usize, defect: Option<FsDefect>) -> Result<(), String> {
     let mut random = Random::new(seed ^ 0x5a5a);
     let block_bytes = [512, 1024, 2048][random.below(3) as usize];
     let most_dirty = 4 + random.below(40) as usize;
@@ -106,6 +106,6 @@ pub fn cut_anywhere(seed: u64, steps: usize, cuts: usize, defect: Defect) -> Res
 fn a_power_cut_leaves_nothing_that_the_order_of_writes_prevents() {
     let seeds = std::env::var("PAGEFERRY_FS_SEEDS").map_or(40, |seeds| seeds.parse().expect("a number"));
     for seed in 1..=seeds {
-        cut_anywhere(seed, 400, 25, Defect::None).unwrap_or_else(|e| panic!("{e}"));
+        cut_anywhere(seed, 400, 25, None).unwrap_or_else(|e| panic!("{e}"));
     }
 }

@@ -164,12 +164,11 @@ pub(crate) fn blocks(board: &Board, layout: &Layout, config: &PmapConfig) -> Res
     let bytes = Pfn(board.frames as u32).pa().0;
     let registers = board.blocks.ok_or(PmapError::TooFewBlocks { blocks: 0, bytes })?;
     let mut blocks = plan(registers.for_both(), layout.kernel_base, Pa(0), bytes)?;
-    match (config.defect, layout.paged_base) {
-        (PmapDefect::BlockOverPages, Some(va)) => {
-            blocks.push(Block { va, pa: Pa(0), shift: registers.least_shift, attr: PERMANENT });
-        }
-        (PmapDefect::BlockMissing, _) => drop(blocks.pop()),
-        _ => {}
+    if let (true, Some(va)) = (config.defect.is(PmapDefect::BlockOverPages), layout.paged_base) {
+        blocks.push(Block { va, pa: Pa(0), shift: registers.least_shift, attr: PERMANENT });
+    }
+    if config.defect.is(PmapDefect::BlockMissing) {
+        blocks.pop();
     }
     Ok(blocks)
 }
