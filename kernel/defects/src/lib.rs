@@ -167,6 +167,7 @@ mod tests {
 
     #[test]
     fn one_is_planted_or_none() {
+        assert_eq!(TestDefect::One.sentence(), "The first.");
         assert!(TestDefect::ALL.iter().all(|&defect| !Planted::NONE.is(defect)));
         #[cfg(feature = "verify")]
         assert!(Planted::from(TestDefect::Two).is(TestDefect::Two) && TestDefect::Two.name() == "Two");

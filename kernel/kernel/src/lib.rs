@@ -31,6 +31,7 @@ mod boot;
 mod choose;
 mod config;
 mod counter;
+mod defect;
 mod dev;
 mod error;
 mod fs;
@@ -44,11 +45,11 @@ mod sys;
 
 pub use choose::{Arrived, Carrier, Linear, MoveCosts};
 pub use config::{
-    Defect, DiskConfig, DiskPaths, ForwardWakeup, FrameMapping, KernelConfig, KernelPaths, LentMapping,
-    NetConfig, NetDefect, NetPaths, PipeConfig, PipeKind, PipeMapping, PtraceBy, Repack, SchedConfig,
-    SocketConfig,
+    DiskConfig, DiskPaths, ForwardWakeup, FrameMapping, KernelConfig, KernelPaths, LentMapping, NetConfig,
+    NetPaths, PipeConfig, PipeKind, PipeMapping, PtraceBy, Repack, SchedConfig, SocketConfig,
 };
 pub use counter::{KernelCounter, metrics};
+pub use defect::{KernelDefect, NetDefect};
 pub use error::BootError;
 pub use ipc::{ATOMIC_WRITE_BYTES, ExportId, ExportTo, Imported, MAX_EXPORTS};
 pub use ispc::{
@@ -59,6 +60,7 @@ pub use pageferry_abi::{
     Errno, Fd, FileStat, InvalidateKind, OpenFlags, Pid, Polled, Readiness, ReceiveMode, Received, SendMode,
     Shutdown, SocketKind, SocketOption,
 };
+pub use pageferry_defects::Planted;
 pub use proc::Killed;
 pub use sched::{Thread, ThreadId};
 pub use served::{FileServiceConfig, FileServiceDefect, NetServiceConfig, NetServiceDefect, NetServicePaths};

@@ -14,8 +14,8 @@
 
 use super::vnode::Regular;
 use crate::choose::Plan;
-use crate::config::NetDefect;
 use crate::counter::KernelCounter;
+use crate::defect::NetDefect;
 use crate::net::{Mbuf, Supply};
 use crate::proc::Syscall;
 use pageferry_abi::{Errno, SendMode};
@@ -92,7 +92,8 @@ impl<M: Machine> FileSupply<'_, M> {
         let loan = self.file.inode.locked(call, || match self.there(at, wanted) {
             0 => Ok(None),
             len => {
-                let beyond = call.kernel.config.net.is_some_and(|net| net.defect == NetDefect::FileBeyondEnd);
+                let beyond =
+                    call.kernel.config.net.is_some_and(|net| net.defect.is(NetDefect::FileBeyondEnd));
                 let len = if beyond { wanted } else { len };
                 Ok(Some(vm.loan_object_to_kernel(call.thread, &self.file.inode.object, at, len)?))
             }

@@ -24,6 +24,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use litemap::LiteMap;
 use pageferry_abi::{Errno, OpenFlags};
+use pageferry_defects::Planted;
 use pageferry_fs::{Format, Ino, Volume};
 use pageferry_hal::{Machine, Va};
 
@@ -45,7 +46,7 @@ struct Server {
     buffers: Buffers,
     open: LiteMap<u64, Opened>,
     next: u64,
-    defect: FileServiceDefect,
+    defect: Planted<FileServiceDefect>,
 }
 
 impl Whole for Server {
@@ -246,7 +247,7 @@ impl Server {
         if matches!(asked.op, Op::Read | Op::Write) {
             opened.at = at + moved as u64;
         }
-        let is_hidden = self.defect == FileServiceDefect::FullUntold && result == Err(Errno::NoSpace);
+        let is_hidden = self.defect.is(FileServiceDefect::FullUntold) && result == Err(Errno::NoSpace);
         let (moved, result) = if is_hidden { (len, Ok(())) } else { (moved, result) };
         Ok(Answer { value: moved as u64, more: 0, error: result.err() })
     }
