@@ -42,7 +42,6 @@ mod sched;
 mod served;
 mod sys;
 
-pub use choose::{Arrived, Carrier, Linear, MoveCosts};
 pub use config::{
     Defect, DiskConfig, DiskPaths, ForwardWakeup, FrameMapping, KernelConfig, KernelPaths, LentMapping,
     NetConfig, NetDefect, NetPaths, PipeConfig, PipeKind, PipeMapping, PtraceBy, Repack, SchedConfig,
@@ -59,6 +58,7 @@ pub use pageferry_abi::{
     Errno, Fd, FileStat, InvalidateKind, OpenFlags, Pid, Polled, Readiness, ReceiveMode, Received, SendMode,
     Shutdown, SocketKind, SocketOption,
 };
+pub use pageferry_costs::{Arrived, Carrier};
 pub use proc::Killed;
 pub use sched::{Thread, ThreadId};
 pub use served::{FileServiceConfig, FileServiceDefect, NetServiceConfig, NetServiceDefect, NetServicePaths};
