@@ -134,3 +134,16 @@ impl From<Interrupted> for Errno {
         Errno::Interrupted
     }
 }
+
+impl Errno {
+    /// Nobody is left at the other end: what a call has sent before it came to know that is of no use to it.
+    pub fn ends_stream(self) -> bool {
+        use Errno::{
+            BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, NotConnected, TimedOut,
+        };
+        matches!(
+            self,
+            BrokenPipe | ConnectionAborted | ConnectionRefused | ConnectionReset | NotConnected | TimedOut
+        )
+    }
+}

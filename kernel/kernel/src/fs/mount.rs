@@ -19,13 +19,12 @@ use super::file::File;
 use super::volume_file::VolumeFile;
 use super::volume_work::{self, Change, Links, Opening};
 use crate::Kernel;
-use crate::counter::KernelCounter;
-use crate::proc::Syscall;
+use crate::proc::{Syscall, Uio, UioRw};
 use crate::sched::{Monitor, SleepLock};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
-use pageferry_abi::Errno;
+use pageferry_abi::{Errno, SendMode};
 use pageferry_fs::{Entry, Format, Ino, Stat, Volume};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{Cause, Machine, StructArena, Threads, Va};
@@ -222,7 +221,7 @@ impl<M: Machine> Volumes<M> for Mount<M> {
         self.with(call.kernel, call.thread, true, |volume, disk, opens| {
             let found = volume_work::open(volume, disk, path, how)?;
             *opens += 1;
-            Ok(File::new(VolumeFile::new(call.machine(), found, rights)))
+            Ok(File::vnode(VolumeFile::new(call.machine(), found, rights), rights))
         })
     }
 
@@ -266,21 +265,27 @@ impl<M: Machine> Volumes<M> for Mount<M> {
 }
 
 impl<M: Machine> Kernel<M> {
-    /// Moves whole sectors between the memory disk and kernel memory.
+    /// Moves whole sectors between the memory disk and kernel memory at `own`.
     pub(super) fn move_disk(
         &self,
         threads: &dyn Threads,
         bytes: Range<u64>,
         own: Va,
-        writes: bool,
+        rw: UioRw,
     ) -> Result<(), Errno> {
-        let (_, result) = self.memory_disk.request(self, threads, bytes, writes, &mut |va, done, len| {
+        let len = (bytes.end - bytes.start) as usize;
+        let uio = match rw {
+            UioRw::Read => Uio::read(own, len),
+            UioRw::Write => Uio::write(own, len, SendMode::Copy),
+        };
+        let mut uio = uio.at_offset(bytes.start);
+        self.memory_disk.request(self, threads, &mut uio, &mut |va, len, uio| {
             let _c = self.machine.scope(Cause::Copy);
-            let (to, from) = if writes { (va, own + done) } else { (own + done, va) };
+            let (to, from) = if rw == UioRw::Write { (va, uio.at()) } else { (uio.at(), va) };
             self.machine.copy_kernel(to, from, len).expect("the kernel's own addresses are mapped");
             self.machine.count(KernelCounter::BytesCopied, len as u64);
+            uio.advance(len);
             Ok(())
-        })?;
-        result
+        })
     }
 }

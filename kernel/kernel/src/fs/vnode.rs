@@ -19,7 +19,7 @@
 //! Making a file, for want of memory or of an inode; growing it, for want of blocks; the disk; waits, by a signal.
 
 use super::cursor::{Create, Cursor, Rights};
-use crate::proc::{Stopped, Syscall, moved};
+use crate::proc::{Syscall, Uio, UioRw};
 use crate::sched::{Monitor, SleepLock};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
@@ -314,102 +314,75 @@ impl<M: Machine> Inode<M> {
         call.kernel.files.give_blocks(blocks);
     }
 
-    /// Makes room for `len_bytes` from byte `at` on and lets `write` fill it, which answers how much it wrote. A file
-    /// that grew ends where the writing ended; where nothing was written it is as long as before. The caller holds its
-    /// sleep lock.
+    /// Makes room for what a buffer has, from its byte of the file on, and lets `write` fill it. A file that grew ends
+    /// where the writing ended; where nothing was written it is as long as before. The caller holds its sleep lock.
     ///
     /// # Errors
     /// When there is no room, and nothing was tried; what `write` answers is passed on.
     pub(super) fn write_by(
         &self,
         call: &Syscall<'_, M>,
-        at: u64,
-        len_bytes: usize,
-        write: impl FnOnce() -> (usize, Result<(), Errno>),
-    ) -> Result<(usize, Result<(), Errno>), Errno> {
-        let end = at.checked_add(len_bytes as u64).ok_or(Errno::Invalid)?;
-        if len_bytes == 0 {
-            return Ok(write());
+        uio: &mut Uio,
+        write: impl FnOnce(&mut Uio) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let end = uio.offset().checked_add(uio.left() as u64).ok_or(Errno::Invalid)?;
+        if uio.left() == 0 {
+            return write(uio);
         }
-        let old = self.grow(call, end)?;
-        let (done, result) = write();
-        let reached = if done > 0 { old.max(at + done as u64) } else { old };
+        let (old, before) = (self.grow(call, end)?, uio.done());
+        let result = write(uio);
+        let reached = if uio.done() > before { old.max(uio.offset()) } else { old };
         if reached < end {
             self.cut(call, reached);
         }
-        Ok((done, result))
+        result
     }
 }
 
 impl<M: Machine> Regular<M> {
-    /// Calls `read` with the offset, and how much is there of what is wanted; moves the offset by what was read.
-    pub(crate) fn read_by(
-        &self,
-        call: &Syscall<'_, M>,
-        len_bytes: usize,
-        read: impl FnOnce(u64, usize) -> (usize, Result<(), Errno>),
-    ) -> Result<usize, Errno> {
-        let _c = call.machine().scope(Cause::Protocol);
-        self.inode.locked(call, || {
-            let from = self.cursor.at();
-            let left = self.inode.size_bytes().saturating_sub(from);
-            let len = usize::try_from(left).unwrap_or(usize::MAX).min(len_bytes);
-            self.cursor.moved_on(from, read(from, len))
-        })
-    }
-
     /// Where the next write begins. The caller holds the inode's sleep lock.
     pub(super) fn next_write(&self) -> u64 {
         if self.cursor.rights.appends { self.inode.size_bytes() } else { self.cursor.at() }
     }
 
-    /// Copies `len` bytes from byte `from` on to the process; answers how many.
-    pub(crate) fn copy_out(
-        &self,
-        call: &Syscall<'_, M>,
-        from: u64,
-        to: Va,
-        len: usize,
-    ) -> (usize, Result<(), Errno>) {
-        self.each_page(call, from, len, false, |kva, done, piece| {
-            trace_copy(call, kva, piece, Place::File(from + done as u64), FlowStep::Taken);
-            let copied = call.copy_out(to + done, kva, piece);
-            trace_copy(call, kva, piece, Place::User(to + done), FlowStep::Received);
+    /// Copies the next `len` bytes between the file and a buffer, whichever way that goes.
+    pub(super) fn copy_bytes(&self, call: &Syscall<'_, M>, len: usize, uio: &mut Uio) -> Result<(), Errno> {
+        let (at, first) = (uio.offset(), uio.at());
+        let writes = uio.rw() == UioRw::Write;
+        self.each_page(call, at, len, writes, &mut |kva, done, piece| {
+            let (file, user) = (Place::File(at + done as u64), Place::User(first + done));
+            let (from, to) = if writes { (user, file) } else { (file, user) };
+            trace_copy(call, kva, piece, from, FlowStep::Taken);
+            let copied = call.uiomove(kva, piece, uio);
+            trace_copy(call, kva, piece, to, FlowStep::Received);
             copied
         })
     }
 
-    /// Copies piece by piece, a page at a time; answers how many bytes.
-    pub(crate) fn each_page(
+    /// Calls `copy` with the kernel address of each piece of `len` bytes from byte `at` on, a page at a time.
+    pub(super) fn each_page(
         &self,
         call: &Syscall<'_, M>,
         at: u64,
         len: usize,
         write: bool,
-        mut copy: impl FnMut(Va, usize, usize) -> Result<(), Stopped>,
-    ) -> (usize, Result<(), Errno>) {
-        let (mut done, mut result) = (0, Ok(()));
-        while done < len && result.is_ok() {
+        copy: &mut dyn FnMut(Va, usize, usize) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let mut done = 0;
+        while done < len {
             let position = at + done as u64;
             let offset = position as usize % PAGE_SIZE;
             let piece = (PAGE_SIZE - offset).min(len - done);
-            let copied = self.inode.with_page(call, position / PAGE_SIZE as u64, write, |kva| {
-                moved(piece, copy(kva + offset, done, piece))
-            });
-            match copied {
-                Ok((bytes, r)) => {
-                    done += bytes;
-                    result = r;
-                }
-                Err(e) => result = Err(e),
-            }
+            let page = position / PAGE_SIZE as u64;
+            self.inode.with_page(call, page, write, |kva| copy(kva + offset, done, piece))??;
+            done += piece;
         }
-        (done, result)
+        Ok(())
     }
 }
 
 /// A piece of a page of a file, which the kernel has at `kva`, is copied from `at` or to it.
-pub(super) fn trace_copy<M: Machine>(
+fn trace_copy<M: Machine>(
     call: &Syscall<'_, M>,
     kva: Va,
     len_bytes: usize,

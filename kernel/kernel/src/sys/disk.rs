@@ -171,15 +171,14 @@ impl<M: Machine> User<M> {
 
     /// Opens a device file, if `name` is one's.
     pub(super) fn open_device(&self, name: &str, flags: OpenFlags) -> Option<Result<Fd, Errno>> {
-        let file = match name {
-            MEMORY_DISK => self
-                .kernel
-                .memory_disk
-                .open()
-                .map(|()| File::new(DiskFile::new(self.machine(), Rights::of(flags)))),
-            NULL => Ok(File::new(NullFile)),
-            _ => return None,
-        };
+        let file =
+            match name {
+                MEMORY_DISK => self.kernel.memory_disk.open().map(|()| {
+                    File::vnode(DiskFile::new(self.machine(), Rights::of(flags)), Rights::of(flags))
+                }),
+                NULL => Ok(File::new(NullFile, Rights::READ_WRITE)),
+                _ => return None,
+            };
         Some(file.map(|file| self.process.files.lock().insert(file)))
     }
 }

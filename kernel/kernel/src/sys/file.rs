@@ -4,7 +4,10 @@
 
 use super::user::User;
 use crate::dev::AudioFile;
+use crate::fs::MapRequest;
 use crate::fs::{Change, Create, File, Links, Opening, Rights, on_volume};
+use crate::proc::Uio;
+use pageferry_abi::SendMode;
 use pageferry_abi::{Errno, Fd, OpenFlags};
 use pageferry_hal::{Machine, Prot, SpinLock, Va};
 use pageferry_vm::{MapAddr, PushDown};
@@ -43,7 +46,7 @@ impl<M: Machine> User<M> {
                 files.close(call.kernel.vm(), file);
                 return Err(e);
             }
-            Ok(self.process.files.lock().insert(File::new(file)))
+            Ok(self.process.files.lock().insert(File::vnode(file, rights)))
         })
     }
 
@@ -58,7 +61,7 @@ impl<M: Machine> User<M> {
                 return Err(Errno::TooManyFiles);
             }
             self.kernel.audio.open(call.kernel.vm(), &self.kernel.mbufs)?;
-            Ok(self.process.files.lock().insert(File::new(AudioFile)))
+            Ok(self.process.files.lock().insert(File::new(AudioFile, Rights::READ_WRITE)))
         })
     }
 
@@ -83,7 +86,7 @@ impl<M: Machine> User<M> {
     pub fn exec(&self, fd: Fd) -> Result<Va, Errno> {
         self.system_call(|call| {
             let file = self.get(fd)?;
-            if !file.ops().is_readable() {
+            if !file.rights().readable {
                 return Err(Errno::BadFd);
             }
             call.exec(&file)
@@ -111,7 +114,9 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// As [`User::read`]; [`Errno::NotSupported`] for what is no file.
     pub fn read_at(&self, fd: Fd, offset: u64, to: Va, len_bytes: usize) -> Result<usize, Errno> {
-        self.system_call(|call| self.get(fd)?.read_at(call, offset, to, len_bytes))
+        self.system_call(|call| {
+            Ok(self.get(fd)?.read(call, Uio::read(to, len_bytes).at_offset(offset))?.len_bytes)
+        })
     }
 
     /// Writes `len_bytes` of a file from byte `offset` on, and leaves where the next write begins (`pwrite`).
@@ -119,7 +124,9 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// As [`User::write`]; [`Errno::NotSupported`] for what is no file; [`Errno::NoSpace`], [`Errno::TooLarge`].
     pub fn write_at(&self, fd: Fd, offset: u64, from: Va, len_bytes: usize) -> Result<usize, Errno> {
-        self.system_call(|call| self.get(fd)?.write_at(call, offset, from, len_bytes))
+        self.system_call(|call| {
+            self.get(fd)?.write(call, Uio::write(from, len_bytes, SendMode::Copy).at_offset(offset))
+        })
     }
 
     /// Sets where the next read or write of a file begins (`lseek`).
@@ -127,7 +134,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::BadFd`], also for what is no file.
     pub fn seek(&self, fd: Fd, to: u64) -> Result<(), Errno> {
-        self.system_call(|call| self.get(fd)?.ops().seek(call, to))
+        self.system_call(|call| self.get(fd)?.as_vnode()?.seek(call, to))
     }
 
     /// The length of a file in bytes (`fstat`).
@@ -135,7 +142,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::BadFd`], also for what is no file.
     pub fn file_size(&self, fd: Fd) -> Result<u64, Errno> {
-        self.system_call(|call| self.get(fd)?.ops().size_bytes(call))
+        self.system_call(|call| self.get(fd)?.as_vnode()?.size_bytes(call))
     }
 
     /// Cuts a file, or lets it grow by zeros (`ftruncate`). A process that touches a mapping of what was cut off is
@@ -145,7 +152,11 @@ impl<M: Machine> User<M> {
     /// [`Errno::BadFd`], also for what is no file, or not open to be written. [`Errno::NoSpace`], [`Errno::NoMemory`],
     /// [`Errno::Io`], [`Errno::Interrupted`].
     pub fn truncate(&self, fd: Fd, size_bytes: u64) -> Result<(), Errno> {
-        self.system_call(|call| self.get(fd)?.ops().truncate(call, size_bytes))
+        self.system_call(|call| {
+            let file = self.get(fd)?;
+            let vnode = file.as_vnode()?;
+            if file.rights().writable { vnode.truncate(call, size_bytes) } else { Err(Errno::BadFd) }
+        })
     }
 
     /// Writes a file's dirty pages to the disk, and sleeps until they are there (`fsync`).
@@ -153,7 +164,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::BadFd`], also for what is no file; [`Errno::Io`].
     pub fn sync_file(&self, fd: Fd) -> Result<(), Errno> {
-        self.system_call(|call| self.get(fd)?.ops().sync(call))
+        self.system_call(|call| self.get(fd)?.as_vnode()?.sync(call))
     }
 
     /// Maps `len_bytes` of a file from byte `offset` on (`mmap`): shared, so that stores change the file, or private.
@@ -172,7 +183,8 @@ impl<M: Machine> User<M> {
         prot: Prot,
         shared: bool,
     ) -> Result<Va, Errno> {
-        self.system_call(|call| self.get(fd)?.ops().map(call, offset, place, len_bytes, prot, shared))
+        let mapping = MapRequest { offset, place, len_bytes, prot, max_prot: Prot::all(), shared };
+        self.system_call(|call| self.get(fd)?.map(call, mapping))
     }
 
     /// Writes what a private mapping of a file has of its own to the file, by moving the pages (UVM paper, 4.2.2): all
@@ -186,6 +198,14 @@ impl<M: Machine> User<M> {
     /// wired, or on its way to or from the disk; it is the file's already; or, if it is to be given, a fork or a loan
     /// has it too. [`Errno::Io`], [`Errno::Interrupted`]. Pages before the one that is refused are down.
     pub fn push_down(&self, fd: Fd, at: Va, len_bytes: usize, how: PushDown) -> Result<usize, Errno> {
-        self.system_call(|call| self.get(fd)?.ops().push_down(call, at, len_bytes, how))
+        self.system_call(|call| {
+            let file = self.get(fd)?;
+            let vnode = file.as_vnode()?;
+            if file.rights().writable {
+                vnode.push_down(call, at, len_bytes, how)
+            } else {
+                Err(Errno::Access)
+            }
+        })
     }
 }

@@ -160,7 +160,7 @@ impl<M: Machine> Volumes<M> for FileService<M> {
         let at = words::open_flags(how, rights.appends);
         let done = self.ask(call, None, Asked { at, ..Asked::named(Op::Open, path) }, Bytes::None, true)?;
         let server = done.server;
-        Ok(File::new(ServedFile::new(server, done.answer()?.value, rights)))
+        Ok(File::vnode(ServedFile::new(server, done.answer()?.value), rights))
     }
 
     fn change_name(&self, call: &Syscall<'_, M>, path: &str, how: Change) -> Result<(), Errno> {
