@@ -45,6 +45,9 @@ pub enum Errno {
     /// There is a file of this name.
     #[error("file exists (EEXIST)")]
     Exists,
+    /// Two names are of different file systems.
+    #[error("cross-device link (EXDEV)")]
+    CrossDevice,
     /// What should be a directory is none.
     #[error("not a directory (ENOTDIR)")]
     NotDirectory,

@@ -58,7 +58,7 @@ impl<M: Machine> FileOps<M> for Regular<M> {
     }
 
     fn release(self: Box<Self>, call: &Syscall<'_, M>) {
-        call.kernel.files.close(&call.kernel.vm, *self);
+        call.kernel.files.close(&call.kernel.vm, self.inode);
     }
 }
 

@@ -15,13 +15,14 @@
 //! What fails in a file system, and the caller's part of moving bytes; then what came before is done.
 
 use super::cursor::Create;
-use super::mount::on_volume;
+use super::vfs::{Change, DirEntry, Links, Opening, path_below};
 use crate::proc::{Uio, UioRw};
 use alloc::borrow::Cow;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
-use pageferry_abi::Errno;
+use pageferry_abi::{Errno, FileStat};
 use pageferry_fs::{Entry, FsError, Ino, Kind, Stat, Store, Volume, When};
 use pageferry_hal::Va;
 
@@ -108,14 +109,6 @@ pub(crate) trait Buffered: Store {
     }
 }
 
-/// What is done to a name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Change {
-    MakeDirectory,
-    RemoveDirectory,
-    Unlink,
-}
-
 // --------------------------------------------------------------------------------------------------- names
 
 /// What has a name in a directory, or why nothing was found there.
@@ -181,7 +174,7 @@ impl<'a> Walk<'a> {
             Some(_) => {
                 self.dir = volume.root();
                 let text = core::str::from_utf8(&path).ok();
-                text.and_then(on_volume).ok_or(Errno::NoFile)?.as_bytes().to_vec()
+                text.and_then(|name| path_below(name, MOUNT_POINT)).ok_or(Errno::NoFile)?.as_bytes().to_vec()
             }
         };
         if !others.is_empty() {
@@ -212,29 +205,15 @@ impl<'a> Walk<'a> {
     }
 }
 
+/// Where volumes are mounted: what a symbolic link's path begins with that leads somewhere on one.
+pub(crate) const MOUNT_POINT: &str = "/mnt";
+
 /// Symbolic links that one path leads through, at most (`MAXSYMLINKS` of FreeBSD).
 const MOST_LINKS: usize = 32;
-
-/// What is done about a symbolic link at the end of a path.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Links {
-    /// The call is about what it leads to.
-    Followed,
-    /// The call is about the link.
-    Taken,
-}
 
 /// The directory of a path, and its last name.
 fn walk(volume: &mut Volume, disk: &mut impl Buffered, path: &str) -> Result<(Ino, Vec<u8>), Errno> {
     Walk::new(volume, path).name(volume, disk)
-}
-
-/// How a file is opened by its path.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Opening {
-    pub(crate) create: Create,
-    pub(crate) truncate: bool,
-    pub(crate) links: Links,
 }
 
 /// Opens a file by its path, or makes one. Directories are not opened, and no symbolic links.
@@ -341,6 +320,17 @@ pub(crate) fn entries(
         found?.0
     };
     Ok(volume.entries(disk, dir)?)
+}
+
+/// What a process is told of a file.
+pub(crate) fn file_stat(Stat { kind, size_bytes, links, .. }: Stat) -> FileStat {
+    FileStat { is_directory: kind == Kind::Directory, is_link: kind == Kind::Link, size_bytes, links }
+}
+
+/// What a process is told of the names in a directory. Bytes of names that are no UTF-8 are replaced.
+pub(crate) fn dir_entries(entries: &[Entry]) -> Vec<DirEntry> {
+    let shown = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+    entries.iter().map(|e| (shown(&e.name), e.kind == Kind::Directory)).collect()
 }
 
 // --------------------------------------------------------------------------------------------------- bytes

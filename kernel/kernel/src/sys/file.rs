@@ -4,8 +4,7 @@
 
 use super::user::User;
 use crate::dev::AudioFile;
-use crate::fs::MapRequest;
-use crate::fs::{Change, Create, File, Links, Opening, Rights, on_volume};
+use crate::fs::{Change, Create, File, Links, MapRequest, Opening, Rights};
 use crate::proc::Uio;
 use pageferry_abi::SendMode;
 use pageferry_abi::{Errno, Fd, OpenFlags};
@@ -29,24 +28,11 @@ impl<M: Machine> User<M> {
             if !self.process.files.lock().has_room(1) {
                 return Err(Errno::TooManyFiles);
             }
-            if let Some(device) = self.open_device(name, flags) {
-                return device;
-            }
-            if let Some(path) = on_volume(name) {
-                let links = if flags.contains(OpenFlags::NO_FOLLOW) { Links::Taken } else { Links::Followed };
-                let how = Opening { create, truncate: truncates, links };
-                let file = self.kernel.volumes().open(call, path, how, rights)?;
-                return Ok(self.process.files.lock().insert(file));
-            }
-            let files = &self.kernel.files;
-            let file = files.open(call.kernel.vm(), name, create, rights)?;
-            if flags.contains(OpenFlags::TRUNCATE)
-                && let Err(e) = file.inode.set_size(call, 0)
-            {
-                files.close(call.kernel.vm(), file);
-                return Err(e);
-            }
-            Ok(self.process.files.lock().insert(File::vnode(file, rights)))
+            let links = if flags.contains(OpenFlags::NO_FOLLOW) { Links::Taken } else { Links::Followed };
+            let how = Opening { create, truncate: truncates, links };
+            let (fs, path) = self.kernel.mounts.resolve(name);
+            let file = fs.open(call, path, how, rights)?;
+            Ok(self.process.files.lock().insert(file))
         })
     }
 
@@ -70,9 +56,9 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::NoFile`].
     pub fn unlink(&self, name: &str) -> Result<(), Errno> {
-        self.system_call(|call| match on_volume(name) {
-            Some(path) => self.kernel.volumes().change_name(call, path, Change::Unlink),
-            None => self.kernel.files.unlink(call.kernel.vm(), name),
+        self.system_call(|call| {
+            let (fs, path) = self.kernel.mounts.resolve(name);
+            fs.change_name(call, path, Change::Unlink)
         })
     }
 

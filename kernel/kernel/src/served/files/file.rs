@@ -28,7 +28,7 @@ pub(crate) struct ServedFile {
 }
 
 fn service<'a, M: Machine>(call: &'a Syscall<'_, M>) -> Result<&'a FileService<M>, Errno> {
-    call.kernel.file_service.as_ref().ok_or(Errno::NotSupported)
+    call.kernel.file_service.as_deref().ok_or(Errno::NotSupported)
 }
 
 impl ServedFile {
