@@ -119,28 +119,34 @@ impl<M: Machine> MountTable<M> {
     }
 
     /// The file system that a name belongs to, and its path there.
-    pub(crate) fn resolve<'a>(&self, name: &'a str) -> (&dyn FileSystem<M>, &'a str) {
-        let (point, path) = self.find(name);
-        (&*point.fs, path)
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`] for no name.
+    pub(crate) fn resolve<'a>(&self, name: &'a str) -> Result<(&dyn FileSystem<M>, &'a str), Errno> {
+        let (point, path) = self.find(name)?;
+        Ok((&*point.fs, path))
     }
 
     /// The one file system that two names belong to, and their paths there.
     ///
     /// # Errors
-    /// [`Errno::CrossDevice`].
+    /// [`Errno::CrossDevice`]; as [`MountTable::resolve`].
     pub(crate) fn resolve_both<'a>(
         &self,
         first: &'a str,
         second: &'a str,
     ) -> Result<(&dyn FileSystem<M>, &'a str, &'a str), Errno> {
-        let ((one, path), (other, other_path)) = (self.find(first), self.find(second));
+        let ((one, path), (other, other_path)) = (self.find(first)?, self.find(second)?);
         if core::ptr::eq(one, other) { Ok((&*one.fs, path, other_path)) } else { Err(Errno::CrossDevice) }
     }
 
-    fn find<'a>(&self, name: &'a str) -> (&MountPoint<M>, &'a str) {
+    fn find<'a>(&self, name: &'a str) -> Result<(&MountPoint<M>, &'a str), Errno> {
+        if name.is_empty() {
+            return Err(Errno::Invalid);
+        }
         let below = |point: &MountPoint<M>| path_below(name, point.at);
         let found = self.points.iter().rev().find_map(|point| below(point).map(|path| (point, path)));
-        found.unwrap_or((&self.points[0], name))
+        Ok(found.unwrap_or((&self.points[0], name)))
     }
 }
 

@@ -71,7 +71,7 @@ impl<M: Machine> User<M> {
 
     fn change_name(&self, name: &str, how: Change) -> Result<(), Errno> {
         self.system_call(|call| {
-            let (fs, path) = self.kernel.mounts.resolve(name);
+            let (fs, path) = self.kernel.mounts.resolve(name)?;
             fs.change_name(call, path, how)
         })
     }
@@ -95,7 +95,7 @@ impl<M: Machine> User<M> {
 
     fn stat_by(&self, name: &str, links: Links) -> Result<FileStat, Errno> {
         self.system_call(|call| {
-            let (fs, path) = self.kernel.mounts.resolve(name);
+            let (fs, path) = self.kernel.mounts.resolve(name)?;
             fs.stat(call, path, links)
         })
     }
@@ -108,7 +108,7 @@ impl<M: Machine> User<M> {
     /// [`Errno::NameTooLong`] for more than 1,023 bytes; [`Errno::NotSupported`] elsewhere.
     pub fn symlink(&self, path: &str, name: &str) -> Result<(), Errno> {
         self.system_call(|call| {
-            let (fs, name) = self.kernel.mounts.resolve(name);
+            let (fs, name) = self.kernel.mounts.resolve(name)?;
             fs.symlink(call, path, name)
         })
     }
@@ -120,7 +120,7 @@ impl<M: Machine> User<M> {
     /// [`Errno::NotSupported`] elsewhere.
     pub fn read_link(&self, name: &str) -> Result<String, Errno> {
         self.system_call(|call| {
-            let (fs, name) = self.kernel.mounts.resolve(name);
+            let (fs, name) = self.kernel.mounts.resolve(name)?;
             let path = fs.read_link(call, name)?;
             Ok(String::from_utf8_lossy(&path).into_owned())
         })
@@ -157,7 +157,7 @@ impl<M: Machine> User<M> {
     /// [`Errno::NoFile`], [`Errno::NotDirectory`]; [`Errno::NotSupported`] elsewhere.
     pub fn list(&self, name: &str) -> Result<Vec<(String, bool)>, Errno> {
         self.system_call(|call| {
-            let (fs, path) = self.kernel.mounts.resolve(name);
+            let (fs, path) = self.kernel.mounts.resolve(name)?;
             fs.list(call, path)
         })
     }

@@ -30,7 +30,7 @@ impl<M: Machine> User<M> {
             }
             let links = if flags.contains(OpenFlags::NO_FOLLOW) { Links::Taken } else { Links::Followed };
             let how = Opening { create, truncate: truncates, links };
-            let (fs, path) = self.kernel.mounts.resolve(name);
+            let (fs, path) = self.kernel.mounts.resolve(name)?;
             let file = fs.open(call, path, how, rights)?;
             Ok(self.process.files.lock().insert(file))
         })
@@ -57,7 +57,7 @@ impl<M: Machine> User<M> {
     /// [`Errno::NoFile`].
     pub fn unlink(&self, name: &str) -> Result<(), Errno> {
         self.system_call(|call| {
-            let (fs, path) = self.kernel.mounts.resolve(name);
+            let (fs, path) = self.kernel.mounts.resolve(name)?;
             fs.change_name(call, path, Change::Unlink)
         })
     }
