@@ -18,9 +18,10 @@
 
 use super::vnode::Regular;
 use crate::choose::whole_pages;
+use crate::counter::KernelCounter;
 use crate::proc::{PagesCame, Syscall, Uio, UioMode, WaitFlag};
 use pageferry_abi::Errno;
-use pageferry_hal::{Counter, Machine, PAGE_SIZE, Va};
+use pageferry_hal::{Machine, PAGE_SIZE, Va};
 
 /// Pages that go in one transfer: the reader's map is held so long.
 const MAX_PAGES: usize = 256;

@@ -20,6 +20,7 @@ use super::vfs::{Change, DirEntry, FileSystem, Links, Opening};
 use super::volume_file::VolumeFile;
 use super::volume_work;
 use crate::Kernel;
+use crate::counter::KernelCounter;
 use crate::proc::{Syscall, Uio, UioRw};
 use crate::sched::{Monitor, SleepLock};
 use alloc::boxed::Box;

@@ -21,6 +21,7 @@
 
 use super::pipe_state::{Direct, Held, Pipe, Run};
 use crate::config::{Defect, PipeMapping};
+use crate::counter::KernelCounter;
 use crate::proc::{Syscall, Uio};
 use alloc::sync::Arc;
 use core::ops::Range;

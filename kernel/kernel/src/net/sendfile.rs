@@ -15,6 +15,7 @@
 use super::mbuf::Mbuf;
 use super::sosend::Supply;
 use crate::choose::Plan;
+use crate::counter::KernelCounter;
 use crate::fs::{FilePart, VnodeOps};
 use crate::proc::{Syscall, WaitFlag};
 use pageferry_abi::{Errno, SendMode};

@@ -23,11 +23,12 @@ use super::mbuf::{Mbuf, NotDonated};
 use super::sockbuf::{Held, SockBuf};
 use crate::choose::Peer;
 use crate::config::Defect;
+use crate::counter::KernelCounter;
 use crate::proc::{PagesCame, Syscall, Uio, UioMode, WaitFlag};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use pageferry_abi::{Errno, ReceiveMode};
-use pageferry_hal::{Cause, Counter, FlowStep, Machine, PAGE_SIZE, Place, Va};
+use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Va};
 use pageferry_vm::{AnonLoan, VmError};
 
 /// A receiver on its way through the mbufs that it has taken out of a socket.

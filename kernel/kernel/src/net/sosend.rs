@@ -16,6 +16,7 @@
 use super::mbuf::Mbuf;
 use super::sockbuf::{Held, SockBuf};
 use crate::choose::{Peer, Plan, Sending};
+use crate::counter::KernelCounter;
 use crate::proc::{Syscall, Uio, UioMode, WaitFlag};
 use pageferry_abi::{Errno, SendMode};
 use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Va};
