@@ -6,23 +6,23 @@
 //! are in the numbers, whatever the method.
 //!
 //! # Locks
-//! The sleep lock of the costs ([`super::costs`]), while it is measured; no spin lock.
+//! The sleep lock of the costs ([`super::moves`]), while it is measured; no spin lock.
 //!
 //! # What can fail
 //! All of it, for want of memory, structures or reserved entries, and where the kernel has no servers. Then a request
 //! is taken to cost more than it can be worth.
 
-use super::costs::Linear;
-use super::measure::MANY;
+use super::rally::MANY;
 use crate::fs::{File, FileTable};
 use crate::ispc::{Inquiry, Ispc, MEASURED, Wait};
 use crate::net::Socket;
-use crate::proc::{Role, Syscall};
+use crate::proc::{Role, Syscall, Uio};
 use crate::sys::{User, running};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 use pageferry_abi::{Errno, Fd, SendMode};
+use pageferry_costs::{Linear, RequestCosts};
 use pageferry_hal::{Crossing, Machine, PAGE_SIZE, Prot, Va};
 use pageferry_vm::Inherit;
 
@@ -30,21 +30,6 @@ use pageferry_vm::Inherit;
 const ROUNDS: usize = 8;
 /// The partner's end of the sockets, its only descriptor.
 const ITS_SOCKET: Fd = Fd(0);
-
-/// What was measured, in cycles.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct RequestCosts {
-    /// A message without data over a socket, to the other process's run.
-    pub(super) message_cycles: u64,
-    /// A request, or its answer, by the pages of its data.
-    pub(super) request: Linear,
-    /// That can go with it.
-    pub(super) most_pages: usize,
-}
-
-impl RequestCosts {
-    const NEVER: RequestCosts = RequestCosts { message_cycles: 0, request: Linear::NEVER, most_pages: 0 };
-}
 
 impl<M: Machine> Syscall<'_, M> {
     /// What requests cost here; measured now if it never was.
@@ -85,7 +70,7 @@ impl<M: Machine> Pair<'_, M> {
         let Syscall { kernel, thread, .. } = *self.call;
         let buffer = || kernel.create_sockbuf(kernel.config.pipe.socket_buffer_bytes);
         let (there, back) = (buffer()?, buffer()?);
-        let socket = |receive, send| File::new(Socket { receive: Some(receive), send: Some(send) });
+        let socket = |receive, send| Socket { receive: Some(receive), send: Some(send) }.open();
         let ours = Arc::new(socket(back.clone(), there.clone()));
         let theirs = Arc::new(socket(there, back));
         let mut files = FileTable::new();
@@ -109,10 +94,10 @@ impl<M: Machine> Pair<'_, M> {
         ours.close(self.call);
         let partner = begun?;
         let costs = message.and_then(|message_cycles| {
-            let most_pages = self.ispc.most_data_pages();
-            let many = MANY.min(most_pages);
+            let max_pages = self.ispc.most_data_pages();
+            let many = MANY.min(max_pages);
             let request = Linear::through(self.requests(1)?, many, self.requests(many)?);
-            Ok(RequestCosts { message_cycles, request, most_pages })
+            Ok(RequestCosts { message_cycles, request, max_pages })
         });
         over.store(true, Ordering::Relaxed);
         _ = kernel.send_signal(partner);
@@ -142,9 +127,9 @@ impl<M: Machine> Pair<'_, M> {
     fn messages(&self, ours: &File<M>, at: Va) -> Result<u64, Errno> {
         self.half_round(|| {
             self.cross();
-            ours.write(self.call, at, 1, SendMode::Copy)?;
+            ours.write(self.call, Uio::write(at, 1, SendMode::Copy))?;
             self.cross();
-            match ours.read(self.call, at, 1)? {
+            match ours.read(self.call, Uio::read(at, 1))?.len_bytes {
                 0 => Err(Errno::BrokenPipe),
                 _ => Ok(()),
             }
