@@ -3,7 +3,7 @@
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pageferry_lab::run::MAX_JOBS;
-use pageferry_lab::workload::stream::{ReceiveMode, SendMode};
+use pageferry_lab::workloads::stream::{ReceiveMode, SendMode};
 use pageferry_trace::{ARCHITECTURES, Rules};
 use std::ffi::OsString;
 use std::path::PathBuf;

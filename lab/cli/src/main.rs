@@ -25,7 +25,7 @@ mod trace;
 
 use args::{Arguments, Command};
 use clap::Parser as _;
-use pageferry_lab::report::output;
+use pageferry_lab::output;
 use pageferry_lab::{Blame, LabError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

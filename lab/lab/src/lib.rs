@@ -15,11 +15,14 @@
 
 pub mod files;
 pub mod judge;
+pub mod kit;
+pub mod output;
+pub mod record;
 pub mod report;
 pub mod run;
 pub mod serve;
 pub mod teach;
-pub mod workload;
+pub mod workloads;
 
 mod error;
 pub mod input;
@@ -27,3 +30,4 @@ pub mod text;
 
 pub use error::{Blame, LabError};
 pub use pageferry_sourced::{Constant, SourceKind, nearest};
+pub use run::Registry;

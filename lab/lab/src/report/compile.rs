@@ -7,7 +7,7 @@ use super::figure::{Figure, Key, Table, both};
 use super::figures::{HERE, causes_in, parts};
 use super::looks::Looks;
 use super::reproduction::Reproduction;
-use crate::run::Record;
+use crate::record::Record;
 use crate::text;
 
 /// What the settings of a run are called: the mapping, how misses are handled, and whether there is a hash table.

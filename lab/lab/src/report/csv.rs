@@ -1,9 +1,8 @@
 //! Tidy tables: every column has one type, every row is one fact, and numbers join them.
 
-use super::dictionary::dictionary;
 use super::reproduction::Reproduction;
 use crate::judge::{Comparison, Crossover, Pays};
-use crate::run::Record;
+use crate::record::{Entry, Record};
 use std::collections::BTreeMap;
 
 fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
@@ -15,13 +14,13 @@ fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     String::from_utf8(out.into_inner().expect("memory can be written")).expect("text in, text out")
 }
 
-/// The measurements: number of the run, metric, unit, value. See [`dictionary`] for the metrics.
-pub fn results<'a>(records: impl Iterator<Item = &'a Record>) -> String {
-    let units: BTreeMap<String, &str> = dictionary().into_iter().map(|e| (e.metric, e.unit)).collect();
+/// The measurements: number of the run, metric, unit, value. A metric that the dictionary does not have has no unit.
+pub fn results<'a>(records: impl Iterator<Item = &'a Record>, dictionary: &[Entry]) -> String {
+    let units: BTreeMap<&str, &str> = dictionary.iter().map(|e| (&*e.metric, &*e.unit)).collect();
     let rows = records.enumerate().flat_map(|(run, record)| {
         let row = |(metric, value): (String, String)| {
-            let unit = units.get(&metric).unwrap_or_else(|| panic!("{metric} is not in the dictionary"));
-            vec![(run + 1).to_string(), metric.clone(), (*unit).to_owned(), value]
+            let unit = units.get(&*metric).copied().unwrap_or_default();
+            vec![(run + 1).to_string(), metric.clone(), unit.to_owned(), value]
         };
         metrics(record).into_iter().map(row).collect::<Vec<_>>()
     });
@@ -133,7 +132,7 @@ pub(super) fn crossovers(all: &[Crossover]) -> String {
 }
 
 /// The dictionary: metric, unit, meaning.
-pub(super) fn metrics_table() -> String {
-    let rows = dictionary().into_iter().map(|e| vec![e.metric, e.unit.to_owned(), e.about.to_owned()]);
+pub(super) fn metrics_table(dictionary: &[Entry]) -> String {
+    let rows = dictionary.iter().map(|e| vec![e.metric.clone(), e.unit.clone(), e.about.clone()]);
     table(&["metric", "unit", "about"], rows)
 }

@@ -7,7 +7,6 @@
 
 use super::axis::Axis;
 use super::charts::{Bar, Group, bars};
-use super::dictionary::dictionary;
 use super::figure::{Figure, Key, Table, both};
 use super::looks::{Look, Looks};
 use super::reproduction::Reproduction;
@@ -89,11 +88,11 @@ fn figure(
     let axes = Axes {
         across: across(&Axis::name_of(&curves.x), unit),
         bytes: unit == "bytes",
-        up: up(curves, Axis::log),
+        up: up(of, curves, Axis::log),
     };
     let (wide, narrow) = match xs.as_slice() {
         [] => return None,
-        [_] => both(|width| at_one_place(width, &drawn, &up(curves, Axis::linear), &label)),
+        [_] => both(|width| at_one_place(width, &drawn, &up(of, curves, Axis::linear), &label)),
         _ => both(|width| chart(width, &drawn, &axes, &label)),
     };
     let one = xs.len() == 1;
@@ -114,9 +113,9 @@ fn figure(
 }
 
 /// What is measured, in the words of the dictionary.
-fn up(curves: &Curves, axis: fn(&str, &str) -> Axis) -> Axis {
-    let entry = dictionary().into_iter().find(|entry| entry.metric == curves.metric);
-    let unit = entry.map_or("", |entry| entry.unit);
+fn up(of: &Reproduction, curves: &Curves, axis: fn(&str, &str) -> Axis) -> Axis {
+    let entry = of.dictionary.iter().find(|entry| entry.metric == curves.metric);
+    let unit = entry.map_or("", |entry| &*entry.unit);
     axis(&Axis::name_of(&curves.metric), unit)
 }
 

@@ -5,7 +5,6 @@
 //! difference is without a word.
 
 use super::reproduction::Reproduction;
-use crate::files::Experiment;
 use crate::judge::{Comparison, Statement, statements};
 use serde::Serialize;
 
@@ -40,8 +39,7 @@ impl Reproduction {
 
     /// The experiments that are not as they are built in: what was run is one's own, and no reproduction.
     pub fn own(&self) -> Vec<String> {
-        let built_in = |e: &Experiment| Experiment::find(&e.name).is_ok_and(|built_in| built_in == *e);
-        let own = self.experiments.iter().filter(|e| !built_in(e));
+        let own = self.experiments.iter().filter(|e| !e.is_built_in());
         own.map(|e| e.name.clone()).collect()
     }
 

@@ -14,9 +14,9 @@ use super::looks::{CAUSES, Look, Looks};
 use super::message;
 use super::real_host;
 use super::reproduction::Reproduction;
-use crate::files::{Compare, How, Workload};
+use crate::files::{Compare, How};
 use crate::judge::TOLERANCE;
-use crate::run::Record;
+use crate::record::Record;
 use crate::text;
 
 /// All figures for which there are numbers: what comes out of each paper, then those of the experiments, in order.
@@ -25,43 +25,23 @@ pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
     let mut found = answer::figures(of);
     for experiment in &of.experiments {
         let name = &experiment.name;
-        let figures = match experiment.file.workload {
-            Workload::FlipReceive => vec![flip::shares(of, name)],
+        let figures = match experiment.file.workload.as_str() {
+            "flip-receive" => vec![flip::shares(of, name)],
             _ if !experiment.file.curves.is_empty() => Vec::new(),
-            Workload::BwPipe => vec![
+            "bw-pipe" => vec![
                 bandwidth(of, name, &looks),
                 gain(of, name, &looks),
                 causes(of, name),
                 invalidations(of, name),
             ],
-            Workload::Invalidate => vec![costs(of, name, &looks), invlpg(of, name, &looks)],
+            "invalidate" => vec![costs(of, name, &looks), invlpg(of, name, &looks)],
             // About how the kernel handles misses: nothing where hardware does.
-            Workload::KernelCompile if of.machines_of(name).any(|m| m.config.mmu.refill.is_none()) => {
-                Vec::new()
-            }
-            Workload::KernelCompile => vec![compile::time(of, name), compile::entries(of, name, &looks)],
-            Workload::EphemeralHit => vec![hits(of, name, &looks)],
-            Workload::Ispc => vec![ispc::steps(of, name)],
-            Workload::Message => vec![message::by_mechanism(of, name)],
-            Workload::NullWrite
-            | Workload::NullRead
-            | Workload::IspcClients
-            | Workload::Packet
-            | Workload::FileCalls
-            | Workload::UvmPipe
-            | Workload::FileRead
-            | Workload::Sound
-            | Workload::PingPong
-            | Workload::CostGrowth
-            | Workload::Pipeline
-            | Workload::Replay
-            | Workload::FrameBuffer
-            | Workload::Netperf
-            | Workload::Web
-            | Workload::Dd
-            | Workload::Schemes
-            | Workload::Postmark
-            | Workload::Mixed => Vec::new(),
+            "kernel-compile" if of.machines_of(name).any(|m| m.config.mmu.refill.is_none()) => Vec::new(),
+            "kernel-compile" => vec![compile::time(of, name), compile::entries(of, name, &looks)],
+            "ephemeral-hit" => vec![hits(of, name, &looks)],
+            "ispc" => vec![ispc::steps(of, name)],
+            "message" => vec![message::by_mechanism(of, name)],
+            _ => Vec::new(),
         };
         found.extend(figures.into_iter().flatten());
         found.extend(curves::figures(of, experiment, &looks));
@@ -107,7 +87,7 @@ impl Reproduction {
         let curves = self.experiments.iter().flat_map(|e| &e.file.curves);
         let lines = curves.flat_map(|curves| &curves.lines).map(|line| line.name.as_str());
         let kernels = self.kernels.iter().map(|kernel| kernel.name.as_str());
-        let hits = self.experiments.iter().filter(|e| e.file.workload == Workload::EphemeralHit);
+        let hits = self.experiments.iter().filter(|e| e.file.workload == "ephemeral-hit");
         let machines = hits.flat_map(|e| self.machines_of(&e.name)).map(|machine| machine.name.as_str());
         Looks::of(lines.chain(kernels).chain([HERE]).chain(machines))
     }

@@ -7,7 +7,7 @@ use super::figure::{Figure, Table, both};
 use super::figures::{causes_in, parts, setting};
 use super::looks::CAUSES;
 use super::reproduction::Reproduction;
-use crate::run::Record;
+use crate::record::Record;
 use crate::text;
 use pageferry_hal::PAGE_SIZE;
 

@@ -5,7 +5,7 @@ use super::axis::Axis;
 use super::charts::{Part, Stack, StackRow, stacks};
 use super::figure::{Figure, Key, Table, both};
 use super::reproduction::Reproduction;
-use crate::run::Record;
+use crate::record::Record;
 
 /// The parts, as the paper draws them: metric, colour, sign, name.
 const PARTS: [(&str, &str, &str, &str); 6] = [

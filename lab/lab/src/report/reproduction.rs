@@ -3,7 +3,8 @@
 use crate::error::LabError;
 use crate::files::{Experiment, KernelChoice, MachineChoice, Paper, Published};
 use crate::judge::{Chosen, Comparison, Crossover, Standing, chosen, compare, crossovers, statements};
-use crate::run::{Choices, Record, RunResult, RunSpec};
+use crate::record::{Entry, Record, RunResult};
+use crate::run::{Choices, Registry, RunSpec};
 use crate::teach::finding::{Finding, accessed_bit};
 use pageferry_sourced::{Constant, SourceKind};
 use serde::Serialize;
@@ -29,6 +30,8 @@ pub struct Calibrated {
 pub struct Reproduction {
     /// The choices for all runs.
     pub choices: Choices,
+    /// What each metric is.
+    pub dictionary: Vec<Entry>,
     /// The experiments, in order.
     pub experiments: Vec<Arc<Experiment>>,
     /// Papers by the names of their files.
@@ -59,7 +62,12 @@ impl Reproduction {
     ///
     /// # Panics
     /// When there is not one result for each run of the plan.
-    pub fn new(plan: &[RunSpec], runs: Vec<RunResult>, choices: Choices) -> Result<Reproduction, LabError> {
+    pub fn new(
+        registry: &Registry,
+        plan: &[RunSpec],
+        runs: Vec<RunResult>,
+        choices: Choices,
+    ) -> Result<Reproduction, LabError> {
         assert_eq!(plan.len(), runs.len(), "a result for each run");
         let mut experiments: Vec<Arc<Experiment>> = Vec::new();
         let mut machines: Vec<Arc<MachineChoice>> = Vec::new();
@@ -94,6 +102,7 @@ impl Reproduction {
         let findings = if papers.contains_key("sf-buf") { vec![accessed_bit()?] } else { Vec::new() };
         Ok(Reproduction {
             choices,
+            dictionary: registry.dictionary(),
             experiments,
             papers,
             machines,

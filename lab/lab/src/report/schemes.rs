@@ -2,7 +2,7 @@
 //! what (sf_buf paper, 6.2): then, on the machines of the paper and others of its time, and now.
 
 use super::reproduction::Reproduction;
-use crate::run::Record;
+use crate::record::Record;
 use crate::text::number;
 use serde::Serialize;
 

@@ -5,7 +5,7 @@ use super::axis::Axis;
 use super::reproduction::Reproduction;
 use crate::files::Setting;
 use crate::judge::{Chosen, Crossover, NOW, Pays, SHARE_OF_BEST};
-use crate::run::Record;
+use crate::record::Record;
 use crate::text::{number, size};
 use serde::Serialize;
 

@@ -6,8 +6,8 @@
 //! where its owner gives it to the slice where another gets it. Beside the CPUs run curves: free frames, loans,
 //! ephemeral mappings, invalidations. Times are modelled microseconds since the machine was switched on.
 
-use super::output::PendingFile;
 use crate::LabError;
+use crate::output::PendingFile;
 use pageferry_hal::{Attachment, Flow, Level, PAGE_SIZE, Place};
 use pageferry_model::trace::{Arrow, Curve, End, Holding, Process, Sample, Slice, Trace};
 use serde_json::{Value, json};

@@ -10,7 +10,7 @@ use super::then_now::{ChosenRow, MappingRow, PaysRow};
 use super::{figures, looks};
 use crate::files::{Choice, Experiment, Paper, Parameter};
 use crate::judge::{Standing, Statement, statements};
-use crate::run::RunResult;
+use crate::record::RunResult;
 use crate::teach::finding::Finding;
 use minijinja::value::Serde;
 use minijinja::{Environment, Value};

@@ -1,11 +1,11 @@
 //! The files of a reproduction, written all or none.
 
-use super::output::PendingDir;
 use super::reproduction::{Calibrated, Reproduction};
 use super::{csv, figures, view};
 use crate::error::LabError;
 use crate::judge::{Chosen, Comparison, Crossover};
-use crate::run::{Record, RunResult};
+use crate::output::PendingDir;
+use crate::record::{Record, RunResult};
 use pageferry_sourced::Constant;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -82,10 +82,10 @@ impl Reproduction {
             dir.write(&format!("figures/{}.svg", figure.id), view::standalone(&figure).as_bytes())?;
         }
         dir.write("results.json", self.json().as_bytes())?;
-        dir.write("results.csv", csv::results(self.records()).as_bytes())?;
+        dir.write("results.csv", csv::results(self.records(), &self.dictionary).as_bytes())?;
         dir.write("runs.csv", csv::runs(self).as_bytes())?;
         dir.write("published.csv", csv::published(&self.comparisons).as_bytes())?;
-        dir.write("dictionary.csv", csv::metrics_table().as_bytes())?;
+        dir.write("dictionary.csv", csv::metrics_table(&self.dictionary).as_bytes())?;
         dir.write("crossovers.csv", csv::crossovers(&self.crossovers).as_bytes())?;
         dir.write("host.json", self.host_json().as_bytes())?;
         dir.commit()

@@ -1,6 +1,6 @@
 //! What a measured part was, in the words of a record: counters, cycles by cause, counts of the hardware; and its laws.
 
-use super::result::{CpuCycles, Cycles, Law};
+use crate::record::{CpuCycles, Cycles, Law};
 use pageferry_hal::{Cause, Counter};
 use pageferry_model::Snapshot;
 use std::collections::BTreeMap;

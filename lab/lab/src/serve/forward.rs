@@ -7,7 +7,7 @@
 //! While the machine is idle, this waits for the real world and lets modelled time pass with it.
 
 use super::{HTTP, MACHINE};
-use crate::workload::net::{FAR_END, PREFIX_BITS};
+use crate::run::{FAR_END, PREFIX_BITS};
 use pageferry_model::net::FarEnd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};

@@ -9,7 +9,7 @@
 use super::request::{Body, Parsed, Request, name_of, parse, parse_range};
 use super::site::{Page, Site, kind};
 use super::{HTTP, MACHINE, Service};
-use crate::workload::process::room_for;
+use crate::kit::room_for;
 use pageferry_hal::{Cycles, Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Fd, OpenFlags, Polled, Program, Shutdown, SocketKind, User};
 use pageferry_model::{Model, Snapshot};

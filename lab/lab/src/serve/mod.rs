@@ -23,13 +23,12 @@ pub use tap::Tap;
 
 use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice};
-use crate::report::output::PendingFile;
-use crate::run::measured::{counters, cycles};
-use crate::run::plan::Schedule;
-use crate::run::result::{Cycles, Law};
-use crate::run::testbed::Testbed;
-pub use crate::workload::net::MACHINE;
-use crate::workload::net::give_address;
+use crate::output::PendingFile;
+use crate::record::{Cycles, Law};
+pub use crate::run::MACHINE;
+use crate::run::Schedule;
+use crate::run::Testbed;
+use crate::run::{counters, cycles};
 use forward::Forward;
 use http::Server;
 use pageferry_kernel::{ReceiveMode, SendMode};
@@ -141,7 +140,7 @@ pub fn serve(
         PendingFile::check(&uploads.join("an upload"))?;
     }
     let mut testbed = Testbed::new(machine, kernel, Schedule::Timed, 0)?;
-    give_address(&mut testbed, true)?;
+    testbed.give_address(true)?;
     testbed.files = site.most_files();
     let clock_mhz = machine.config.cpu.clock_mhz.value;
     let mtu_bytes = machine.config.nic.as_ref().map_or(0, |nic| nic.mtu_bytes.value);

@@ -9,7 +9,7 @@
 //! twice, a mapping or a socket that has no such name, a length that is too large to be compared byte by byte.
 
 use crate::error::LabError;
-use crate::files::registry::{self, Kind, Source};
+use crate::files::catalogue::{self, Kind, Source};
 use pageferry_sourced::{load_toml, nearest};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -168,7 +168,7 @@ impl Scenario {
     /// # Errors
     /// No such scenario, or one that makes no sense.
     pub fn find(name: &str) -> Result<Scenario, LabError> {
-        let source = registry::find(Kind::Scenario, name)?;
+        let source = catalogue::find(Kind::Scenario, name)?;
         Scenario::parse(&source)
     }
 
@@ -177,7 +177,7 @@ impl Scenario {
     /// # Errors
     /// None but defects of the files.
     pub fn all() -> Result<Vec<Scenario>, LabError> {
-        registry::names(Kind::Scenario).into_iter().map(Scenario::find).collect()
+        catalogue::names(Kind::Scenario).into_iter().map(Scenario::find).collect()
     }
 
     fn parse(source: &Source) -> Result<Scenario, LabError> {

@@ -1,10 +1,12 @@
 //! The report, from runs that were made up: what it must show, whatever the numbers are.
 
+use pageferry_lab::Registry;
 use pageferry_lab::files::Experiment;
 use pageferry_lab::judge::Standing;
-use pageferry_lab::report::output::PendingDir;
-use pageferry_lab::report::{Reproduction, dictionary, results_csv};
-use pageferry_lab::run::{Choices, CpuCycles, Cycles, Host, Law, Record, RunResult, RunSpec, matrix};
+use pageferry_lab::output::PendingDir;
+use pageferry_lab::record::{CpuCycles, Cycles, Host, Law, Record, RunResult};
+use pageferry_lab::report::{Reproduction, results_csv};
+use pageferry_lab::run::{Choices, RunSpec, matrix};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -85,12 +87,14 @@ fn invented(n: usize, spec: &RunSpec) -> RunResult {
 
 fn reproduction(change: impl Fn(&mut RunResult)) -> Reproduction {
     let choices = Choices::default();
-    let experiments = Experiment::all().expect("embedded");
-    let plan: Vec<RunSpec> =
-        experiments.into_iter().flat_map(|e| matrix(&Arc::new(e), choices).expect("a matrix")).collect();
+    let experiments = Registry::standard().experiments().expect("embedded");
+    let plan: Vec<RunSpec> = experiments
+        .into_iter()
+        .flat_map(|e| matrix(&Registry::standard(), &Arc::new(e), choices).expect("a matrix"))
+        .collect();
     let mut runs: Vec<_> = plan.iter().enumerate().map(|(n, spec)| invented(n, spec)).collect();
     runs.iter_mut().for_each(change);
-    Reproduction::new(&plan, runs, choices).expect("its papers are there")
+    Reproduction::new(&Registry::standard(), &plan, runs, choices).expect("its papers are there")
 }
 
 /// The drawings in a page.
@@ -127,10 +131,12 @@ fn legend(figure: &str) -> Vec<(&str, &str)> {
 /// Made-up runs of these experiments.
 fn runs_of(experiments: Vec<Experiment>) -> Reproduction {
     let choices = Choices::default();
-    let plan: Vec<RunSpec> =
-        experiments.into_iter().flat_map(|e| matrix(&Arc::new(e), choices).expect("a matrix")).collect();
+    let plan: Vec<RunSpec> = experiments
+        .into_iter()
+        .flat_map(|e| matrix(&Registry::standard(), &Arc::new(e), choices).expect("a matrix"))
+        .collect();
     let runs = plan.iter().enumerate().map(|(n, spec)| invented(n, spec)).collect();
-    Reproduction::new(&plan, runs, choices).expect("its papers are there")
+    Reproduction::new(&Registry::standard(), &plan, runs, choices).expect("its papers are there")
 }
 
 #[test]
@@ -270,7 +276,7 @@ fn every_published_point_names_its_series() {
 
 #[test]
 fn no_two_figures_have_one_title_or_one_id() {
-    let pipe = Experiment::find("bw-pipe").expect("embedded");
+    let pipe = Registry::standard().experiment("bw-pipe").expect("embedded");
     let mine = Experiment { name: "my-pipe".into(), ..pipe.clone() };
     let twice = runs_of(vec![pipe, mine]);
     for html in [reproduction(|_| ()).html(), twice.html()] {
@@ -343,7 +349,7 @@ fn a_run_of_ones_own_is_not_called_a_reproduction() {
     let built_in = reproduction(|_| ());
     assert!(built_in.own().is_empty());
     assert!(built_in.html().contains("<h1>Moving pages, not bytes: the reproduction</h1>"));
-    let mut changed = Experiment::find("null-read").expect("embedded");
+    let mut changed = Registry::standard().experiment("null-read").expect("embedded");
     changed.file.matrix[0].machines = vec!["today".into()];
     assert_eq!(
         runs_of(vec![changed.clone()]).own(),
@@ -403,10 +409,10 @@ fn every_rule_is_judged_when_all_runs_are_made_and_what_is_left_out_is_told() {
     assert!(!of.html().contains("could not be made"));
 
     let choices = Choices { quick: true, ..Choices::default() };
-    let experiment = Arc::new(Experiment::find("uvm-pipe").expect("embedded"));
-    let plan = matrix(&experiment, choices).expect("a matrix");
+    let experiment = Arc::new(Registry::standard().experiment("uvm-pipe").expect("embedded"));
+    let plan = matrix(&Registry::standard(), &experiment, choices).expect("a matrix");
     let runs = plan.iter().enumerate().map(|(n, spec)| invented(n, spec)).collect();
-    let of = Reproduction::new(&plan, runs, choices).expect("its papers are there");
+    let of = Reproduction::new(&Registry::standard(), &plan, runs, choices).expect("its papers are there");
     let shapes = of.comparisons.iter().filter(|c| c.reading.as_ref().is_some_and(|r| r.contains(" to ")));
     assert_eq!(shapes.count(), 0, "no curve is whole");
     assert!(of.not_compared() > 0 && !of.comparisons.is_empty());
@@ -476,10 +482,11 @@ fn broken_laws_are_the_first_thing_told() {
 #[test]
 fn a_part_of_the_runs_is_reported_too() {
     let choices = Choices { quick: true, ..Choices::default() };
-    let experiment = Arc::new(Experiment::find("bw-pipe").expect("embedded"));
-    let plan: Vec<_> = matrix(&experiment, choices).expect("a matrix").into_iter().take(2).collect();
+    let experiment = Arc::new(Registry::standard().experiment("bw-pipe").expect("embedded"));
+    let plan: Vec<_> =
+        matrix(&Registry::standard(), &experiment, choices).expect("a matrix").into_iter().take(2).collect();
     let runs = plan.iter().enumerate().map(|(n, spec)| invented(n, spec)).collect();
-    let of = Reproduction::new(&plan, runs, choices).expect("its papers are there");
+    let of = Reproduction::new(&Registry::standard(), &plan, runs, choices).expect("its papers are there");
     let html = of.html();
     assert!(html.contains("A quick run"));
     // What comes out, and four of bandwidth; and three of a real host.
@@ -489,12 +496,12 @@ fn a_part_of_the_runs_is_reported_too() {
 #[test]
 fn the_numbers_are_tidy_and_leave_the_host_out() {
     let of = reproduction(|_| ());
-    let text = results_csv(of.records());
+    let text = results_csv(of.records(), &Registry::standard().dictionary());
     assert!(text.starts_with("run,metric,unit,value\n1,"), "{}", &text[..100]);
     assert!(text.lines().any(|line| line == "1,bandwidth_mb_s,MB/s,400"));
     let slower = reproduction(|run| run.host.wall_ms *= 2.0);
     assert_eq!(of.json(), slower.json());
-    assert_eq!(text, results_csv(slower.records()));
+    assert_eq!(text, results_csv(slower.records(), &Registry::standard().dictionary()));
     assert_ne!(of.host_json(), slower.host_json());
 }
 
@@ -542,7 +549,8 @@ fn every_column_of_a_table_has_one_type_and_the_tables_fit_together() {
     let runs = read("runs.csv").1.len();
     let numbers: std::collections::BTreeSet<&str> = rows.iter().map(|row| &row[0]).collect();
     assert_eq!(numbers.len(), runs);
-    let mut names: Vec<String> = dictionary().into_iter().map(|entry| entry.metric).collect();
+    let mut names: Vec<String> =
+        Registry::standard().dictionary().into_iter().map(|entry| entry.metric).collect();
     let all = names.len();
     names.sort();
     names.dedup();

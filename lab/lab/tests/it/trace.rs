@@ -1,8 +1,10 @@
 //! A trace is sound JSON whose slices fill each CPU's time without overlap, whose arrows lead from who gave to who got,
 //! and whose curves follow what the run counted; and recording it changes nothing.
 
-use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
-use pageferry_lab::run::{Choices, Record, RunSpec, Schedule, TraceWindow};
+use pageferry_lab::Registry;
+use pageferry_lab::files::{KernelChoice, MachineChoice, Settings};
+use pageferry_lab::record::Record;
+use pageferry_lab::run::{Choices, RunSpec, Schedule, TraceWindow};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -47,14 +49,15 @@ impl Drawn {
 }
 
 fn drawn(experiment: &str, machine: &str, kernel: &str, settings: &[&str], window: TraceWindow) -> Drawn {
-    let experiment = Arc::new(Experiment::find(experiment).expect("it is built in"));
+    let experiment = Arc::new(Registry::standard().experiment(experiment).expect("it is built in"));
     let machine = MachineChoice::find(machine).expect("it is built in");
     let kernel = KernelChoice::find(kernel).expect("it is built in");
     let settings: Vec<String> = settings.iter().map(|&s| s.to_owned()).collect();
     let settings = Settings::parse(&settings).expect("valid");
     let choices = Choices { quick: true, seed: 1, schedule: Schedule::Timed };
     let mhz = machine.config.cpu.clock_mhz.value;
-    let spec = RunSpec::new(&experiment, machine, kernel, &settings, choices).expect("valid");
+    let spec =
+        RunSpec::new(&Registry::standard(), &experiment, machine, kernel, &settings, choices).expect("valid");
     let (result, trace) = pageferry_lab::run::run_traced(&spec, window).expect("it runs");
     let plain = pageferry_lab::run::run(&spec).expect("it runs");
     assert_eq!(result.record, plain.record, "recording changes nothing");

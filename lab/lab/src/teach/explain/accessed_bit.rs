@@ -5,7 +5,7 @@
 //! so.
 
 use super::stage::{Counterexample, Mechanism, Stage, contents};
-use crate::workload::{Failed, named};
+use crate::kit::{Failed, named};
 use pageferry_ephemeral::{AllocError, Flags};
 use pageferry_hal::{Cause, Instructions, Machine as _, Mode, PAGE_SIZE, Pfn, Prot, Threads as _};
 use pageferry_kernel::{Errno, User};

@@ -2,10 +2,11 @@
 
 use super::stage::{Compared, Field, Mechanism, More, Ran, Stage, Table, Variant, look_at, map};
 use crate::error::LabError;
-use crate::files::{Experiment, Settings};
-use crate::run::{Choices, Law, RunSpec, run};
+use crate::files::Settings;
+use crate::kit::{Failed, named};
+use crate::record::Law;
+use crate::run::{Choices, Registry, RunSpec, run};
 use crate::text;
-use crate::workload::{Failed, named};
 use pageferry_hal::{Attr, CopyFault, Flush, Machine as _, Mode, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Fd, OpenFlags, User};
 use pageferry_model::Model;
@@ -220,13 +221,14 @@ fn protection(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
 
 /// What a whole program has under both, with either handler.
 fn table(runs: &[Ran]) -> Result<Compared, LabError> {
-    let experiment = Arc::new(Experiment::find("replay")?);
+    let registry = Registry::standard();
+    let experiment = Arc::new(registry.experiment("replay")?);
     let (mut rows, mut laws) = (Vec::new(), Vec::new());
     for reload in ["slow", "fast"] {
         for ran in runs {
             let settings = Settings::parse(&[format!("kernel.refill.reload={reload}")])?;
             let (machine, kernel) = (ran.machine.clone(), ran.kernel.clone());
-            let spec = RunSpec::new(&experiment, machine, kernel, &settings, Choices::default())?;
+            let spec = RunSpec::new(&registry, &experiment, machine, kernel, &settings, Choices::default())?;
             let title = spec.title();
             let changed = Ran {
                 machine: ran.machine.clone(),

@@ -6,7 +6,8 @@ use super::{
 };
 use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice, Settings};
-use crate::run::{Law, Schedule, Testbed};
+use crate::record::Law;
+use crate::run::{Schedule, Testbed};
 use pageferry_kernel::{Program, User};
 use pageferry_model::Model;
 use pageferry_sourced::nearest;

@@ -3,8 +3,7 @@
 
 use super::stage::{Stage, contents};
 use crate::error::LabError;
-use crate::run::Testbed;
-use crate::workload::net::{FAR_END, give_address};
+use crate::run::{FAR_END, Testbed};
 use pageferry_model::net::line::{Call, End, LineConfig, LineHost, Speech, Talker};
 use std::cell::RefCell;
 use std::net::SocketAddrV4;
@@ -45,7 +44,7 @@ impl Talker for Host {
 /// # Errors
 /// A machine without a card, or a kernel without the protocols.
 pub(super) fn attach(testbed: &mut Testbed, stage: &Stage) -> Result<(), LabError> {
-    give_address(testbed, true)?;
+    testbed.give_address(true)?;
     let mtu = testbed.machine.config.nic.as_ref().map_or(1500, |nic| nic.mtu_bytes.value);
     let config = LineConfig { ip: FAR_END, mtu_bytes: mtu as usize, ..LineConfig::default() };
     testbed.model.attach(Box::new(LineHost::new(config, Host { heard: stage.heard.clone() })));

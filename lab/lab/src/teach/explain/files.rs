@@ -1,7 +1,7 @@
 //! Files: a private mapping, and reading by page transfer.
 
 use super::stage::{Mechanism, Stage, contents, look_at};
-use crate::workload::{Failed, named};
+use crate::kit::{Failed, named};
 use pageferry_hal::{PAGE_SIZE, Prot};
 use pageferry_kernel::{Fd, OpenFlags, User};
 use pageferry_model::Model;

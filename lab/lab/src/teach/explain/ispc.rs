@@ -1,7 +1,7 @@
 //! Servers that are processes, and the TLB entries that attach memory to them.
 
 use super::stage::{Mechanism, Stage, contents, look_at, map};
-use crate::workload::{Failed, named};
+use crate::kit::{Failed, named};
 use pageferry_hal::{PAGE_SIZE, Va};
 use pageferry_kernel::{Errno, User, Wait};
 use pageferry_model::Model;

@@ -1,7 +1,7 @@
 //! Kernel addresses for user pages, and what telling other CPUs costs: sf_buf and shootdowns.
 
 use super::stage::{Mechanism, Stage};
-use crate::workload::{Failed, named};
+use crate::kit::{Failed, named};
 use pageferry_ephemeral::{AllocError, Flags, Mapping};
 use pageferry_hal::{Cause, CpuSet, Machine as _, Mode, PAGE_SIZE, Pfn, Prot, Threads as _};
 use pageferry_kernel::{Errno, User};

@@ -1,7 +1,7 @@
 //! Anonymous memory: fork and copy-on-write, memory that goes to the disk and back.
 
 use super::stage::{Mechanism, Stage, contents, look_at, map};
-use crate::workload::{Failed, named};
+use crate::kit::{Failed, named};
 use pageferry_hal::{PAGE_SIZE, Prot};
 use pageferry_kernel::User;
 use pageferry_model::Model;

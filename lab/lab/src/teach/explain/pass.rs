@@ -1,7 +1,7 @@
 //! Whole ranges between processes: map entry passing, and quick references.
 
 use super::stage::{Mechanism, Stage, contents, look_at, map};
-use crate::workload::{Failed, named};
+use crate::kit::{Failed, named};
 use pageferry_hal::PAGE_SIZE;
 use pageferry_kernel::{ExportId, ExportTo, User};
 use pageferry_model::Model;

@@ -1,7 +1,7 @@
 //! A large write to a FreeBSD pipe: pages handed over instead of copied into a buffer.
 
 use super::stage::{Mechanism, Stage, contents, look_at, map};
-use crate::workload::{Failed, named};
+use crate::kit::{Failed, named};
 use pageferry_hal::PAGE_SIZE;
 use pageferry_kernel::{Errno, Fd, User};
 use pageferry_model::Model;

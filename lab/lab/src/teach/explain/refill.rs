@@ -6,7 +6,7 @@
 
 use super::stage::{Compared, Field, Mechanism, More, Ran, Stage, Step, Table, Variant, map};
 use crate::error::LabError;
-use crate::workload::{Failed, named};
+use crate::kit::{Failed, named};
 use pageferry_hal::isa::hash::{ENTRY_BYTES, GROUP_BYTES, GROUP_ENTRIES};
 use pageferry_hal::{
     Access, Cause, Flush, HashTable, Instructions, Machine as _, Mmu, PAGE_SIZE, Pa, Path, Prot, Va,

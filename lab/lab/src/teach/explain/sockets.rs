@@ -1,7 +1,7 @@
 //! What goes through a socket: by copy, by loan, by transfer; and what the receiver does with it afterwards.
 
 use super::stage::{Mechanism, Stage, contents, look_at, map, times};
-use crate::workload::{Failed, named};
+use crate::kit::{Failed, named};
 use pageferry_hal::PAGE_SIZE;
 use pageferry_kernel::{Fd, SendMode, User};
 use pageferry_model::Model;

@@ -5,8 +5,9 @@
 
 use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice};
-use crate::run::{Law, counters, cycles};
-use crate::workload::{Failed, Payload, differs_behind, named};
+use crate::kit::{Failed, Payload, differs_behind, named};
+use crate::record::Law;
+use crate::run::{counters, cycles};
 use pageferry_hal::{Cause, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Pid, Program, User};
 use pageferry_model::{Model, Snapshot, Spent};

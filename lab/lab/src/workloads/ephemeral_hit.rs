@@ -1,0 +1,99 @@
+//! The cost of a hit in the mapping cache (sf_buf paper, 4.2): the same few pages are mapped and unmapped in turn.
+//!
+//! Each page is mapped once before, so that every allocation of the measured part is a hit, or, on the direct map,
+//! needs nothing. Mappings are CPU-private, as those of pipes.
+
+use crate::error::LabError;
+use crate::kit::{Outcome, OutcomeCell};
+use crate::run::{Testbed, Workload};
+use cpu_time::ThreadTime;
+use pageferry_ephemeral::{AllocError, Flags};
+use pageferry_hal::{Machine as _, PAGE_SIZE, Pfn, Threads as _};
+use pageferry_kernel::{Program, User};
+use pageferry_model::{MachineConfig, Model};
+use pageferry_vm::VmError;
+
+/// The host is timed in this many parts, and the fastest counts: whatever else the host does only makes parts slower.
+const BATCHES: u64 = 20;
+
+/// The workload.
+pub(crate) struct EphemeralHit;
+
+crate::parameters! {
+    /// What the file says.
+    pub(crate) struct Parameters {
+        times: u64 = 1..=1 << 30,
+        pages: usize = 1..=1 << 20,
+    }
+}
+
+impl Workload for EphemeralHit {
+    const NAME: &'static str = "ephemeral-hit";
+
+    type Parameters = Parameters;
+
+    fn weight(p: &Parameters, _: &MachineConfig) -> u64 {
+        p.times / 10
+    }
+
+    /// The program of the experiment's only process.
+    fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
+        let (times, pages) = (p.times, p.pages);
+        let (model, cycle_ns) = (testbed.model.clone(), testbed.machine.nanoseconds(1.0));
+        Ok(Box::new(move |user: &User<Model>| {
+            let outcome = &mut *cell.borrow_mut();
+            match measure(user, &model, pages, times, outcome) {
+                Ok(cycles) => {
+                    let pair = cycles as f64 / times as f64;
+                    outcome.results.insert("pair_cycles".into(), pair);
+                    outcome.results.insert("pair_ns".into(), pair * cycle_ns);
+                }
+                Err(problem) => outcome.failed = Some(problem),
+            }
+        }))
+    }
+}
+
+/// Cycles of all pairs.
+fn measure(
+    user: &User<Model>,
+    model: &Model,
+    pages: usize,
+    times: u64,
+    outcome: &mut Outcome,
+) -> Result<u64, String> {
+    let (kernel, thread) = (user.kernel(), user.thread());
+    let refused = |e: VmError| format!("{pages} pages of kernel memory: {e}");
+    let memory = kernel.vm().kernel_alloc(pages).map_err(refused)?;
+    let frames: Vec<Pfn> = (0..pages)
+        .filter_map(|page| kernel.vm().pmaps().read_kernel_entry(memory.va() + page * PAGE_SIZE))
+        .map(|entry| entry.frame)
+        .collect();
+    thread.pin();
+    let pair = |frame: Pfn| -> Result<(), AllocError> {
+        let mapping = kernel.ephemeral().alloc(thread, frame, Flags::PRIVATE)?;
+        kernel.ephemeral().free(thread, mapping);
+        Ok(())
+    };
+    let message = |e: AllocError| e.to_string();
+    frames.iter().try_for_each(|&frame| pair(frame)).map_err(message)?;
+    let (before, began) = (model.snapshot(), model.now());
+    let mut pairs = frames.iter().cycle().take(times as usize);
+    let mut fastest = f64::INFINITY;
+    for batch in 0..BATCHES {
+        let len = times * (batch + 1) / BATCHES - times * batch / BATCHES;
+        let host = ThreadTime::now();
+        for frame in pairs.by_ref().take(len as usize) {
+            pair(*frame).map_err(message)?;
+        }
+        if len > 0 {
+            fastest = fastest.min(host.elapsed().as_secs_f64() / len as f64);
+        }
+    }
+    outcome.measured_s = fastest * times as f64;
+    let cycles = (model.now() - began).0;
+    outcome.measured = Some(model.snapshot().since(&before));
+    thread.unpin();
+    kernel.vm().kernel_free(memory);
+    Ok(cycles)
+}
