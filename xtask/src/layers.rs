@@ -60,20 +60,11 @@ pub const FLOORS: &[(&str, &[&[&str]])] = &[
     ("pageferry-trace", &[]),
     ("pageferry-workloads", &[&["pageferry-abi"]]),
     ("pageferry-soak", &[KERNEL, &["pageferry-model"]]),
-    ("pageferry-report", &[&["pageferry-sourced"]]),
     (
         "pageferry-lab",
-        &[
-            KERNEL,
-            &[
-                "pageferry-sourced",
-                "pageferry-model",
-                "pageferry-trace",
-                "pageferry-workloads",
-                "pageferry-report",
-            ],
-        ],
+        &[KERNEL, &["pageferry-sourced", "pageferry-model", "pageferry-trace", "pageferry-workloads"]],
     ),
+    ("pageferry-report", &[&["pageferry-hal", "pageferry-sourced", "pageferry-model", "pageferry-lab"]]),
     // The library on Linux, which uses the arithmetic of costs and nothing else of the above.
     ("pageferry-programs", &[]),
     ("pageferry", &[&["pageferry-costs"]]),

@@ -53,7 +53,7 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
 
 fn keep(spec: &RunSpec, trace: &Trace, file: &Path) -> Result<(), LabError> {
     let mhz = spec.machine.config.cpu.clock_mhz.value;
-    pageferry_lab::report::trace::write(trace, &spec.machine.name, mhz, file)?;
+    pageferry_report::trace::write(trace, &spec.machine.name, mhz, file)?;
     let kept = trace.slices.len() + trace.holdings.len() + trace.arrows.len() + trace.samples.len();
     note(&format!("{kept} events are in {}: open it in ui.perfetto.dev", file.display()));
     if kept == 0 {

@@ -17,8 +17,8 @@ pub mod files;
 pub mod judge;
 pub mod kit;
 pub mod output;
+pub mod plot;
 pub mod record;
-pub mod report;
 pub mod run;
 pub mod serve;
 pub mod teach;
@@ -31,3 +31,6 @@ pub mod text;
 pub use error::{Blame, LabError};
 pub use pageferry_sourced::{Constant, SourceKind, nearest};
 pub use run::Registry;
+
+// What workloads outside of this crate are written with.
+pub use {pageferry_hal as hal, pageferry_kernel as kernel, pageferry_model as model, pageferry_vm as vm};

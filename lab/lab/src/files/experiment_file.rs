@@ -1,7 +1,8 @@
 //! What is in an experiment's file: `experiments/*.toml`.
 //!
-//! An experiment names a workload (a program, in a [registry](crate::run::Registry)), its parameters with their sources, the
-//! machines and kernels that it runs on, and the published numbers that its results stand beside, by rules.
+//! An experiment names a workload (a program, in a [registry](crate::run::Registry)), its parameters with their
+//! sources, the machines and kernels that it runs on, and the published numbers that its results stand beside, by
+//! rules.
 
 use super::rules::Compare;
 use super::setting::Setting;
@@ -15,10 +16,13 @@ pub struct ExperimentFile {
     /// A few words for headings.
     pub title: String,
     /// The place among all experiments.
+    #[serde(default)]
     pub order: u32,
-    /// The paper that made it: the name of a file in `papers/`.
+    /// The paper that made it: the name of a file in `papers/`; empty where none did.
+    #[serde(default)]
     pub paper: String,
     /// The section that describes it.
+    #[serde(default)]
     pub section: String,
     /// What is done, in a sentence or two.
     pub summary: String,

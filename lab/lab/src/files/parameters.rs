@@ -1,8 +1,8 @@
 //! The parameters of a workload, as types: numbers within a range, and choices among words.
 //!
-//! [`parameters!`](crate::parameters) declares a struct of them. The names of its fields are the keys of the experiment's
-//! file, and of `--set`; the file is checked against them, with the nearest name for a wrong one, before anything runs.
-//! [`choice!`](crate::choice) declares a choice among words.
+//! [`parameters!`](crate::parameters) declares a struct of them. The names of its fields are the keys of the
+//! experiment's file, and of `--set`; the file is checked against them, with the nearest name for a wrong one, before
+//! anything runs. [`choice!`](crate::choice) declares a choice among words.
 //!
 //! ```
 //! pageferry_lab::choice! {
@@ -124,8 +124,8 @@ impl Value for WordOrFile {
     }
 }
 
-/// Declares the parameters of a workload: see [`files::Parameters`](crate::files::Parameters). A number has a range behind
-/// it, a choice none.
+/// Declares the parameters of a workload: see [`files::Parameters`](crate::files::Parameters). A number has a range
+/// behind it, a choice none.
 #[macro_export]
 macro_rules! parameters {
     (
@@ -136,6 +136,7 @@ macro_rules! parameters {
     ) => {
         $(#[$doc])*
         #[derive(Clone, Debug)]
+        #[allow(missing_docs, reason = "the keys of the file say it")]
         $vis struct $name { $($(#[$field_doc])* pub $field: $type),* }
 
         impl $crate::files::Parameters for $name {
@@ -166,6 +167,7 @@ macro_rules! choice {
     ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[allow(missing_docs, reason = "the words say it")]
         $vis enum $name { $($(#[$variant_doc])* $variant),* }
 
         impl $crate::files::Value for $name {

@@ -1,7 +1,7 @@
 //! What a workload reads of an experiment's file: its parameters with their ranges, and its choices with their words.
 //!
-//! A workload says it by its type of parameters ([`Parameters`](super::Parameters)). A file must have these and no others: one
-//! that is missing could not be read, and one too many would be a setting that does nothing.
+//! A workload says it by its type of parameters ([`Parameters`](super::Parameters)). A file must have these and no
+//! others: one that is missing could not be read, and one too many would be a setting that does nothing.
 
 use super::experiment_file::ExperimentFile;
 use pageferry_sourced::{Fault, nearest};

@@ -133,6 +133,11 @@ impl Record {
         self.settings.get(key).is_some_and(|setting| setting.to_string() == word)
     }
 
+    /// A setting that is a number.
+    pub fn number(&self, key: &str) -> Option<f64> {
+        self.settings.get(key)?.number().map(|number| number as f64)
+    }
+
     /// A result, counter, hardware count, or cycle count (`cycles.copy`), by name.
     pub fn metric(&self, name: &str) -> Option<f64> {
         if let Some(cause) = name.strip_prefix("cycles.") {

@@ -6,6 +6,7 @@
 
 mod execute;
 mod journal;
+mod judged;
 mod left;
 mod measured;
 mod one_run;
@@ -16,6 +17,7 @@ mod workload;
 
 pub use execute::{MAX_JOBS, Progress, Silent, execute, execute_kept, threads};
 pub use journal::Journal;
+pub use judged::records;
 pub use left::TimeLeft;
 pub(crate) use measured::{counters, cycles};
 pub use one_run::{TraceWindow, run, run_traced};

@@ -8,8 +8,10 @@ use super::workload::{Runnable, Workload, erased};
 use crate::error::LabError;
 use crate::files::catalogue::{self, Kind, Source};
 use crate::files::{Experiment, KnownWorkloads};
+use crate::judge::{Records, Reproduction};
 use crate::record::{Entry, common_dictionary};
 use pageferry_sourced::nearest;
+use std::sync::Arc;
 
 /// Workloads and experiments by their names.
 #[derive(Clone, Default)]
@@ -71,6 +73,20 @@ impl Registry {
     /// Every metric that a run can have.
     pub fn dictionary(&self) -> Vec<Entry> {
         common_dictionary(self.workloads.iter().flat_map(|workload| workload.metrics()))
+    }
+
+    /// Judges `records`, and draws what their workloads have to draw.
+    ///
+    /// # Errors
+    /// A paper that an experiment names and that is not there.
+    pub fn reproduction(&self, records: Records) -> Result<Reproduction, LabError> {
+        let mut all = Reproduction::new(records)?;
+        let plots = |experiment: &Arc<Experiment>| {
+            let workload = self.workload(&experiment.file.workload).ok()?;
+            Some((experiment.name.clone(), workload.plots(&all, experiment)))
+        };
+        all.plots = all.experiments.iter().filter_map(plots).collect();
+        Ok(all)
     }
 
     pub(crate) fn workload(&self, name: &str) -> Result<&'static dyn Runnable, LabError> {

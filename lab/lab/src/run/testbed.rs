@@ -189,8 +189,8 @@ impl Testbed {
             let clusters = &self.kernel.file.socket.clusters;
             if clusters.value < needed as u64 {
                 return Err(self.incompatible(format!(
-                    "socket.clusters = {}: expected at least {needed}: the network card takes some, a connection's receive \
-                     buffer others",
+                    "socket.clusters = {}: expected at least {needed}: the network card takes some, a connection's \
+                     receive buffer others",
                     clusters.value
                 )));
             }

@@ -5,8 +5,10 @@
 
 use super::testbed::Testbed;
 use crate::error::LabError;
-use crate::files::{Parameters, Reads, Setting};
+use crate::files::{Experiment, Parameters, Reads, Setting};
+use crate::judge::Reproduction;
 use crate::kit::OutcomeCell;
+use crate::plot::Plot;
 use crate::record::Metric;
 use pageferry_kernel::Program;
 use pageferry_model::{MachineConfig, Model};
@@ -46,6 +48,12 @@ pub trait Workload: 'static {
         testbed: &mut Testbed,
         outcome: OutcomeCell,
     ) -> Result<Program<Model>, LabError>;
+
+    /// What is drawn of the runs of `experiment`, beside the curves that its file asks for.
+    fn plots(of: &Reproduction, experiment: &Experiment) -> Vec<Plot> {
+        let _ = (of, experiment);
+        Vec::new()
+    }
 }
 
 /// A [`Workload`] without its type. Settings have been checked against [`Runnable::reads`].
@@ -65,6 +73,7 @@ pub(crate) trait Runnable: Sync {
         testbed: &mut Testbed,
         outcome: OutcomeCell,
     ) -> Result<Program<Model>, LabError>;
+    fn plots(&self, of: &Reproduction, experiment: &Experiment) -> Vec<Plot>;
 }
 
 impl fmt::Debug for dyn Runnable {
@@ -121,5 +130,9 @@ impl<W: Workload> Runnable for Erased<W> {
         outcome: OutcomeCell,
     ) -> Result<Program<Model>, LabError> {
         W::program(Self::read(settings)?, testbed, outcome)
+    }
+
+    fn plots(&self, of: &Reproduction, experiment: &Experiment) -> Vec<Plot> {
+        W::plots(of, experiment)
     }
 }

@@ -2,16 +2,15 @@
 
 use super::explain::{Explanation, Step, explain, find};
 use crate::error::LabError;
+use crate::judge::{Finding, Reproduction};
 use crate::text::grouped;
-use serde::Serialize;
 
-/// A finding in words.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// In a line.
-    pub title: String,
-    /// In plain text, one after the other.
-    pub paragraphs: Vec<String>,
+/// What lessons find about the papers of `of`.
+///
+/// # Errors
+/// When a law of a lesson's run is broken.
+pub fn findings(of: &Reproduction) -> Result<Vec<Finding>, LabError> {
+    of.papers.contains_key("sf-buf").then(accessed_bit).into_iter().collect()
 }
 
 /// The accessed-bit rule of the sf_buf paper, as it is printed and as it holds: runs the lesson `accessed-bit`.

@@ -4,8 +4,13 @@
 //! needs nothing. Mappings are CPU-private, as those of pipes.
 
 use crate::error::LabError;
+use crate::files::Experiment;
+use crate::judge::Reproduction;
 use crate::kit::{Outcome, OutcomeCell};
+use crate::plot::{Axis, Chart, Key, Line, Panel, Plot, Table};
+use crate::record::Record;
 use crate::run::{Testbed, Workload};
+use crate::text;
 use cpu_time::ThreadTime;
 use pageferry_ephemeral::{AllocError, Flags};
 use pageferry_hal::{Machine as _, PAGE_SIZE, Pfn, Threads as _};
@@ -52,6 +57,14 @@ impl Workload for EphemeralHit {
             }
         }))
     }
+
+    fn plots(of: &Reproduction, experiment: &Experiment) -> Vec<Plot> {
+        if experiment.file.curves.is_empty() {
+            hits(of, &experiment.name).into_iter().collect()
+        } else {
+            Vec::new()
+        }
+    }
 }
 
 /// Cycles of all pairs.
@@ -96,4 +109,63 @@ fn measure(
     thread.unpin();
     kernel.vm().kernel_free(memory);
     Ok(cycles)
+}
+
+fn hits(of: &Reproduction, experiment: &str) -> Option<Plot> {
+    let head = ["machine", "entries", "modelled cycles", "modelled ns", "host ns"].map(String::from).to_vec();
+    let mut table = Table { head, rows: Vec::new() };
+    let entries = |r: &Record| r.number("kernel.ephemeral.entries").unwrap_or(0.0);
+    let mut sizes: Vec<f64> = of.records().filter(|r| r.experiment == experiment).map(entries).collect();
+    sizes.sort_by(f64::total_cmp);
+    sizes.dedup();
+    let (mut cycles, mut host, mut legend) = (Vec::new(), Vec::new(), Vec::new());
+    for machine in of.machines_of(experiment) {
+        let series = &machine.name;
+        let line = || Line { series: series.clone(), name: machine.name.clone(), points: Vec::new() };
+        let (mut modelled, mut real) = (line(), line());
+        let runs = of.runs.iter().filter(|run| run.record.experiment == experiment);
+        for run in runs.filter(|run| run.record.machine == machine.name) {
+            let Some(pair) = run.record.metric("pair_cycles") else { continue };
+            let size = entries(&run.record);
+            let at = sizes.iter().position(|s| *s == size).unwrap_or(0);
+            let pairs = run.record.number("times").unwrap_or(1.0);
+            let host_ns = run.host.measured_ms * 1e6 / pairs;
+            modelled.points.push((at, pair, None));
+            real.points.push((at, host_ns, None));
+            table.rows.push(vec![
+                machine.name.clone(),
+                text::number(size),
+                format!("{pair:.1}"),
+                format!("{:.0}", machine.nanoseconds(pair)),
+                format!("{host_ns:.0}"),
+            ]);
+        }
+        cycles.push(modelled);
+        host.push(real);
+        legend.push(Key::line(series, &machine.name));
+    }
+    let names: Vec<_> = sizes.iter().map(|size| text::number(*size)).collect();
+    let found = !table.rows.is_empty();
+    let panel = |name: &str, unit: &str, lines| Panel {
+        up: Axis::linear(name, unit),
+        along: Axis::linear("entries of the cache", "count"),
+        names: names.clone(),
+        lines,
+    };
+    let panels = [
+        panel("modelled time of a hit", "cycles", cycles),
+        panel("time on this host, to model it", "ns", host),
+    ];
+    found.then(|| Plot {
+        id: "hit-cost".into(),
+        title: "Cost of a hit, by entries of the cache".into(),
+        subtitle: "One sf_buf_alloc and sf_buf_free of a page that is mapped already".into(),
+        chart: Chart::History(panels.into()),
+        label: "Cost of a hit for caches of different sizes".into(),
+        legend,
+        note: "The paper says that the expected time is constant (1 and 4.2). The Opteron is made to use a cache here; \
+               by itself it has the direct map. Times on the host vary from run to run."
+            .into(),
+        table,
+    })
 }

@@ -13,7 +13,11 @@
 //! them; all else is *other*.
 
 use crate::error::LabError;
+use crate::files::Experiment;
+use crate::judge::Reproduction;
 use crate::kit::{Failed, OutcomeCell, first_process, named, other_process};
+use crate::plot::{Axis, Chart, Key, Part, Plot, Stack, StackRow, Table};
+use crate::record::Record;
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
 use pageferry_hal::{Cause, Counter, Machine as _, PAGE_SIZE, Prot, Va};
@@ -117,6 +121,14 @@ impl Workload for Ispc {
         };
         let buffers_bytes = (1 + work.beside_pages) * PAGE_SIZE;
         Ok(first_process(work.cell.clone(), buffers_bytes, move |user| work.application(user)))
+    }
+
+    fn plots(of: &Reproduction, experiment: &Experiment) -> Vec<Plot> {
+        if experiment.file.curves.is_empty() {
+            steps(of, &experiment.name).into_iter().collect()
+        } else {
+            Vec::new()
+        }
     }
 }
 
@@ -330,4 +342,78 @@ impl Ispc {
         ];
         outcome.results.extend(results.map(|(name, value)| (name.to_owned(), value)));
     }
+}
+
+// ---------------------------------------------------------------------------------------- the figure
+
+/// The parts, as the paper draws them: metric, colour, sign, name.
+const PARTS: [(&str, &str, &str, &str); 6] = [
+    ("process_switch_us", "sys", "Y", "process switch"),
+    ("first_access_us", "tlb", "T", "first access"),
+    ("ica_detach_us", "local", "D", "detachment"),
+    ("ica_attach_us", "pte", "A", "attachment"),
+    ("system_call_us", "kva", "S", "system call"),
+    ("other_us", "proto", "O", "other"),
+];
+
+const OPS: [&str; 4] = ["sync-request", "async-request", "sync-return", "async-return"];
+const METHODS: [&str; 4] = ["random", "previous", "proposed", "migrating"];
+
+/// The figure of one step (SH-4 paper, Figure 2): its parts, stacked, for each operation and each way to attach memory.
+fn steps(of: &Reproduction, experiment: &str) -> Option<Plot> {
+    let mut groups = Vec::new();
+    let head = ["machine", "operation", "data", "method", "us"].into_iter().chain(PARTS.map(|part| part.3));
+    let head = head.chain(["TLB misses", "entries written"]);
+    let mut table = Table { head: head.map(String::from).collect(), rows: Vec::new() };
+    for machine in of.machines_of(experiment) {
+        for op in OPS {
+            for data in ["false", "true"] {
+                let mut rows = Vec::new();
+                for method in METHODS {
+                    let is_it = |r: &&Record| {
+                        r.experiment == experiment
+                            && r.machine == machine.name
+                            && r.setting_is("op", op)
+                            && r.setting_is("data", data)
+                            && r.setting_is("kernel.ispc.method", method)
+                    };
+                    let Some(record) = of.records().find(is_it) else { continue };
+                    let metric = |name: &str| record.metric(name).unwrap_or(0.0);
+                    let time = metric("time_us");
+                    let mut row: Vec<String> = [&machine.name, op, data, method].map(String::from).to_vec();
+                    row.push(format!("{time:.2}"));
+                    row.extend(PARTS.map(|(name, ..)| format!("{:.2}", metric(name))));
+                    row.push(format!("{:.1}", metric("tlb_misses_per_step")));
+                    row.push(format!("{:.1}", metric("entries_written_per_step")));
+                    table.rows.push(row);
+                    let part = |(name, colour, sign, label): (&str, &'static str, &'static str, &str)| Part {
+                        colour,
+                        sign,
+                        name: label.into(),
+                        value: metric(name),
+                    };
+                    let parts = PARTS.map(part).into();
+                    rows.push(StackRow { name: method.into(), parts, shown: format!("{time:.1}") });
+                }
+                let with = if data == "true" { "with data" } else { "without data" };
+                if !rows.is_empty() {
+                    groups.push(Stack { label: format!("{op}, {with}"), rows });
+                }
+            }
+        }
+    }
+    let legend = PARTS.map(|(_, colour, sign, name)| Key::part(colour, sign, name)).into();
+    (!groups.is_empty()).then(|| Plot {
+        id: "ispc-steps".into(),
+        title: "What a request or a return between processes takes".into(),
+        subtitle: "Microseconds, by operation, data, and how memory is attached".into(),
+        chart: Chart::Stacks(groups, Axis::linear("time of one step", "us"), 46.0),
+        label: "Time of one step of communication by its parts, for each operation and method".into(),
+        legend,
+        note: "SH-4 paper, Figure 2. By how much random is slower is held out of what the paper says here: it is \
+               predicted without it. By the method `migrating`, which the paper does not have, a thread crosses into \
+               its server: it has no asynchronous steps."
+            .into(),
+        table,
+    })
 }

@@ -1,9 +1,9 @@
 //! The workloads of the experiments that are built in: what the modelled processes do, and what is measured of it.
 //!
-//! Each is a [`Workload`](crate::run::Workload) with a line in [`Registry::standard`]. Its processes are coroutines of one
-//! host thread and leave what they found in a shared [`Outcome`](crate::kit::Outcome). Two are no experiments: [`stream`]
-//! carries bytes from outside through a pipe or a socket of the machine, and out again; [`strace`] makes the calls of a
-//! real program, as they were recorded.
+//! Each is a [`Workload`](crate::run::Workload) with a line in [`Registry::standard`]. Its processes are coroutines of
+//! one host thread and leave what they found in a shared [`Outcome`](crate::kit::Outcome). Two are no experiments:
+//! [`stream`] carries bytes from outside through a pipe or a socket of the machine, and out again; [`strace`] makes the
+//! calls of a real program, as they were recorded.
 
 mod bw_pipe;
 mod cost_growth;

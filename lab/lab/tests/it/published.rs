@@ -3,7 +3,6 @@
 use pageferry_lab::Registry;
 use pageferry_lab::files::Experiment;
 use pageferry_lab::judge::{SHARE_OF_BEST, statements};
-use pageferry_lab::report::Reproduction;
 use pageferry_lab::run::{Choices, RunSpec, Silent, execute, matrix};
 use std::sync::Arc;
 
@@ -59,9 +58,9 @@ fn all_numbers_agree_and_the_kernel_chooses_well() {
     let plan: Vec<RunSpec> = experiments
         .flat_map(|e| matrix(&Registry::standard(), &Arc::new(e), choices).expect("a matrix"))
         .collect();
-    let runs = execute(&plan, 0, &Silent);
-    let of = Reproduction::new(&Registry::standard(), &plan, runs.expect("every run is made"), choices)
-        .expect("its papers are there");
+    let runs = execute(&plan, 0, &Silent).expect("every run is made");
+    let registry = Registry::standard();
+    let of = registry.judged(&plan, runs, choices).expect("its papers are there");
     assert_eq!(of.broken(), []);
     assert_eq!(of.not_compared(), 0);
 

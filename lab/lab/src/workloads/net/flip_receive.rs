@@ -12,11 +12,16 @@
 
 use super::Began;
 use crate::error::LabError;
+use crate::files::Experiment;
+use crate::judge::Reproduction;
 use crate::kit::{
     Failed, OutcomeCell, Payload, differs_behind, first_process, measure_first, named, other_process,
     receive_by, stream_socket,
 };
+use crate::plot::{Axis, CAUSES, Chart, Plot, Stack, StackRow, Table, causes_in, parts};
+use crate::record::Record;
 use crate::run::{FAR_END, Testbed, Workload};
+use crate::text;
 use cpu_time::ThreadTime;
 use pageferry_hal::{Instructions, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Program, ReceiveMode, Repack, SendMode, User};
@@ -181,6 +186,10 @@ impl Workload for FlipReceive {
         let buffers = (2 * work.read_bytes + 2 * work.socket_bytes).saturating_add(others);
         Ok(first_process(work.cell.clone(), buffers, move |user| work.run(user)))
     }
+
+    fn plots(of: &Reproduction, experiment: &Experiment) -> Vec<Plot> {
+        shares(of, &experiment.name).into_iter().collect()
+    }
 }
 
 impl FlipReceive {
@@ -284,4 +293,66 @@ fn compare(user: &User<Model>, at: Va, with: Va, len: usize) {
         user.load(with + start, &mut seen[..part]);
         user.compute(Instructions(part.div_ceil(4) as u32 * COMPARE_INSTRUCTIONS));
     }
+}
+
+// ---------------------------------------------------------------------------------------- the figure
+
+const CLOCK: &str = "machine.cpu.clock_mhz";
+const MTU: &str = "machine.nic.mtu_bytes";
+
+/// The receiver looks at its data, and nothing but clock and MTU differs from the paper's machine.
+fn belongs(record: &Record) -> bool {
+    record.setting_is("touch", "true")
+        && record.setting_is("processes", "1")
+        && record.settings.contains_key(CLOCK)
+        && !record.settings.contains_key("machine.memory.latency_cycles")
+}
+
+/// The figure of what a page costs that is received by copy or by flip (page-flip paper, Results: what its profiler saw
+/// of locks and of flushes of the TLB): the cycles of all CPUs by cause, for each MTU and clock.
+fn shares(of: &Reproduction, experiment: &str) -> Option<Plot> {
+    let records = || of.records().filter(|r| r.experiment == experiment && belongs(r));
+    let mut places: Vec<(u64, u64)> = records()
+        .filter_map(|record| Some((record.number(MTU)? as u64, record.number(CLOCK)? as u64)))
+        .collect();
+    places.sort_unstable();
+    places.dedup();
+    let mut table = Table { head: ["MTU", "MHz", "by"].map(String::from).into(), rows: Vec::new() };
+    table.head.extend(CAUSES.iter().map(|(_, _, name, _)| format!("{name} (cycles)")));
+    let mut groups = Vec::new();
+    for (mtu, clock) in places {
+        let mut rows = Vec::new();
+        for by in ["copy", "flip"] {
+            let is_it = |r: &&Record| {
+                r.number(MTU) == Some(mtu as f64)
+                    && r.number(CLOCK) == Some(clock as f64)
+                    && r.setting_is("by", by)
+            };
+            let Some(record) = records().find(is_it) else { continue };
+            let Some(bytes) = record.number("total_bytes") else { continue };
+            let mut parts = parts(record, PAGE_SIZE as f64 / bytes);
+            let mut row = vec![mtu.to_string(), clock.to_string(), by.to_owned()];
+            row.extend(parts.iter().map(|part| format!("{:.0}", part.value)));
+            table.rows.push(row);
+            parts.retain(|part| part.name != "idle");
+            let busy: f64 = parts.iter().map(|part| part.value).sum();
+            rows.push(StackRow { name: by.to_owned(), parts, shown: text::number(busy.round()) });
+        }
+        groups.push(Stack { label: format!("{mtu}, {clock} MHz"), rows });
+    }
+    groups.retain(|group| !group.rows.is_empty());
+    let legend = causes_in(&groups);
+    (!groups.is_empty()).then(|| Plot {
+        id: "flip-shares".into(),
+        title: "Where the cycles of a received page go".into(),
+        subtitle: "By MTU and clock: cycles of all CPUs for 4 KiB of payload, with the receiver looking at its \
+                   data".into(),
+        chart: Chart::Stacks(groups, Axis::linear("CPU time of a page", "cycles"), 64.0),
+        label: "Cycles of a page by cause, by copy and by flip, for each MTU and clock".into(),
+        legend,
+        note: "The paper's profiler found most stalls of the flip at its locks, and the flush of the TLB painful; a \
+               memory access costs more cycles the faster the clock is, and so does a lock."
+            .into(),
+        table,
+    })
 }

@@ -6,11 +6,15 @@
 //! measured part is the whole compile; the first source is not counted for the kernel's high-water mark, which is of a
 //! machine that is warm.
 
+use super::compile_plots;
 use super::process::{Ends, Wire};
 use super::recorded::{Recorded, recorded};
 use super::stage::{Stage, install, make_file, remove, wait_for};
 use crate::error::LabError;
+use crate::files::Experiment;
+use crate::judge::Reproduction;
 use crate::kit::{Failed, OutcomeCell, Stopwatch, first_process, named};
+use crate::plot::Plot;
 use crate::run::{Testbed, Workload};
 use pageferry_hal::{PAGE_SIZE, Prot};
 use pageferry_kernel::{Fd, OpenFlags, Program, User};
@@ -62,6 +66,15 @@ impl Workload for Compile {
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
         let make = Compile { stage: Stage::new(testbed, cell.clone()), sources: traces(p.sources)? };
         Ok(first_process(cell, 0, move |user| make.run(user)))
+    }
+
+    fn plots(of: &Reproduction, experiment: &Experiment) -> Vec<Plot> {
+        // About how the kernel handles misses: nothing where hardware does.
+        let by_hardware = of.machines_of(&experiment.name).any(|m| m.config.mmu.refill.is_none());
+        if by_hardware || !experiment.file.curves.is_empty() {
+            return Vec::new();
+        }
+        compile_plots::all(of, &experiment.name)
     }
 }
 

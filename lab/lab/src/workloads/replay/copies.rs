@@ -44,8 +44,8 @@ impl Workload for Copies {
         if let Some((at, _)) = pages.chain(asked).find(|(at, len)| !layout.is_user(*at, (*len).max(1))) {
             let (at, start, end) = (at.0, layout.user_start.0, layout.user_end.0);
             return Err(testbed.incompatible(format!(
-                "{}: it refers to {at:#x}, expected addresses from {start:#x} to {end:#x}, which are the user's on this \
-                 machine",
+                "{}: it refers to {at:#x}, expected addresses from {start:#x} to {end:#x}, which are the user's on \
+                 this machine",
                 recorded.name
             )));
         }

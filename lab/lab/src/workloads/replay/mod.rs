@@ -15,6 +15,7 @@
 
 mod calls;
 pub(crate) mod compile;
+mod compile_plots;
 pub(crate) mod copies;
 pub(crate) mod process;
 pub(crate) mod recorded;
