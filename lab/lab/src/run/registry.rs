@@ -72,7 +72,7 @@ impl Registry {
 
     /// Every metric that a run can have.
     pub fn dictionary(&self) -> Vec<Entry> {
-        common_dictionary(self.workloads.iter().flat_map(|workload| workload.metrics()))
+        common_dictionary(self.workloads.iter().flat_map(|workload| workload.metrics()).collect())
     }
 
     /// Judges `records`, and draws what their workloads have to draw.

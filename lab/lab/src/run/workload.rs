@@ -29,8 +29,8 @@ pub trait Workload: 'static {
     fn weight(parameters: &Self::Parameters, machine: &MachineConfig) -> u64;
 
     /// What it measures and the [dictionary](crate::record::dictionary) does not have by itself.
-    fn metrics() -> &'static [Metric] {
-        &[]
+    fn metrics() -> Vec<Metric> {
+        Vec::new()
     }
 
     /// Changes the machine before it is built.
@@ -60,7 +60,7 @@ pub trait Workload: 'static {
 pub(crate) trait Runnable: Sync {
     fn name(&self) -> &'static str;
     fn reads(&self) -> &'static [Reads];
-    fn metrics(&self) -> &'static [Metric];
+    fn metrics(&self) -> Vec<Metric>;
     fn weight(&self, settings: &BTreeMap<String, Setting>, machine: &MachineConfig) -> u64;
     fn adapt(
         &self,
@@ -106,7 +106,7 @@ impl<W: Workload> Runnable for Erased<W> {
         W::Parameters::READS
     }
 
-    fn metrics(&self) -> &'static [Metric] {
+    fn metrics(&self) -> Vec<Metric> {
         W::metrics()
     }
 

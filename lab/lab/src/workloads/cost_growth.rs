@@ -15,6 +15,7 @@
 
 use crate::error::LabError;
 use crate::kit::{Failed, OutcomeCell, named, room_for};
+use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
 use pageferry_hal::{Machine as _, PAGE_SIZE, Prot, Va};
@@ -57,6 +58,17 @@ impl Workload for CostGrowth {
 
     fn weight(p: &Parameters, _: &MachineConfig) -> u64 {
         (p.n as u64).min(100_000).saturating_mul(p.times as u64) / 100
+    }
+
+    fn metrics() -> Vec<Metric> {
+        vec![
+            metric("cycles_per_call", "cycles", "Modelled time of one call of what grows."),
+            metric(
+                "cycles_per_unit",
+                "cycles",
+                "Modelled time of one call, for each unit that it deals with.",
+            ),
+        ]
     }
 
     /// The program.

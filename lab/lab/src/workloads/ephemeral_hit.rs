@@ -8,7 +8,7 @@ use crate::files::Experiment;
 use crate::judge::Reproduction;
 use crate::kit::{Outcome, OutcomeCell};
 use crate::plot::{Axis, Chart, Key, Line, Panel, Plot, Table};
-use crate::record::Record;
+use crate::record::{Metric, Record, metric};
 use crate::run::{Testbed, Workload};
 use crate::text;
 use cpu_time::ThreadTime;
@@ -39,6 +39,13 @@ impl Workload for EphemeralHit {
 
     fn weight(p: &Parameters, _: &MachineConfig) -> u64 {
         p.times / 10
+    }
+
+    fn metrics() -> Vec<Metric> {
+        vec![
+            metric("pair_cycles", "cycles", "An allocation and a release of an ephemeral mapping."),
+            metric("pair_ns", "ns", "An allocation and a release of an ephemeral mapping, in time."),
+        ]
     }
 
     /// The program of the experiment's only process.

@@ -5,6 +5,7 @@ use crate::files::{Experiment, How};
 use crate::judge::Reproduction;
 use crate::kit::{Outcome, OutcomeCell};
 use crate::plot::{Axis, Bar, Chart, Group, HERE, Key, Line, Panel, Plot, Table};
+use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
 use crate::text;
 use cpu_time::ThreadTime;
@@ -29,6 +30,33 @@ impl Workload for Invalidate {
     fn weight(p: &Parameters, machine: &MachineConfig) -> u64 {
         let cpus = machine.cpus() as u64;
         u64::from(p.times).saturating_mul(1 + 4 * (cpus - 1)) / 4
+    }
+
+    fn metrics() -> Vec<Metric> {
+        vec![
+            metric(
+                "local_cached_cycles",
+                "cycles",
+                "A local invalidation with the page-table entry in the cache.",
+            ),
+            metric(
+                "local_cached_ns",
+                "ns",
+                "A local invalidation with the page-table entry in the cache, in time.",
+            ),
+            metric(
+                "local_uncached_cycles",
+                "cycles",
+                "A local invalidation with the page-table entry in memory.",
+            ),
+            metric(
+                "local_uncached_ns",
+                "ns",
+                "A local invalidation with the page-table entry in memory, in time.",
+            ),
+            metric("remote_cycles", "cycles", "A shootdown, as its sender sees it."),
+            metric("remote_ns", "ns", "A shootdown, as its sender sees it, in time."),
+        ]
     }
 
     /// The program of the experiment's only process. Remote invalidations are measured where there is another CPU.

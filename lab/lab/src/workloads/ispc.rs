@@ -17,7 +17,7 @@ use crate::files::Experiment;
 use crate::judge::Reproduction;
 use crate::kit::{Failed, OutcomeCell, first_process, named, other_process};
 use crate::plot::{Axis, Chart, Key, Part, Plot, Stack, StackRow, Table};
-use crate::record::Record;
+use crate::record::{Metric, Record, metric};
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
 use pageferry_hal::{Cause, Counter, Machine as _, PAGE_SIZE, Prot, Va};
@@ -103,6 +103,38 @@ impl Workload for Ispc {
 
     fn weight(p: &Parameters, _: &MachineConfig) -> u64 {
         p.steps.saturating_add(p.warmup).saturating_mul(30)
+    }
+
+    fn metrics() -> Vec<Metric> {
+        vec![
+            metric(
+                "process_switch_us",
+                "us",
+                "Of the time of a step: sleeping, waking, choosing the next thread and switching to it.",
+            ),
+            metric(
+                "first_access_us",
+                "us",
+                "Of the time of a step: the receiver's first access to what came, with the misses in it.",
+            ),
+            metric(
+                "ica_detach_us",
+                "us",
+                "Of the time of a step: detaching memory of the area from its sender.",
+            ),
+            metric(
+                "ica_attach_us",
+                "us",
+                "Of the time of a step: attaching memory of the area to its receiver.",
+            ),
+            metric("system_call_us", "us", "Of the time of a step: entering and leaving the kernel."),
+            metric("other_us", "us", "Of the time of a step: all else, such as tests and queues."),
+            metric(
+                "entries_written_per_step",
+                "count",
+                "Reserved TLB entries written or cleared in one step.",
+            ),
+        ]
     }
 
     /// The program of the application, which is the first process.

@@ -16,6 +16,7 @@ use crate::files::Experiment;
 use crate::judge::Reproduction;
 use crate::kit::{Failed, Link, OutcomeCell, Payload, Stopwatch, first_process, named, other_process};
 use crate::plot::{Axis, Chart, Plot, Stack, StackRow, Table, causes_in, parts};
+use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{
@@ -71,6 +72,14 @@ impl Workload for Message {
 
     fn weight(p: &Parameters, _: &MachineConfig) -> u64 {
         p.rounds.saturating_add(p.warmup_rounds).saturating_mul(60) + 1000
+    }
+
+    fn metrics() -> Vec<Metric> {
+        vec![metric(
+            "message_us",
+            "us",
+            "Modelled time from handing a message over until the other process has gone over it.",
+        )]
     }
 
     /// The program of the first process.

@@ -22,6 +22,7 @@ use crate::kit::{
     By, Failed, Link, OutcomeCell, Payload, Stopwatch, by_pass, differs_behind, fill_behind, first_process,
     modify, named, other_process,
 };
+use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
 use pageferry_hal::{Prot, Va};
 use pageferry_kernel::{Arrived, Pid, Program, User};
@@ -65,6 +66,14 @@ impl Workload for PingPong {
 
     fn weight(p: &Parameters, _: &MachineConfig) -> u64 {
         (p.size_bytes as u64).saturating_mul(p.rounds) / 400 + 1000
+    }
+
+    fn metrics() -> Vec<Metric> {
+        vec![metric(
+            "elapsed_cycles_per_transfer",
+            "cycles",
+            "Modelled time of one transfer from a process to the other.",
+        )]
     }
 
     /// The program of the parent.

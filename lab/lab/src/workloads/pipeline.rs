@@ -22,6 +22,7 @@ use crate::kit::{
     By, Failed, Link, OutcomeCell, Payload, by_pass, differs_behind, first_process, modify, named,
     other_process, write_over,
 };
+use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
 use pageferry_hal::{Machine as _, Prot, Va};
@@ -65,6 +66,14 @@ impl Workload for Pipeline {
 
     fn weight(p: &Parameters, _: &MachineConfig) -> u64 {
         (p.size_bytes as u64).saturating_mul(p.rounds) / 400 + 1000
+    }
+
+    fn metrics() -> Vec<Metric> {
+        vec![metric(
+            "elapsed_cycles_per_round",
+            "cycles",
+            "Modelled time of one round through all processes.",
+        )]
     }
 
     /// The program of the first process.

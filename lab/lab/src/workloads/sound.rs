@@ -13,6 +13,7 @@ use crate::error::LabError;
 use crate::kit::{
     Failed, OutcomeCell, Payload, Stopwatch, differs_behind, first_process, measure_first, named, receive_by,
 };
+use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
 use pageferry_hal::{Cause, PAGE_SIZE, Prot, Va};
@@ -59,6 +60,13 @@ impl Workload for Sound {
 
     fn weight(p: &Parameters, _: &MachineConfig) -> u64 {
         p.total_bytes / 4096 * 3
+    }
+
+    fn metrics() -> Vec<Metric> {
+        vec![
+            metric("busy_bandwidth_mb_s", "MB/s", "Payload in the time in which a CPU was not idle."),
+            metric("load_percent", "%", "Time in which a CPU was not idle."),
+        ]
     }
 
     /// The program of the only process.

@@ -52,8 +52,8 @@ impl Workload for ForkTouch {
         (p.pages as u64).saturating_mul(p.times)
     }
 
-    fn metrics() -> &'static [Metric] {
-        const { &[metric("fork_us", "us", "Modelled time from a fork until its child has ended.")] }
+    fn metrics() -> Vec<Metric> {
+        vec![metric("fork_us", "us", "Modelled time from a fork until its child has ended.")]
     }
 
     fn program(

@@ -7,6 +7,7 @@
 
 use crate::error::LabError;
 use crate::kit::{Failed, OutcomeCell, Payload, Stopwatch, differs, first_process, named};
+use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
@@ -51,6 +52,13 @@ impl Workload for FileCalls {
 
     fn weight(p: &Parameters, _: &MachineConfig) -> u64 {
         (p.calls.saturating_add(p.warmup)).saturating_mul(200 + p.size_bytes as u64 / 400)
+    }
+
+    fn metrics() -> Vec<Metric> {
+        vec![
+            metric("call_us", "us", "Modelled time of a call that reads or writes a file."),
+            metric("tlb_misses_per_call", "count", "Misses of the TLB for data in one such call."),
+        ]
     }
 
     /// The program of the only process, beside a server that the kernel may begin.

@@ -9,6 +9,7 @@
 use crate::error::LabError;
 use crate::kit::stream_socket;
 use crate::kit::{Failed, OutcomeCell, Stopwatch, differs, first_process, named, other_process};
+use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
 use pageferry_hal::{Cause, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Fd, OpenFlags, Pid, Program, SendMode, User};
@@ -59,6 +60,31 @@ impl Workload for Schemes {
 
     fn weight(p: &Parameters, _: &MachineConfig) -> u64 {
         (p.pages as u64).saturating_mul(p.rounds).saturating_mul(10)
+    }
+
+    fn metrics() -> Vec<Metric> {
+        vec![
+            metric(
+                "address_cycles_per_page",
+                "cycles",
+                "Allocating and freeing kernel addresses, for each page that was mapped for a moment.",
+            ),
+            metric(
+                "local_cycles_per_page",
+                "cycles",
+                "Invalidations in the own TLB, for each page that was mapped for a moment.",
+            ),
+            metric(
+                "remote_cycles_per_page",
+                "cycles",
+                "Invalidations in other TLBs, on the CPUs that ask and on those that are asked, likewise for each page.",
+            ),
+            metric(
+                "mapping_cycles_per_page",
+                "cycles",
+                "Making, finding and ending mappings, for each page that was mapped for a moment.",
+            ),
+        ]
     }
 
     /// The program of the first process.

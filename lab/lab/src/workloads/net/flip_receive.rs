@@ -19,7 +19,7 @@ use crate::kit::{
     receive_by, stream_socket,
 };
 use crate::plot::{Axis, CAUSES, Chart, Plot, Stack, StackRow, Table, causes_in, parts};
-use crate::record::Record;
+use crate::record::{Metric, Record, metric};
 use crate::run::{FAR_END, Testbed, Workload};
 use crate::text;
 use cpu_time::ThreadTime;
@@ -151,6 +151,15 @@ impl Workload for FlipReceive {
 
     fn weight(p: &Parameters, _: &MachineConfig) -> u64 {
         super::weight(p.total_bytes, p.warmup_bytes)
+    }
+
+    fn metrics() -> Vec<Metric> {
+        let own = [metric(
+            "beside_mb_s",
+            "MB/s",
+            "Memory that other processes computed over meanwhile, all together.",
+        )];
+        super::METRICS.into_iter().chain(own).collect()
     }
 
     /// A driver that does the card's work has a card that does not.

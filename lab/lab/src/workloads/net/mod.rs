@@ -9,11 +9,33 @@ pub mod netperf;
 pub(crate) mod web;
 
 use crate::kit::Outcome;
+use crate::record::{Metric, metric};
 use cpu_time::ThreadTime;
 use pageferry_hal::{Cause, Machine as _, PAGE_SIZE};
 use pageferry_kernel::User;
 use pageferry_model::{Model, Snapshot};
 use std::time::Duration;
+
+/// What is measured of a stream.
+const METRICS: [Metric; 5] = [
+    metric("cpu_percent", "%", "Time in which a CPU was not idle, of all CPUs that the kernel sees."),
+    metric("efficiency_mbit_per_cpu_percent", "Mbit/s/%", "Throughput by CPU use."),
+    metric(
+        "flush_cycles_per_page",
+        "cycles",
+        "Cycles of TLB invalidations, the CPU's own and those of others, for each page of payload.",
+    ),
+    metric(
+        "lock_cycles_per_page",
+        "cycles",
+        "Cycles of locks and of waiting for them, for each page of payload.",
+    ),
+    metric(
+        "throughput_mbit_s",
+        "Mbit/s",
+        "Payload through the whole path in modelled time, in 1,000,000 bits.",
+    ),
+];
 
 /// A segment takes some hundred modelled steps beside its pages.
 fn weight(total_bytes: u64, warmup_bytes: u64) -> u64 {

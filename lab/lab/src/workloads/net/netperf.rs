@@ -10,6 +10,7 @@ use crate::error::LabError;
 use crate::kit::{
     Failed, OutcomeCell, Payload, differs, first_process, measure_first, named, other_process, stream_socket,
 };
+use crate::record::Metric;
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
 use pageferry_hal::{Prot, Va};
@@ -59,6 +60,10 @@ impl Workload for Netperf {
 
     fn weight(p: &Parameters, _: &MachineConfig) -> u64 {
         super::weight(p.total_bytes, p.warmup_bytes)
+    }
+
+    fn metrics() -> Vec<Metric> {
+        super::METRICS.to_vec()
     }
 
     /// The program of the receiver, which forks the sender.

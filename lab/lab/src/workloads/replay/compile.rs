@@ -15,6 +15,7 @@ use crate::files::Experiment;
 use crate::judge::Reproduction;
 use crate::kit::{Failed, OutcomeCell, Stopwatch, first_process, named};
 use crate::plot::Plot;
+use crate::record::Metric;
 use crate::run::{Testbed, Workload};
 use pageferry_hal::{PAGE_SIZE, Prot};
 use pageferry_kernel::{Fd, OpenFlags, Program, User};
@@ -60,6 +61,10 @@ impl Workload for Compile {
 
     fn weight(p: &Parameters, _: &MachineConfig) -> u64 {
         (p.sources as u64).saturating_mul(1_000_000)
+    }
+
+    fn metrics() -> Vec<Metric> {
+        super::stage::METRICS.to_vec()
     }
 
     /// The program of `make`.

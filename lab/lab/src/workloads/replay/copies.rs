@@ -5,6 +5,7 @@ use super::stage::{INPUT, Stage, install, make_file, remove, wait_for, with_inpu
 use crate::error::LabError;
 use crate::files::WordOrFile;
 use crate::kit::{Failed, OutcomeCell, Stopwatch, first_process};
+use crate::record::Metric;
 use crate::run::{Testbed, Workload};
 use pageferry_hal::{PAGE_SHIFT, PAGE_SIZE, Va};
 use pageferry_kernel::{Program, User};
@@ -33,6 +34,10 @@ impl Workload for Copies {
 
     fn weight(p: &Parameters, _: &MachineConfig) -> u64 {
         (p.processes as u64).saturating_mul(1_000_000)
+    }
+
+    fn metrics() -> Vec<Metric> {
+        super::stage::METRICS.to_vec()
     }
 
     /// The program of the parent of all.

@@ -11,6 +11,7 @@ use super::recorded::{Recorded, recorded};
 use super::stage::{INPUT, Stage, install, make_file, remove, wait_for, with_input};
 use crate::error::LabError;
 use crate::kit::{Failed, OutcomeCell, Stopwatch, first_process, named};
+use crate::record::Metric;
 use crate::run::{Testbed, Workload};
 use pageferry_hal::{Access, PAGE_SIZE, Prot, Reference, Va};
 use pageferry_kernel::{Errno, Program, User};
@@ -61,6 +62,10 @@ impl Workload for Screen {
 
     fn weight(p: &Parameters, _: &MachineConfig) -> u64 {
         p.rectangles.saturating_mul(3000)
+    }
+
+    fn metrics() -> Vec<Metric> {
+        super::stage::METRICS.to_vec()
     }
 
     /// The program of the painter, which is the parent of the others.

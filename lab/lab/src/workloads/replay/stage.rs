@@ -4,6 +4,7 @@ use super::process::{Ends, Replay};
 use super::recorded::Recorded;
 use super::shadow::file_page;
 use crate::kit::{Failed, OutcomeCell, Stopwatch, named, other_process, room_for};
+use crate::record::{Metric, metric};
 use crate::run::Testbed;
 use pageferry_hal::{Counter, PAGE_SHIFT, PAGE_SIZE, Prot};
 use pageferry_kernel::{OpenFlags, User};
@@ -11,6 +12,40 @@ use pageferry_model::Model;
 use pageferry_vm::Inherit;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// What is measured of recorded programs.
+pub(super) const METRICS: [Metric; 10] = [
+    metric(
+        "hash_misses_per_s",
+        "1/s",
+        "Look-ups of a translation in the hash table that did not find it, a second.",
+    ),
+    metric(
+        "kernel_tlb_high_water",
+        "count",
+        "The most entries of both TLBs of a CPU that the kernel's addresses had in a sample, once warm.",
+    ),
+    metric("kernel_tlb_misses", "count", "Misses of both TLBs at kernel addresses."),
+    metric(
+        "kernel_tlb_share_percent",
+        "%",
+        "Entries of both TLBs in use that the kernel's addresses had, in samples.",
+    ),
+    metric(
+        "million_references_per_s",
+        "1e6/s",
+        "References of recorded programs a second of modelled time, in millions.",
+    ),
+    metric(
+        "misses_per_million_references",
+        "count",
+        "Misses of both TLBs for each 1,000,000 references of the program.",
+    ),
+    metric("references", "count", "Instructions, loads and stores of recorded programs."),
+    metric("tlb_misses_per_s", "1/s", "Misses of the TLBs for data and for instructions, a second."),
+    metric("tlb_misses_total", "count", "Misses of the TLBs for data and for instructions together."),
+    metric("wall_s", "s", "Modelled time of the measured part."),
+];
 
 /// The file that a program reads, whatever it read when it was recorded.
 pub(super) const INPUT: &str = "input";

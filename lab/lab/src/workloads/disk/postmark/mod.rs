@@ -16,6 +16,7 @@ mod script;
 
 use crate::error::LabError;
 use crate::kit::{Failed, OutcomeCell, Stopwatch, differs, first_process, named};
+use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
 use pageferry_hal::{Instructions, Machine as _, Prot, Va};
@@ -59,6 +60,28 @@ impl Workload for PostMark {
 
     fn weight(p: &Parameters, _: &MachineConfig) -> u64 {
         (p.files as u64).saturating_add(p.transactions).saturating_mul(200)
+    }
+
+    fn metrics() -> Vec<Metric> {
+        vec![
+            metric(
+                "transactions_per_s",
+                "1/s",
+                "PostMark's transactions, a second of modelled time while it makes them.",
+            ),
+            metric(
+                "read_mb_s",
+                "MB/s",
+                "Bytes of files read, in the time of the whole of PostMark; an MB is 1,000,000 bytes.",
+            ),
+            metric("write_mb_s", "MB/s", "Bytes of files written, in the time of the whole of PostMark."),
+            metric("files_created", "count", "Files that PostMark made."),
+            metric("files_read", "count", "Files that PostMark read."),
+            metric("files_appended", "count", "Files that PostMark made longer."),
+            metric("files_deleted", "count", "Files that PostMark took away."),
+            metric("file_bytes_read", "bytes", "Bytes that PostMark read."),
+            metric("file_bytes_written", "bytes", "Bytes that PostMark wrote."),
+        ]
     }
 
     /// The program of the only process.

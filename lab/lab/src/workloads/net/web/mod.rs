@@ -25,6 +25,7 @@ use site::Site;
 use crate::error::LabError;
 use crate::files::WordOrFile;
 use crate::kit::{OutcomeCell, first_process};
+use crate::record::{Metric, metric};
 use crate::run::{MACHINE, Testbed, Workload};
 use pageferry_ephemeral::Scheme;
 use pageferry_hal::{Instructions, PAGE_SIZE};
@@ -81,6 +82,23 @@ impl Workload for Web {
     fn weight(p: &Parameters, _: &MachineConfig) -> u64 {
         // A request takes some twenty segments, and files are made first.
         (p.requests + p.warmup_requests).saturating_mul(300) + 400_000
+    }
+
+    fn metrics() -> Vec<Metric> {
+        let own = [
+            metric(
+                "bytes_per_request",
+                "bytes",
+                "Bytes that clients heard, for each request that was answered meanwhile.",
+            ),
+            metric("log_lines_skipped", "count", "Lines of the log that could not be read."),
+            metric(
+                "log_first_skipped_line",
+                "",
+                "The number of the first line of the log that could not be read.",
+            ),
+        ];
+        super::METRICS.into_iter().chain(own).collect()
     }
 
     /// The program of the first process, which makes the files and forks the others.
