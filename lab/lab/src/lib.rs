@@ -20,8 +20,6 @@ pub mod output;
 pub mod plot;
 pub mod record;
 pub mod run;
-pub mod serve;
-pub mod teach;
 pub mod workloads;
 
 mod error;

@@ -25,8 +25,6 @@ pub enum Kind {
     Experiment,
     /// Published numbers.
     Paper,
-    /// What several processes do, and what bytes they must see.
-    Scenario,
 }
 
 impl Kind {
@@ -37,7 +35,6 @@ impl Kind {
             Kind::Kernel => "kernel",
             Kind::Experiment => "experiment",
             Kind::Paper => "paper",
-            Kind::Scenario => "scenario",
         }
     }
 
@@ -47,7 +44,6 @@ impl Kind {
             Kind::Kernel => "kernels",
             Kind::Experiment => "experiments",
             Kind::Paper => "papers",
-            Kind::Scenario => "scenarios",
         }
     }
 
@@ -57,7 +53,6 @@ impl Kind {
             Kind::Kernel => embedded::KERNELS,
             Kind::Experiment => embedded::EXPERIMENTS,
             Kind::Paper => embedded::PAPERS,
-            Kind::Scenario => embedded::SCENARIOS,
         }
     }
 }
@@ -83,23 +78,39 @@ pub fn names(kind: Kind) -> Vec<&'static str> {
 /// # Errors
 /// [`LabError::Unknown`] with the nearest name, [`LabError::Io`], or [`LabError::Input`] for a file that is none.
 pub fn find(kind: Kind, name: &str) -> Result<Source, LabError> {
+    find_in(kind.table(), kind.word(), kind.folder(), name)
+}
+
+/// As [`find`], in a table of names and texts that another crate has; `word` is what a file of it describes, and
+/// `folder` where errors say that it lies.
+///
+/// # Errors
+/// As [`find`].
+pub fn find_in(
+    table: &[(&'static str, &str)],
+    word: &'static str,
+    folder: &str,
+    name: &str,
+) -> Result<Source, LabError> {
     if name.ends_with(".toml") {
         let text = input::text(Path::new(name))?;
         let stem = Path::new(name).file_stem().map_or_else(|| name.into(), |s| s.to_string_lossy());
         return Ok(Source { name: stem.into_owned(), file: name.to_owned(), text });
     }
-    embedded(kind, name).ok_or_else(|| {
-        if Path::new(name).is_file() {
-            let problem = format!("a file that describes a {} has a name that ends in `.toml`", kind.word());
-            return LabError::Input { file: name.to_owned(), problem };
-        }
-        let known = names(kind);
-        LabError::Unknown {
-            kind: kind.word(),
-            name: name.to_owned(),
-            nearest: nearest(name, known.iter().copied()).map(str::to_owned),
-            known: known.into_iter().map(str::to_owned).collect(),
-        }
+    if let Some((name, text)) = table.iter().find(|(known, _)| *known == name) {
+        let file = format!("{folder}/{name}.toml");
+        return Ok(Source { name: (*name).to_owned(), file, text: (*text).to_owned() });
+    }
+    if Path::new(name).is_file() {
+        let problem = format!("a file that describes a {word} has a name that ends in `.toml`");
+        return Err(LabError::Input { file: name.to_owned(), problem });
+    }
+    let known: Vec<&str> = table.iter().map(|(known, _)| *known).collect();
+    Err(LabError::Unknown {
+        kind: word,
+        name: name.to_owned(),
+        nearest: nearest(name, known.iter().copied()).map(str::to_owned),
+        known: known.into_iter().map(str::to_owned).collect(),
     })
 }
 

@@ -1,6 +1,6 @@
 //! The data files: what each kind of them says, and how one is found, checked and changed.
 //!
-//! Machines, kernels, experiments, papers and scenarios are embedded in the program ([`catalogue`] has them by name).
+//! Machines, kernels, experiments and papers are embedded in the program ([`catalogue`] has them by name).
 //! What a file says is refused here when it makes no sense, before anything is run. Nothing in this room runs a
 //! machine.
 

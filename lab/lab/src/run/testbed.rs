@@ -36,15 +36,19 @@ pub struct Testbed {
 }
 
 /// What is known when everything has stopped.
-pub(crate) struct Finish {
+pub struct Finish {
     /// Laws, in the order of checking.
-    pub(crate) laws: Vec<Law>,
+    pub laws: Vec<Law>,
     /// Uses of stale translations.
-    pub(crate) stale: Vec<String>,
+    pub stale: Vec<String>,
 }
 
 impl Testbed {
-    pub(crate) fn new(
+    /// A machine and a kernel that fit each other.
+    ///
+    /// # Errors
+    /// They do not.
+    pub fn new(
         machine: &MachineChoice,
         kernel: &KernelChoice,
         schedule: Schedule,
@@ -70,7 +74,7 @@ impl Testbed {
     ///
     /// # Errors
     /// When the kernel cannot boot on this machine.
-    pub(crate) fn execute(&self, name: &str, program: Program<Model>) -> Result<Finish, LabError> {
+    pub fn execute(&self, name: &str, program: Program<Model>) -> Result<Finish, LabError> {
         let mut config = self.kernel.file.config(&self.machine.config, self.arena_bytes());
         config.net = self.net;
         config.files = self.files;

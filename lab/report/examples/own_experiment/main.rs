@@ -21,6 +21,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+// ANCHOR: workload
 pageferry_lab::choice! {
     /// What a child writes to.
     pub enum Touch {
@@ -123,11 +124,14 @@ impl Workload for ForkTouch {
         }]
     }
 }
+// ANCHOR_END: workload
 
+// ANCHOR: registry
 /// All workloads there are, and this one.
 pub fn registry() -> Registry {
     Registry::standard().with::<ForkTouch>().with_experiment("fork-touch", include_str!("fork-touch.toml"))
 }
+// ANCHOR_END: registry
 
 /// Makes the runs of the experiment, and writes their report to `out`.
 ///
