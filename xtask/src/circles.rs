@@ -17,14 +17,12 @@ pub const KNOTS: &[(&str, &[&str])] = &[];
 pub const TIED: &[&str] = &[
     "pageferry-kernel",
     "pageferry-lab",
+    "pageferry-model",
     "pageferry-soak",
-    "pageferry-trace",
     "pageferry-bench",
     "pageferry-capi",
     "pageferry",
-    "pageferry-programs",
     "pageferry-python",
-    "pageferry-model",
 ];
 
 /// What each file of a package uses of the others.

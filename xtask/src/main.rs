@@ -1,12 +1,13 @@
-//! `cargo run -p xtask -- tidy` and `-- figures`: see the library.
+//! `cargo run -p xtask -- tidy`, `figures` and `arrows PACKAGE`: see the library.
 
 use std::process::ExitCode;
-use xtask::{Tree, check, figures};
+use xtask::{Tree, check, circles, crates, figures};
 
 fn main() -> ExitCode {
     let tree = Tree::of_this_repository();
-    match std::env::args().nth(1).as_deref() {
-        Some("tidy") => {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["tidy"] => {
             let faults = check(&tree);
             for fault in &faults {
                 println!("{fault}");
@@ -14,12 +15,21 @@ fn main() -> ExitCode {
             println!("{} files, {} faults", tree.files().len(), faults.len());
             if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
-        Some("figures") => {
+        ["figures"] => {
             print!("{}", figures::of(&tree));
             ExitCode::SUCCESS
         }
+        // What each file of a package uses of the others: where a circle is to be cut.
+        ["arrows", name] => {
+            for package in crates::of(&tree).iter().filter(|package| package.name == name) {
+                for (file, used) in circles::arrows(&tree, package) {
+                    println!("{file}: {}", used.into_iter().collect::<Vec<_>>().join(" "));
+                }
+            }
+            ExitCode::SUCCESS
+        }
         _ => {
-            eprintln!("usage: cargo run -p xtask -- tidy | figures");
+            eprintln!("usage: cargo run -p xtask -- tidy | figures | arrows PACKAGE");
             ExitCode::from(2)
         }
     }

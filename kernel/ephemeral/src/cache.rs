@@ -21,14 +21,15 @@
 //! Only a configuration, and an allocation that may not wait.
 
 use crate::config::{AccessedRule, AllocError, ConfigError, EphemeralPaths, Flags, KernelAddresses};
+use crate::counter::EphemeralCounter;
 use crate::flusher::Flusher;
 use crate::index::{BufferId, MappingIndex, Trace};
 use crate::mapping::Backing;
 use alloc::string::String;
 use alloc::sync::Arc;
 use pageferry_hal::{
-    Access, Cause, Channel, Counter, CpuId, CpuSet, LockClass, Machine, PAGE_SIZE, Pfn, Prot, SpinLock,
-    StructArena, StructVa, Threads, Va,
+    Access, Cause, Channel, CpuId, CpuSet, LockClass, Machine, PAGE_SIZE, Pfn, Prot, SpinLock, StructArena,
+    StructVa, Threads, Va,
 };
 use pageferry_pmap::Pmaps;
 
@@ -167,7 +168,7 @@ impl<M: Machine> Cache<M> {
                 return Err(AllocError::WouldBlock);
             }
             state.waiters += 1;
-            m.count(Counter::EphemeralSleeps, 1);
+            m.count(EphemeralCounter::EphemeralSleeps, 1);
             let interruptible = flags.contains(Flags::INTERRUPTIBLE);
             let mut held = Some(state);
             let woken = threads.sleep(self.channel(), "sfbufa", interruptible, &mut || drop(held.take()));
@@ -189,7 +190,7 @@ impl<M: Machine> Cache<M> {
     /// The frame is mapped by `id`.
     fn hit(&self, index: &mut MappingIndex, id: BufferId, cpu: CpuId, private: bool) {
         self.machine.execute(self.paths.alloc_hit);
-        self.machine.count(Counter::EphemeralHits, 1);
+        self.machine.count(EphemeralCounter::EphemeralHits, 1);
         self.cohere(index, id, cpu, private);
         index.acquire(id, &mut self.toucher());
     }
@@ -214,7 +215,7 @@ impl<M: Machine> Cache<M> {
     /// The inactive buffer `id` takes `frame` over.
     fn miss(&self, index: &mut MappingIndex, id: BufferId, frame: Pfn, cpu: CpuId, private: bool) {
         self.machine.execute(self.paths.alloc_miss);
-        self.machine.count(Counter::EphemeralMisses, 1);
+        self.machine.count(EphemeralCounter::EphemeralMisses, 1);
         index.rebind(id, frame, &mut self.toucher());
         let flush = self.pmaps.kenter(self.va(id), &[frame], Prot::RW);
         if !flush.old_accessed() {

@@ -12,11 +12,12 @@
 use crate::cache::{Cache, Spaced};
 use crate::caches::Caches;
 use crate::config::{AccessedRule, AllocError, ConfigError, EphemeralPaths, Flags, KernelAddresses};
+use crate::counter::EphemeralCounter;
 use crate::direct::Direct;
 use crate::mapping::Backing;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use pageferry_hal::{Counter, Machine, PAGE_SIZE, Pfn, StructArena, Threads};
+use pageferry_hal::{Machine, PAGE_SIZE, Pfn, StructArena, Threads};
 use pageferry_pmap::Pmaps;
 
 pub(crate) struct Hybrid<M: Machine> {
@@ -64,7 +65,7 @@ impl<M: Machine> Hybrid<M> {
     ) -> Result<Backing, AllocError> {
         let colour = self.pmaps.best_colour(frame);
         if colour == self.pmaps.own_colour(frame) {
-            self.pmaps.machine().count(Counter::EphemeralDirect, 1);
+            self.pmaps.machine().count(EphemeralCounter::EphemeralDirect, 1);
             return Ok(Backing::Direct);
         }
         self.caches.alloc(colour as usize, threads, frame, flags)

@@ -38,6 +38,7 @@ extern crate alloc;
 mod cache;
 mod caches;
 mod config;
+mod counter;
 mod direct;
 mod errno;
 mod flusher;
@@ -50,6 +51,7 @@ mod original;
 pub use config::{
     AccessedRule, AllocError, ConfigError, EphemeralConfig, EphemeralPaths, Flags, KernelAddresses, Scheme,
 };
+pub use counter::EphemeralCounter;
 pub use kva_run::KvaRun;
 pub use mapping::Mapping;
 
@@ -62,7 +64,7 @@ use hybrid::Hybrid;
 use kva_run::KvaRuns;
 use mapping::Backing;
 use original::Original;
-use pageferry_hal::{Counter, Level, Machine, Pfn, StructArena, Threads, Va};
+use pageferry_hal::{Level, Machine, Pfn, StructArena, Threads, Va};
 use pageferry_pmap::{Pmaps, Reach};
 
 /// The ephemeral mappings of a kernel. See the [crate](self) for the model.
@@ -145,7 +147,7 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
         let backing = match &self.imp {
             Imp::Cache(cache) => cache.alloc(threads, frame, flags)?,
             Imp::Direct(_) => {
-                self.machine.count(Counter::EphemeralDirect, 1);
+                self.machine.count(EphemeralCounter::EphemeralDirect, 1);
                 Backing::Direct
             }
             Imp::Hybrid(hybrid) => hybrid.alloc(threads, frame, flags)?,
@@ -183,7 +185,7 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
             (Imp::Original(original), Backing::Own(range)) => original.free(range),
             (_, backing) => panic!("{backing:?} is not a mapping of this kernel"),
         }
-        self.machine.count(Counter::EphemeralFrees, 1);
+        self.machine.count(EphemeralCounter::EphemeralFrees, 1);
         self.machine.trace_level(Level::EphemeralMappings, -1);
     }
 

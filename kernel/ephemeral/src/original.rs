@@ -10,12 +10,13 @@
 //! like any other, so nothing else is saved.
 
 use crate::config::{AllocError, KernelAddresses};
+use crate::counter::EphemeralCounter;
 use crate::flusher::Flusher;
 use crate::mapping::Backing;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use pageferry_hal::{Cause, Counter, LockClass, Machine, Path, Pfn, Prot, SpinLock, VaRange};
+use pageferry_hal::{Cause, LockClass, Machine, Path, Pfn, Prot, SpinLock, VaRange};
 use pageferry_pmap::Pmaps;
 
 pub(crate) struct Original<M: Machine, K: KernelAddresses> {
@@ -62,7 +63,7 @@ impl<M: Machine, K: KernelAddresses> Original<M, K> {
         assert_eq!(range.len_pages(), 1, "the address allocator gave {range:?} for one page");
         let flush = self.pmaps.kenter(range.start(), &[frame], Prot::RW);
         self.flusher.flush(flush, &self.pmaps);
-        m.count(Counter::EphemeralMisses, 1);
+        m.count(EphemeralCounter::EphemeralMisses, 1);
         self.live.fetch_add(1, Ordering::Relaxed);
         Ok(Backing::Own(range))
     }

@@ -1,5 +1,5 @@
 //! What is done with names: looking up, making, linking, removing, renaming. Each change in the order that the
-//! [crate](crate) tells of.
+//! [crate] tells of.
 //!
 //! A call that fails has changed nothing. An inode whose last name goes while it is open stays until it is closed; on
 //! the disk it then has no links, and a checker ends it.

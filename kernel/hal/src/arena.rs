@@ -2,7 +2,7 @@
 //!
 //! Frames, anons, map entries and mappings are Rust values that live wherever the allocator put them. On a modelled
 //! machine each of them *also* has an address in the kernel's permanently mapped arena, and code that reads or writes
-//! the structure says so with [`crate::Machine::touch`]: then it goes through the modelled TLB and caches, evicts data
+//! the structure says so with [`crate::Account::touch`]: then it goes through the modelled TLB and caches, evicts data
 //! and is evicted, as it would on hardware. On bare metal the structure is touched by being used, `touch` is empty, and
 //! a [`StructVa`] is a number that no code reads.
 

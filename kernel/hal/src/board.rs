@@ -20,7 +20,7 @@ pub enum Mmu {
         /// At a miss hardware names the groups of [`crate::isa::hash`] that the page belongs to: a kernel may keep a
         /// [`crate::HashTable`] of its own.
         hashes: bool,
-        /// A counter names the entry that a load takes next ([`crate::Machine::tlb_random`]).
+        /// A counter names the entry that a load takes next ([`crate::Tlb::tlb_random`]).
         has_counter: bool,
         /// Fetches look into a TLB of their own, which the kernel loads apart from the other.
         fetches_apart: bool,
@@ -28,7 +28,7 @@ pub enum Mmu {
         large: &'static [u8],
         /// log2 of the bytes of pages that are smaller than a frame, where it may load such.
         part: Option<u8>,
-        /// Software can read the entries one by one ([`crate::Machine::tlb_search`]).
+        /// Software can read the entries one by one ([`crate::Tlb::tlb_search`]).
         is_readable: bool,
     },
 }

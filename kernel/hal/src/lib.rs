@@ -7,7 +7,8 @@
 //!
 //! * [`addr`], [`cpu`], [`time`]: newtypes, so that a virtual address is never taken for a physical one, nor a count
 //!   of instructions for a count of cycles.
-//! * [`machine`]: the [`Machine`] trait, everything that a back end must provide.
+//! * [`machine`]: the [`Machine`] trait, everything that a back end must provide; [`tlb`]: what some machines have
+//!   beside a CPU that walks page tables. [`account`], [`oracle`], [`recorder`]: what the kernel says of what it does.
 //! * [`path`]: runs of kernel text, which boot lays out on machines that fetch instructions.
 //! * [`mmu`]: translations, whatever kind of memory management unit makes them.
 //! * [`isa`]: what instruction sets prescribe, shared by walkers and the pmap.
@@ -15,7 +16,7 @@
 //! * [`lock`]: spin locks with a declared order.
 //! * [`dev`]: disks, sound devices, and what all devices have in common.
 //! * [`threads`]: what a floor that may sleep asks of the thread system above it.
-//! * [`cause`]: what cycles are spent on, and what events are counted.
+//! * [`cause`]: what cycles are spent on. [`metric`]: what events are counted, as the floors above declare them.
 //! * [`arena`]: the modelled addresses of kernel structures, so that they take room in caches.
 //! * [`index_list`]: linked lists of things that have an index, for every floor above.
 //!
@@ -25,6 +26,7 @@
 
 extern crate alloc;
 
+pub mod account;
 pub mod addr;
 pub mod arena;
 pub mod board;
@@ -36,16 +38,21 @@ pub mod index_list;
 pub mod isa;
 pub mod lock;
 pub mod machine;
+pub mod metric;
 pub mod mmu;
+pub mod oracle;
 pub mod path;
+pub mod recorder;
 pub mod threads;
 pub mod time;
+pub mod tlb;
 pub mod trap;
 
+pub use account::{Account, Crossing};
 pub use addr::{PAGE_SHIFT, PAGE_SIZE, Pa, Pfn, Va, VaRange, page_round, page_trunc};
 pub use arena::{StructArena, StructVa, Zone};
 pub use board::{Board, DeviceMemory, Mmu};
-pub use cause::{Cause, Counter};
+pub use cause::Cause;
 pub use cpu::{CpuId, CpuSet};
 pub use dev::Devices;
 pub use dev::audio::{Audio, AudioDone, AudioRequest};
@@ -59,12 +66,16 @@ pub use dev::nic::{
 pub use flow::{AttachedBy, Attachment, Flow, FlowStep, Level, Means, Parcel, Place};
 pub use index_list::{IndexList, Links};
 pub use lock::{LockClass, SpinLock};
-pub use machine::{ContextId, Crossing, Interrupt, Machine, Refill};
+pub use machine::{ContextId, Interrupt, Machine};
+pub use metric::Metric;
 pub use mmu::{
     Asid, Attr, Block, BlockRegister, BlockRegisters, Context, Flush, HashTable, Layout, Miss, MissKind,
     Region, Slot, SpaceId, Tte, Width,
 };
+pub use oracle::Oracle;
 pub use path::{Path, Text};
+pub use recorder::Recorder;
 pub use threads::{Channel, Interrupted, Threads};
 pub use time::{Cycles, Instructions};
+pub use tlb::{Refill, Tlb};
 pub use trap::{Access, CopyFault, Mode, Prot, Reference, Trap, TrapKind};

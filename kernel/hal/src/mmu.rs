@@ -8,7 +8,7 @@
 //!
 //! # What is true
 //! No format of an entry in memory does: a TLB, a hash table and a software table may all hold copies. The kernel
-//! declares each mapping when it makes or changes it ([`crate::Machine::mapping_changed`]), and a modelled machine
+//! declares each mapping when it makes or changes it ([`crate::Oracle::mapping_changed`]), and a modelled machine
 //! judges each translation that is used by the mapping last declared.
 
 use crate::addr::{PAGE_SHIFT, Pa, Pfn, Va};
@@ -132,7 +132,7 @@ pub enum Flush {
 pub enum Slot {
     /// One that the machine chooses among those that are not reserved.
     Replace,
-    /// This reserved one: see [`crate::Machine::tlb_reserve`].
+    /// This reserved one: see [`crate::Tlb::tlb_reserve`].
     Reserved(usize),
     /// This one, which software has chosen among those that are not reserved.
     Chosen(usize),

@@ -1,9 +1,9 @@
 //! Paths: runs of kernel text, how long they are and where they lie.
 //!
-//! A floor says what it executes by the length of a path ([`crate::Machine::execute`]). On a machine that fetches
+//! A floor says what it executes by the length of a path ([`crate::Account::execute`]). On a machine that fetches
 //! instructions ([`Board::fetches`]) a path is also a run of kernel text: its lines go through the instruction TLB and
 //! cache, so that code competes with code for them as data does with data. Boot lays the paths of all floors out one
-//! behind the other ([`Text`]), and says where the text lies ([`crate::Machine::set_text`]). A path that was not laid
+//! behind the other ([`Text`]), and says where the text lies ([`crate::Account::set_text`]). A path that was not laid
 //! out has a length and no place: it takes the time of its instructions, and none to fetch them.
 
 use crate::board::Board;

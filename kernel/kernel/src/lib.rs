@@ -30,6 +30,7 @@ extern crate alloc;
 mod boot;
 mod choose;
 mod config;
+mod counter;
 mod dev;
 mod error;
 mod fs;
@@ -41,12 +42,12 @@ mod sched;
 mod served;
 mod sys;
 
-pub use choose::{Arrived, Carrier, Linear, MoveCosts};
 pub use config::{
     Defect, DiskConfig, DiskPaths, ForwardWakeup, FrameMapping, KernelConfig, KernelPaths, LentMapping,
     NetConfig, NetDefect, NetPaths, PipeConfig, PipeKind, PipeMapping, PtraceBy, Repack, SchedConfig,
     SocketConfig,
 };
+pub use counter::{KernelCounter, metrics};
 pub use error::BootError;
 pub use ipc::{ATOMIC_WRITE_BYTES, ExportId, ExportTo, Imported, MAX_EXPORTS};
 pub use ispc::{
@@ -57,6 +58,7 @@ pub use pageferry_abi::{
     Errno, Fd, FileStat, InvalidateKind, OpenFlags, Pid, Polled, Readiness, ReceiveMode, Received, SendMode,
     Shutdown, SocketKind, SocketOption,
 };
+pub use pageferry_costs::{Arrived, Carrier};
 pub use proc::Killed;
 pub use sched::{Thread, ThreadId};
 pub use served::{FileServiceConfig, FileServiceDefect, NetServiceConfig, NetServiceDefect, NetServicePaths};

@@ -35,6 +35,7 @@ extern crate alloc;
 extern crate std;
 
 mod config;
+mod counter;
 mod defect;
 mod error;
 mod flush;
@@ -48,6 +49,7 @@ pub use config::{
     AreaConfig, AreaPage, AreaPaths, EntryChoice, FrameSource, KernelMapping, PmapConfig, PmapPaths,
     RefillConfig, RefillPaths, Reload,
 };
+pub use counter::PmapCounter;
 pub use defect::{AreaDefect, PmapDefect};
 pub use error::{PmapError, Whole};
 pub use flush::{FULL_FLUSH_PAGES, TlbFlush};

@@ -26,14 +26,15 @@
 
 use crate::config::Reload;
 use crate::config::{FRAME_BYTES, FRAMES};
+use crate::counter::PmapCounter;
 use crate::defect::PmapDefect;
 use crate::pmap::Pmaps;
 use crate::tables::radix::{self, Walk, walk};
 use crate::tables::second::{Searched, Second, decode};
 use pageferry_hal::isa::hash::{ENTRY_BYTES, GROUP_ENTRIES, group};
 use pageferry_hal::{
-    Access, Asid, Attr, Counter, Flush, Instructions, Machine, Miss, MissKind, Mmu, Mode, Pa, Path, Slot,
-    SpaceId, SpinLock, StructVa, TrapKind, Tte,
+    Access, Asid, Attr, Flush, Instructions, Machine, Miss, MissKind, Mmu, Mode, Pa, Path, Slot, SpaceId,
+    SpinLock, StructVa, TrapKind, Tte,
 };
 
 /// Whose translation is missing.
@@ -45,7 +46,7 @@ struct Whose {
 }
 
 impl<M: Machine> Pmaps<M> {
-    /// To be set as the machine's refill handler, by [`Machine::set_refill`].
+    /// To be set as the machine's refill handler, by [`Tlb::set_refill`](pageferry_hal::Tlb::set_refill).
     ///
     /// # Errors
     /// Why the access cannot be made.
@@ -62,7 +63,7 @@ impl<M: Machine> Pmaps<M> {
         let nested = m.refill_depth() > 1;
         let outermost = !nested || endless;
         if nested {
-            m.count(Counter::NestedRefills, 1);
+            m.count(PmapCounter::NestedRefills, 1);
         }
         if let Some((_, tte)) = self.kernel.computed(miss.va) {
             return self.refill_computed(whose, miss, tte);
@@ -118,7 +119,7 @@ impl<M: Machine> Pmaps<M> {
 
     fn count_hash_miss(&self, miss: Miss) {
         if miss.kind == MissKind::Absent {
-            self.machine.count(Counter::HashMisses, 1);
+            self.machine.count(PmapCounter::HashMisses, 1);
         }
     }
 

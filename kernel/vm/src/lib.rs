@@ -47,6 +47,7 @@ extern crate std;
 mod anon;
 mod check;
 mod config;
+mod counter;
 mod errno;
 mod error;
 mod map;
@@ -61,6 +62,7 @@ pub use check::StructureCensus;
 #[cfg(feature = "verify")]
 pub use check::Watch;
 pub use config::{PagingConfig, PagingPaths, VmConfig, VmPaths};
+pub use counter::VmCounter;
 pub use error::VmError;
 pub use map::{Advice, Inherit, KernelMemory, Madvise, MapAddr, Mapped};
 pub use movers::{

@@ -6,6 +6,7 @@
 //! its spaces. What they do is in the rooms. Making the system fails, at boot, for want of memory.
 
 use crate::config::{PagingConfig, Sizes, VmConfig, VmPaths, virtual_pages};
+use crate::counter::VmCounter;
 use crate::error::VmError;
 use crate::map::{KernelMap, Map, MapLock};
 use crate::movers::{LoanHistory, ProtectBatches};
@@ -14,9 +15,7 @@ use crate::probe::{Defect, Journal, Probes, Tally};
 use crate::structures::Structures;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use pageferry_hal::{
-    BlockDevice, Cause, Counter, DeviceId, Machine, Pfn, StructArena, StructVa, Threads, VaRange,
-};
+use pageferry_hal::{BlockDevice, Cause, DeviceId, Machine, Pfn, StructArena, StructVa, Threads, VaRange};
 use pageferry_pmap::{Pmap, Pmaps};
 
 /// The VM system: frames, the kernel map, and what all address spaces share.
@@ -226,7 +225,7 @@ impl<M: Machine> Vm<M> {
             return;
         }
         let _c = self.machine.scope(Cause::Copy);
-        self.machine.count(Counter::CowCopies, 1);
+        self.machine.count(VmCounter::CowCopies, 1);
         self.pmaps.copy_page(from, to);
     }
 }

@@ -343,7 +343,7 @@ impl Rig {
     }
 
     /// Events counted so far.
-    pub fn counter(&self, counter: Counter) -> u64 {
+    pub fn counter(&self, counter: impl Into<Metric>) -> u64 {
         self.m.snapshot().counter(counter)
     }
 

@@ -49,7 +49,7 @@ fn lend(rig: &Rig, space: &AddressSpace, va: Va) {
     let loan = space.loan_to_kernel(rig.t(), va, PAGES * PAGE_SIZE).expect("nothing forbids it");
     let before: Vec<Vec<u8>> = loan.frames().iter().map(|&frame| rig.m.frame_bytes(frame)).collect();
     // Time for a store that is still on its way.
-    (0..20).for_each(|_| pageferry_hal::Machine::execute(&rig.m, Instructions(1)));
+    (0..20).for_each(|_| pageferry_hal::Account::execute(&rig.m, Instructions(1)));
     let same = loan.frames().iter().zip(&before).all(|(&frame, bytes)| rig.m.frame_is(frame, bytes));
     assert!(same, "a borrower saw a write");
     rig.vm.unloan(loan);

@@ -4,14 +4,6 @@ use crate::action::Turn;
 use crate::model::Model;
 use crate::program::Op;
 
-/// How far the end has come.
-#[derive(Debug, Default)]
-pub(crate) struct Ending {
-    phase: usize,
-    counted: usize,
-    picked: usize,
-}
-
 #[derive(Clone, Copy)]
 enum Phase {
     Receive,

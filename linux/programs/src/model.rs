@@ -22,7 +22,7 @@ pub struct Model {
     messages: Vec<Message>,
     next_id: Id,
     pending: Option<Pending>,
-    pub(crate) ending: crate::ending::Ending,
+    pub(crate) ending: Ending,
     turns: u64,
 }
 
@@ -89,6 +89,14 @@ impl State {
     }
 }
 
+/// How far the end of a program has come.
+#[derive(Debug, Default)]
+pub(crate) struct Ending {
+    pub(crate) phase: usize,
+    pub(crate) counted: usize,
+    pub(crate) picked: usize,
+}
+
 /// What an answer decides.
 #[derive(Debug)]
 enum Pending {
@@ -138,7 +146,7 @@ impl Model {
             messages: Vec::new(),
             next_id: 0,
             pending: None,
-            ending: crate::ending::Ending::default(),
+            ending: Ending::default(),
             turns: 0,
         }
     }

@@ -45,6 +45,7 @@ mod interrupt;
 mod lock;
 mod metal;
 mod runtime;
+mod tlb;
 
 use alloc::boxed::Box;
 use alloc::vec;

@@ -9,9 +9,8 @@ use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use pageferry_hal::isa::x86::{AMD64, AMD64_LAYOUT};
 use pageferry_hal::{
-    Access, Board, Cause, Context, ContextId, CopyFault, Counter, CpuId, CpuSet, Crossing, Cycles, Flush,
-    Instructions, Interrupt, LockClass, Machine, Mmu, Mode, PAGE_SIZE, Pa, Path, StructVa, Trap, TrapKind,
-    Va, Width,
+    Access, Account, Board, Cause, Context, ContextId, CopyFault, CpuId, CpuSet, Cycles, Flush, Instructions,
+    Interrupt, LockClass, Machine, Mmu, Mode, Oracle, PAGE_SIZE, Pa, Recorder, Trap, TrapKind, Va, Width,
 };
 
 /// The machine that executes this.
@@ -97,12 +96,34 @@ fn copy_fault(mode: Mode, (done_bytes, fault): (usize, Fault)) -> CopyFault {
     CopyFault { done_bytes, trap: Trap { va: Va(fault.va), access, mode, kind } }
 }
 
-impl Machine for Metal {
-    type Lock<T: 'static> = Spin<T>;
+// ANCHOR: parts
+// Accounts, judgements and records: the instructions themselves take the time.
+
+impl Account for Metal {
     type Scope = ();
+
+    #[inline(always)]
+    fn scope(&self, _: Cause) {}
+}
+
+impl Oracle for Metal {
     type FlushWindow = ();
 
-    const ACCOUNTING: bool = false;
+    #[inline(always)]
+    fn open_flush_window(&self) {}
+    #[inline(always)]
+    fn close_flush_window(&self, (): ()) {}
+}
+
+impl Recorder for Metal {
+    fn flush_line(&self, at: Pa) {
+        cpu::flush_line(direct(at));
+    }
+}
+// ANCHOR_END: parts
+
+impl Machine for Metal {
+    type Lock<T: 'static> = Spin<T>;
 
     fn board(&self) -> Board {
         board(CPUS.load(Ordering::Relaxed), FRAMES.load(Ordering::Relaxed))
@@ -115,19 +136,6 @@ impl Machine for Metal {
     fn now(&self) -> Cycles {
         Cycles(cpu::clock())
     }
-
-    // Accounting: the instructions themselves take the time.
-
-    #[inline(always)]
-    fn scope(&self, _: Cause) {}
-    #[inline(always)]
-    fn execute(&self, _: impl Into<Path>) {}
-    #[inline(always)]
-    fn count(&self, _: Counter, _: u64) {}
-    #[inline(always)]
-    fn touch(&self, _: StructVa, _: usize, _: Access) {}
-    #[inline(always)]
-    fn cross(&self, _: Crossing) {}
 
     fn new_lock<T: 'static>(&self, class: LockClass, value: T) -> Spin<T> {
         if class.masks_interrupts() { Spin::masking(value) } else { Spin::new(value) }
@@ -170,6 +178,7 @@ impl Machine for Metal {
         unsafe { copy::zero(to.0, len_bytes) }.map_err(|e| copy_fault(Mode::Kernel, e))
     }
 
+    // ANCHOR: tables
     fn pt_load(&self, at: Pa, width: Width) -> u64 {
         entry(at, width).load(Ordering::SeqCst)
     }
@@ -189,13 +198,7 @@ impl Machine for Metal {
         // SAFETY: the frame is the caller's, to become a table; nobody walks it yet.
         unsafe { core::ptr::write_bytes(direct(at).0 as *mut u8, 0, PAGE_SIZE) }
     }
-    fn flush_line(&self, at: Pa) {
-        cpu::flush_line(direct(at));
-    }
-    #[inline(always)]
-    fn open_flush_window(&self) {}
-    #[inline(always)]
-    fn close_flush_window(&self, (): ()) {}
+    // ANCHOR_END: tables
 
     #[inline]
     fn activate(&self, context: Context) {

@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p pageferry-model --example abba_deadlock`
 
-use pageferry_hal::{ContextId, CpuId, Instructions, LockClass, Machine, SpinLock};
+use pageferry_hal::{Account, ContextId, CpuId, Instructions, LockClass, Machine, SpinLock};
 use pageferry_model::{MachineConfig, Model, Options, RunError, testing};
 use std::rc::Rc;
 

@@ -4,8 +4,8 @@
 
 use pageferry_hal::isa::x86::I386;
 use pageferry_hal::{
-    Asid, Attr, Context, ContextId, CpuId, CpuSet, Flush, Interrupt, Machine, Mode, Pa, Pfn, SpaceId, Tte,
-    Va, Width,
+    Asid, Attr, Context, ContextId, CpuId, CpuSet, Flush, Interrupt, Machine, Mode, Oracle, Pa, Pfn, SpaceId,
+    Tte, Va, Width,
 };
 use pageferry_model::{MachineConfig, Model, Options, testing};
 use std::cell::Cell;

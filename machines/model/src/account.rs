@@ -1,6 +1,6 @@
 //! Accounts: what every CPU spent its cycles on, and what was counted.
 
-use pageferry_hal::{Cause, Counter};
+use pageferry_hal::{Cause, Metric};
 
 /// How often TLBs are sampled: cycles of each CPU's clock.
 pub const SAMPLE_CYCLES: u64 = 10_000;
@@ -101,8 +101,8 @@ pub struct Snapshot {
     pub clocks: Vec<u64>,
     /// Cycles per CPU and [`Cause`].
     pub cycles: Vec<[u64; Cause::COUNT]>,
-    /// Events per [`Counter`], all CPUs together.
-    pub counters: [u64; Counter::COUNT],
+    /// Events that the kernel counts, by the number of each [`Metric`], all CPUs together.
+    pub counters: [u64; Metric::MAX],
     /// Events that the hardware counted.
     pub hardware: Hardware,
 }
@@ -131,8 +131,8 @@ impl Snapshot {
     }
 
     /// Events counted.
-    pub fn counter(&self, counter: Counter) -> u64 {
-        self.counters[counter.index()]
+    pub fn counter(&self, counter: impl Into<Metric>) -> u64 {
+        self.counters[counter.into().index()]
     }
 
     /// The laws that hold for every machine at every moment.

@@ -23,7 +23,7 @@ use crate::trace::Recorder;
 use crate::turns::{NEVER, Turns};
 use crate::watch::{Doing, Spent, Watch, Watched};
 use pageferry_hal::{
-    Access, Block, Cause, Context, Counter, CpuId, Cycles, HashTable, Instructions, Interrupt, Mmu, Pa, Va,
+    Access, Block, Cause, Context, CpuId, Cycles, HashTable, Instructions, Interrupt, Metric, Mmu, Pa, Va,
     Width,
 };
 use std::collections::VecDeque;
@@ -100,7 +100,7 @@ pub(crate) struct Hw {
     /// When those that do not run just now can go on.
     pub(crate) turns: Turns,
     pub(crate) oracle: Oracle,
-    pub(crate) counters: [u64; Counter::COUNT],
+    pub(crate) counters: [u64; Metric::MAX],
     pub(crate) counts: Counts,
     /// The most entries that the kernel's addresses had in the TLBs of one CPU, in a sample since this was last set to
     /// 0.
@@ -160,7 +160,7 @@ impl Hw {
             cpus: (0..params.cpus).map(cpu).collect(),
             turns: Turns::new(params.cpus),
             oracle: Oracle::new(!matches!(params.mmu, Mmu::Radix(_)), tolerates_stale),
-            counters: [0; Counter::COUNT],
+            counters: [0; Metric::MAX],
             counts: Counts::default(),
             most_kernel_entries: 0,
             handled_at: 0,

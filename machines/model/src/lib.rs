@@ -61,7 +61,7 @@
 //! on: CPU 0 runs your boot code, which starts the others, and the run ends when all CPUs have stopped.
 //!
 //! ```
-//! use pageferry_hal::{Instructions, Machine};
+//! use pageferry_hal::{Account, Instructions};
 //! use pageferry_model::{MachineConfig, Model, Options};
 //!
 //! let machine = MachineConfig::named("xeon-mp").expect("it is built in");
@@ -96,25 +96,25 @@
 //!   that led to the error. [`Options`] says what is tolerated, and how long CPUs may wait.
 //!
 //! [`Machine`]: pageferry_hal::Machine
-//! [window]: pageferry_hal::Machine::open_flush_window
+//! [window]: pageferry_hal::Oracle::open_flush_window
 //! [board]: pageferry_hal::Machine::board
 //! [layout]: pageferry_hal::Layout
 //! [`activate`]: pageferry_hal::Machine::activate
-//! [`close_flush_window`]: pageferry_hal::Machine::close_flush_window
+//! [`close_flush_window`]: pageferry_hal::Oracle::close_flush_window
 //! [`context_new`]: pageferry_hal::Machine::context_new
 //! [`context_switch`]: pageferry_hal::Machine::context_switch
 //! [`copy_in`]: pageferry_hal::Machine::copy_in
 //! [`copy_out`]: pageferry_hal::Machine::copy_out
-//! [`execute`]: pageferry_hal::Machine::execute
+//! [`execute`]: pageferry_hal::Account::execute
 //! [`idle_until`]: pageferry_hal::Machine::idle_until
 //! [`load`]: pageferry_hal::Machine::load
-//! [`mapping_changed`]: pageferry_hal::Machine::mapping_changed
+//! [`mapping_changed`]: pageferry_hal::Oracle::mapping_changed
 //! [`new_lock`]: pageferry_hal::Machine::new_lock
-//! [`open_flush_window`]: pageferry_hal::Machine::open_flush_window
+//! [`open_flush_window`]: pageferry_hal::Oracle::open_flush_window
 //! [`pt_clear`]: pageferry_hal::Machine::pt_clear
 //! [`pt_store`]: pageferry_hal::Machine::pt_store
 //! [`pt_swap`]: pageferry_hal::Machine::pt_swap
-//! [`scope`]: pageferry_hal::Machine::scope
+//! [`scope`]: pageferry_hal::Account::scope
 //! [`send_ipi`]: pageferry_hal::Machine::send_ipi
 //! [`set_interrupt_handler`]: pageferry_hal::Machine::set_interrupt_handler
 //! [`set_timer`]: pageferry_hal::Machine::set_timer
@@ -159,7 +159,7 @@
 //!
 //! # Where things are
 //! * [`machine`]: the machine as kernel code sees it; contexts as coroutines under one scheduler of discrete events.
-//! * [`machines`], [`config`], [`file`](mod@file): machines by name, and described in TOML, each constant with its
+//! * [`machines`], [`config`]: machines by name, and described in TOML, each constant with its
 //!   source and its range.
 //! * [`testing`]: one test under many schedules; machines of tests by name, and CPUs that do what a test hands them.
 //!   [`panics`]: what a run's panic would have printed.

@@ -1,7 +1,7 @@
 //! Tests of races: one body under many schedules, and the one schedule again in which it went wrong.
 //!
 //! ```
-//! use pageferry_hal::{Instructions, LockClass, Machine, SpinLock};
+//! use pageferry_hal::{Account, Instructions, LockClass, Machine, SpinLock};
 //! use pageferry_model::{MachineConfig, Options, testing};
 //!
 //! let machine = MachineConfig::named("xeon-mp").expect("it is built in");

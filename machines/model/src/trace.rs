@@ -9,7 +9,7 @@
 //! start all the same: levels are sums of changes, and what was sent before the window may be received in it. There is
 //! room for a number of slices, holdings, arrows and samples each: what comes later is counted and not kept.
 
-use pageferry_hal::{Attachment, Cause, Counter, Flow, FlowStep, Level, Parcel, Va};
+use pageferry_hal::{Attachment, Cause, Flow, FlowStep, Level, Metric, Parcel, Va};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
@@ -90,9 +90,9 @@ pub struct Arrow {
 pub enum Curve {
     /// What a kernel says there is.
     Level(Level),
-    /// [`Counter::TlbInvalidationsLocal`], since the machine was switched on.
+    /// What is counted as `tlb_invalidations_local`, since the machine was switched on.
     InvalidationsLocal,
-    /// [`Counter::TlbInvalidationsRemoteIssued`], likewise.
+    /// What is counted as `tlb_invalidations_remote_issued`, likewise.
     InvalidationsRemote,
 }
 
@@ -106,10 +106,11 @@ impl Curve {
         Curve::InvalidationsRemote,
     ];
 
-    fn of(counter: Counter) -> Option<Curve> {
-        match counter {
-            Counter::TlbInvalidationsLocal => Some(Curve::InvalidationsLocal),
-            Counter::TlbInvalidationsRemoteIssued => Some(Curve::InvalidationsRemote),
+    /// The curve of what a kernel counts by a name, if it is drawn.
+    fn of(counter: Metric) -> Option<Curve> {
+        match counter.name() {
+            "tlb_invalidations_local" => Some(Curve::InvalidationsLocal),
+            "tlb_invalidations_remote_issued" => Some(Curve::InvalidationsRemote),
             _ => None,
         }
     }
@@ -286,7 +287,7 @@ impl Recorder {
 
     // ------------------------------------------------------------------------------------------------- curves
 
-    pub(crate) fn count(&mut self, at_cycles: u64, counter: Counter, n: u64) {
+    pub(crate) fn count(&mut self, at_cycles: u64, counter: Metric, n: u64) {
         if let Some(curve) = Curve::of(counter) {
             self.change(at_cycles, curve, n as i64);
         }

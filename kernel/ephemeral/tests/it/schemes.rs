@@ -4,6 +4,7 @@ use crate::common::*;
 use pageferry_ephemeral::*;
 use pageferry_hal::*;
 use pageferry_model::{RunError, Schedule};
+use pageferry_pmap::PmapCounter;
 
 fn all_flags() -> [Flags; 8] {
     std::array::from_fn(|bits| Flags::from_bits_truncate(bits as u8))
@@ -34,7 +35,8 @@ fn the_direct_map_never_invalidates_and_never_fails() {
         assert_eq!(counts, Counts::default(), "there is no cache to hit");
         let after = rig.m.snapshot();
         assert_eq!(
-            after.counter(Counter::EphemeralDirect) - before.counter(Counter::EphemeralDirect),
+            after.counter(EphemeralCounter::EphemeralDirect)
+                - before.counter(EphemeralCounter::EphemeralDirect),
             512,
             "each is counted"
         );
@@ -42,7 +44,7 @@ fn the_direct_map_never_invalidates_and_never_fails() {
         assert_eq!(after.cause(Cause::Lock), before.cause(Cause::Lock), "no lock");
         assert_eq!(after.cause(Cause::AddressAllocation), before.cause(Cause::AddressAllocation));
     });
-    assert_eq!(m.snapshot().counter(Counter::EphemeralMisses), 0);
+    assert_eq!(m.snapshot().counter(EphemeralCounter::EphemeralMisses), 0);
 }
 
 /// Nothing but the flushes of setting up; `tag_frames` has none when there is nothing to tag.
@@ -145,7 +147,8 @@ fn a_run_flushes_once_for_each_change() {
                 let pages = if others > 0 { 32 } else { 0 };
                 let expected = Counts { local: 32, remote: pages, ipis: 2 * others, ..Counts::default() };
                 assert_eq!(Counts::between(&before, &after), expected, "{name}");
-                let shootdowns = after.counter(Counter::Shootdowns) - before.counter(Counter::Shootdowns);
+                let shootdowns =
+                    after.counter(PmapCounter::Shootdowns) - before.counter(PmapCounter::Shootdowns);
                 assert_eq!(shootdowns, if others > 0 { 2 } else { 0 }, "one for each change");
             }
             rig.eph.release_run(run);
@@ -198,9 +201,9 @@ fn vmem_saves_addresses_and_no_invalidation() {
                 use_one();
                 let of = || {
                     let snapshot = rig.m.snapshot();
-                    let remote = snapshot.counter(Counter::TlbInvalidationsRemoteIssued);
+                    let remote = snapshot.counter(PmapCounter::TlbInvalidationsRemoteIssued);
                     [
-                        snapshot.counter(Counter::TlbInvalidationsLocal),
+                        snapshot.counter(PmapCounter::TlbInvalidationsLocal),
                         remote,
                         snapshot.cause(Cause::AddressAllocation),
                     ]
@@ -234,7 +237,7 @@ fn the_hybrid_takes_the_direct_map_where_colours_agree() {
             rig.tag_frames(FRAMES);
             let colours = rig.pmaps.colours();
             assert_eq!(colours, 4);
-            let before = rig.m.snapshot().counter(Counter::ColoursPurged);
+            let before = rig.m.snapshot().counter(PmapCounter::ColoursPurged);
             for n in (0..FRAMES).flat_map(|n| [n, n]) {
                 let frame = rig.frame(n);
                 let best = rig.pmaps.best_colour(frame);
@@ -246,7 +249,7 @@ fn the_hybrid_takes_the_direct_map_where_colours_agree() {
                 assert_eq!(rig.read(&mapping), Rig::tag(n));
                 rig.free(mapping);
             }
-            let purged = rig.m.snapshot().counter(Counter::ColoursPurged) - before;
+            let purged = rig.m.snapshot().counter(PmapCounter::ColoursPurged) - before;
             assert_eq!(purged, if scheme == Scheme::Direct { 12 } else { 0 });
             if scheme == Scheme::Direct {
                 return;
@@ -261,7 +264,7 @@ fn the_hybrid_takes_the_direct_map_where_colours_agree() {
             made.into_iter().for_each(|mapping| rig.free(mapping.expect("one of the first")));
             rig.eph.check().expect("its invariants hold");
         });
-        m.snapshot().counter(Counter::EphemeralHits)
+        m.snapshot().counter(EphemeralCounter::EphemeralHits)
     };
     for machine in ["sh7751r", "ultrasparc-iie"] {
         assert_eq!(purged(machine, Scheme::Direct), 0);

@@ -129,9 +129,13 @@ fn storm(name: &str, seed: u64, config: EphemeralConfig, mix: Mix, steps: usize)
     m.check().expect("the machine's laws hold");
     m.snapshot().check().expect("the accounts balance");
     let s = m.snapshot();
-    let allocated = [Counter::EphemeralHits, Counter::EphemeralMisses, Counter::EphemeralDirect];
+    let allocated = [
+        EphemeralCounter::EphemeralHits,
+        EphemeralCounter::EphemeralMisses,
+        EphemeralCounter::EphemeralDirect,
+    ];
     let allocated: u64 = allocated.into_iter().map(|c| s.counter(c)).sum();
-    assert_eq!(allocated, s.counter(Counter::EphemeralFrees), "hits and misses, given back");
+    assert_eq!(allocated, s.counter(EphemeralCounter::EphemeralFrees), "hits and misses, given back");
     (findings.wrong_reads.get(), m.stale_uses().len())
 }
 

@@ -4,7 +4,7 @@
 //! The kernel does each thing a few times on scratch memory in the address space of the caller, and reads the clock, as
 //! real kernels choose their copy loops at boot. So processor, caches, memory, TLB, invalidations and the kernel's own
 //! paths are all in the numbers, and no configuration names any of them. It is done once, when a cost is first asked
-//! for: see `costs`.
+//! for: see `moves`.
 //!
 //! * *Copying* a page costs by where the page is, and that depends on how much memory is used between two uses of the
 //!   same: the *working set*. The cost is measured for sets of 2, 4, 8, ... pages that are copied in turn.
@@ -20,24 +20,22 @@
 //! the cost of a copy; `policy` learns that.
 //!
 //! # Locks
-//! None is held but the sleep lock of `costs`. Measuring sleeps, faults and makes a thread.
+//! None is held but the sleep lock of `moves`. Measuring sleeps, faults and makes a thread.
 //!
 //! # What can fail
 //! All of it, for want of memory or of a thread structure; scratch memory is given back.
 
-use super::costs::{CLASSES, Linear, MoveCosts};
 use super::passing::passing;
-use super::policy::Arrived;
+use super::rally::MANY;
 use crate::net::{Mbuf, deliver, lend_or_copy};
 use crate::proc::Syscall;
 use alloc::vec::Vec;
 use pageferry_abi::{Errno, ReceiveMode};
+use pageferry_costs::{Arrived, CLASSES, Linear, MoveCosts};
 use pageferry_ephemeral::Flags;
 use pageferry_hal::{Crossing, Machine, PAGE_SIZE, Prot, Threads, Va};
 use pageferry_vm::Inherit;
 
-/// Pages of a call that is measured: what is one loan by default.
-pub(super) const MANY: usize = 16;
 /// Pages that are copied to measure a working set, behind those that bring it into its steady state.
 const SAMPLE: usize = 32;
 
@@ -46,8 +44,8 @@ const SAMPLE: usize = 32;
 /// # Errors
 /// [`Errno::NoMemory`], or what the parts answer.
 pub(crate) fn measure<M: Machine>(call: &Syscall<'_, M>) -> Result<MoveCosts, Errno> {
-    let most_pages = call.kernel.vm.free_frames() / 4;
-    let classes = (most_pages.max(1).ilog2() as usize).min(CLASSES);
+    let max_pages = call.kernel.vm.free_frames() / 4;
+    let classes = (max_pages.max(1).ilog2() as usize).min(CLASSES);
     if 1 << classes < 4 * MANY {
         return Err(Errno::NoMemory);
     }

@@ -1,16 +1,16 @@
-//! Copy or move: what either costs on this machine, and which of them a call takes.
+//! Copy or move: what either costs on this machine, and which of them a call takes. The arithmetic is in
+//! `pageferry_costs`.
 
-mod costs;
-mod loan_stats;
+mod kept_stats;
 mod measure;
+mod moves;
 mod passing;
 mod policy;
 mod rally;
 mod requests;
 
-pub(crate) use costs::Moves;
-pub use costs::{Linear, MoveCosts};
-pub(crate) use loan_stats::KeptStats;
+pub(crate) use kept_stats::KeptStats;
 pub(crate) use measure::measure;
-pub use policy::{Arrived, Carrier};
-pub(crate) use policy::{Peer, Plan, Sending, whole_pages};
+pub(crate) use moves::Moves;
+pub(crate) use pageferry_costs::{Peer, Plan};
+pub(crate) use policy::{Sending, whole_pages};

@@ -11,15 +11,14 @@
 //! Passing, and making the partner, for want of memory or structures. The memory that was passed is unmapped in any
 //! case.
 
-use super::costs::Linear;
-use super::measure::MANY;
-use super::policy::Arrived;
+use super::rally::MANY;
 use crate::proc::Syscall;
 use crate::sched::Thread;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use pageferry_abi::Errno;
+use pageferry_costs::{Arrived, Linear};
 use pageferry_hal::{Access, Crossing, Machine, Mode, PAGE_SIZE, Path, Prot, Trap, TrapKind, Va};
 use pageferry_vm::{Inherit, PassMode, Space, VmError, pass};
 

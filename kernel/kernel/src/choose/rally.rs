@@ -22,6 +22,9 @@ use pageferry_vm::Space;
 /// Bytes of the structure.
 pub(crate) const RALLY_BYTES: usize = 64;
 
+/// Pages of a call that is measured: what is one loan by default.
+pub(super) const MANY: usize = 16;
+
 /// Rounds of which the least counts, behind one that brings the partner to its first sleep: what others do meanwhile
 /// stays out.
 const ROUNDS: usize = 8;

@@ -6,14 +6,13 @@
 //! are in the numbers, whatever the method.
 //!
 //! # Locks
-//! The sleep lock of the costs ([`super::costs`]), while it is measured; no spin lock.
+//! The sleep lock of the costs ([`super::moves`]), while it is measured; no spin lock.
 //!
 //! # What can fail
 //! All of it, for want of memory, structures or reserved entries, and where the kernel has no servers. Then a request
 //! is taken to cost more than it can be worth.
 
-use super::costs::Linear;
-use super::measure::MANY;
+use super::rally::MANY;
 use crate::fs::{File, FileTable};
 use crate::ispc::{Inquiry, Ispc, MEASURED, Wait};
 use crate::net::Socket;
@@ -23,6 +22,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 use pageferry_abi::{Errno, Fd, SendMode};
+use pageferry_costs::{Linear, RequestCosts};
 use pageferry_hal::{Crossing, Machine, PAGE_SIZE, Prot, Va};
 use pageferry_vm::Inherit;
 
@@ -30,21 +30,6 @@ use pageferry_vm::Inherit;
 const ROUNDS: usize = 8;
 /// The partner's end of the sockets, its only descriptor.
 const ITS_SOCKET: Fd = Fd(0);
-
-/// What was measured, in cycles.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct RequestCosts {
-    /// A message without data over a socket, to the other process's run.
-    pub(super) message_cycles: u64,
-    /// A request, or its answer, by the pages of its data.
-    pub(super) request: Linear,
-    /// That can go with it.
-    pub(super) most_pages: usize,
-}
-
-impl RequestCosts {
-    const NEVER: RequestCosts = RequestCosts { message_cycles: 0, request: Linear::NEVER, most_pages: 0 };
-}
 
 impl<M: Machine> Syscall<'_, M> {
     /// What requests cost here; measured now if it never was.
@@ -109,10 +94,10 @@ impl<M: Machine> Pair<'_, M> {
         ours.close(self.call);
         let partner = begun?;
         let costs = message.and_then(|message_cycles| {
-            let most_pages = self.ispc.most_data_pages();
-            let many = MANY.min(most_pages);
+            let max_pages = self.ispc.most_data_pages();
+            let many = MANY.min(max_pages);
             let request = Linear::through(self.requests(1)?, many, self.requests(many)?);
-            Ok(RequestCosts { message_cycles, request, most_pages })
+            Ok(RequestCosts { message_cycles, request, max_pages })
         });
         over.store(true, Ordering::Relaxed);
         _ = kernel.send_signal(partner);

@@ -18,9 +18,10 @@
 
 use super::vnode::Regular;
 use crate::choose::whole_pages;
+use crate::counter::KernelCounter;
 use crate::proc::Syscall;
 use pageferry_abi::{Errno, ReceiveMode, Received};
-use pageferry_hal::{Counter, Machine, PAGE_SIZE, Va};
+use pageferry_hal::{Machine, PAGE_SIZE, Va};
 
 /// Pages that go in one transfer: the reader's map is held so long.
 const MOST_PAGES: usize = 256;
@@ -83,7 +84,7 @@ impl<M: Machine> Regular<M> {
             let (copied, r) = self.copy_out(call, from + done as u64, at + done, len - done);
             (done, result) = (done + copied, r);
         }
-        call.machine().count(Counter::TransferBytesCopied, (done - got.lent_pages * PAGE_SIZE) as u64);
+        call.machine().count(KernelCounter::TransferBytesCopied, (done - got.lent_pages * PAGE_SIZE) as u64);
         (done, result)
     }
 
@@ -116,7 +117,7 @@ impl<M: Machine> Regular<M> {
         match gathered {
             Ok((at, filled)) => {
                 (got.at, got.donated_pages) = (at, 1);
-                call.machine().count(Counter::TransferBytesCopied, filled as u64);
+                call.machine().count(KernelCounter::TransferBytesCopied, filled as u64);
                 (filled, Ok(()))
             }
             Err(e) => (0, Err(e)),
@@ -130,7 +131,7 @@ impl<M: Machine> Regular<M> {
         let first = from / PAGE_SIZE as u64;
         let anons = vm.loan_object_to_anons(call.thread, &self.inode.object, first..first + count as u64)?;
         let va = call.give_anons(at, anons)?;
-        m.count(Counter::PagesLentOn, count as u64);
+        m.count(KernelCounter::PagesLentOn, count as u64);
         Ok(va)
     }
 }

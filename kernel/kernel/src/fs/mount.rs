@@ -19,6 +19,7 @@ use super::file::File;
 use super::volume_file::VolumeFile;
 use super::volume_work::{self, Change, Links, Opening};
 use crate::Kernel;
+use crate::counter::KernelCounter;
 use crate::proc::Syscall;
 use crate::sched::{Monitor, SleepLock};
 use alloc::boxed::Box;
@@ -27,7 +28,7 @@ use core::ops::Range;
 use pageferry_abi::Errno;
 use pageferry_fs::{Entry, Format, Ino, Stat, Volume};
 use pageferry_hal::arena::ArenaFull;
-use pageferry_hal::{Cause, Counter, Machine, StructArena, Threads, Va};
+use pageferry_hal::{Cause, Machine, StructArena, Threads, Va};
 
 /// Where the volume is.
 const MOUNT_POINT: &str = "/mnt";
@@ -277,7 +278,7 @@ impl<M: Machine> Kernel<M> {
             let _c = self.machine.scope(Cause::Copy);
             let (to, from) = if writes { (va, own + done) } else { (own + done, va) };
             self.machine.copy_kernel(to, from, len).expect("the kernel's own addresses are mapped");
-            self.machine.count(Counter::BytesCopied, len as u64);
+            self.machine.count(KernelCounter::BytesCopied, len as u64);
             Ok(())
         })?;
         result

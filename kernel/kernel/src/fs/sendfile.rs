@@ -15,10 +15,11 @@
 use super::vnode::Regular;
 use crate::choose::Plan;
 use crate::config::NetDefect;
+use crate::counter::KernelCounter;
 use crate::net::{Mbuf, Supply};
 use crate::proc::Syscall;
 use pageferry_abi::{Errno, SendMode};
-use pageferry_hal::{Counter, Machine, PAGE_SIZE};
+use pageferry_hal::{Machine, PAGE_SIZE};
 
 /// A file on its way into a socket.
 pub(crate) struct FileSupply<'a, M: Machine> {
@@ -98,7 +99,7 @@ impl<M: Machine> FileSupply<'_, M> {
         })?;
         let Some(loan) = loan else { return Ok(None) };
         let mbuf = call.kernel.mbufs.external(call.sleeper(self.nonblocking), loan, None)?;
-        call.machine().count(Counter::PagesLent, 1);
+        call.machine().count(KernelCounter::PagesLent, 1);
         Ok(Some(mbuf))
     }
 }
@@ -121,7 +122,7 @@ impl<M: Machine> Supply for FileSupply<'_, M> {
             Some(Ok(mbuf)) => (mbuf, Ok(())),
             Some(Err(Errno::Interrupted)) => (None, Err(Errno::Interrupted)),
             Some(Err(_)) => {
-                self.call.machine().count(Counter::LoansRefused, 1);
+                self.call.machine().count(KernelCounter::LoansRefused, 1);
                 self.copy(at, wanted)
             }
             None => self.copy(at, wanted),

@@ -12,6 +12,7 @@
 
 use super::pipe_state::{Direct, End, Held, PIPE_USED_BYTES, Pipe};
 use crate::Kernel;
+use crate::counter::KernelCounter;
 use crate::fs::FileOps;
 use crate::proc::{Syscall, moved};
 use alloc::boxed::Box;
@@ -19,7 +20,7 @@ use alloc::sync::Arc;
 use pageferry_abi::{Errno, ReceiveMode, Received, SendMode};
 use pageferry_ephemeral::KvaRun;
 use pageferry_hal::{
-    Access, Cause, Counter, Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Place, SpinLock, Threads, Va,
+    Access, Cause, Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Place, SpinLock, Threads, Va,
     page_trunc,
 };
 use pageferry_vm::{KernelMemory, Vm};
@@ -235,7 +236,7 @@ impl<M: Machine> Pipe<M> {
         assert!(count + len <= size, "{len} bytes do not fit a buffer of {size} that holds {count}");
         let start = (held.out + count) % size;
         drop(held);
-        call.machine().count(Counter::PipeBufferedWrites, 1);
+        call.machine().count(KernelCounter::PipeBufferedWrites, 1);
         let first = len.min(size - start);
         let (mut done, mut result) = moved(first, call.copy_in(base + start, from, first));
         if result.is_ok() && first < len {

@@ -21,14 +21,13 @@
 
 use super::pipe_state::{Direct, Held, Pipe, Run};
 use crate::config::{Defect, PipeMapping};
+use crate::counter::KernelCounter;
 use crate::proc::{Syscall, moved};
 use alloc::sync::Arc;
 use core::ops::Range;
 use pageferry_abi::Errno;
 use pageferry_ephemeral::Flags;
-use pageferry_hal::{
-    Counter, Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Pfn, Place, Prot, Threads, Va,
-};
+use pageferry_hal::{Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Pfn, Place, Prot, Threads, Va};
 use pageferry_vm::VmError;
 
 impl<M: Machine> Pipe<M> {
@@ -71,7 +70,7 @@ impl<M: Machine> Pipe<M> {
         if result.is_err() {
             return (held, 0, result);
         }
-        call.machine().count(Counter::PipeDirectWrites, 1);
+        call.machine().count(KernelCounter::PipeDirectWrites, 1);
         let (held, waited) = self.wait_until_drained(call, held, true);
         self.finish(call, held, len, waited)
     }

@@ -11,9 +11,10 @@
 use super::IspcDefect;
 use super::ica::{Holder, Ispc, State};
 use super::port::{Port, Request, RequestId, Stage};
+use crate::counter::KernelCounter;
 use crate::proc::Syscall;
 use pageferry_abi::{Errno, Pid};
-use pageferry_hal::{Cause, Counter, Machine, PAGE_SIZE, SpinLock, Threads, Va};
+use pageferry_hal::{Cause, Machine, PAGE_SIZE, SpinLock, Threads, Va};
 
 /// Whether a call waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,7 +168,7 @@ impl<M: Machine> Ispc<M> {
     pub(super) fn server_of(&self, call: &Syscall<'_, M>, service: u32) -> Result<Pid, Errno> {
         let m = call.machine();
         m.execute(self.config.paths.call);
-        m.count(Counter::IspcRequests, 1);
+        m.count(KernelCounter::IspcRequests, 1);
         self.state.lock().servers.get(&service).copied().ok_or(Errno::ConnectionRefused)
     }
 

@@ -27,6 +27,7 @@ use super::config::IspcDefect;
 use super::ica::{Ispc, State};
 use super::port::{RequestId, Stage};
 use crate::Kernel;
+use crate::counter::KernelCounter;
 use crate::proc::{Process, Syscall};
 use crate::sched::Thread;
 use crate::sys::User;
@@ -37,7 +38,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use pageferry_abi::{Errno, Pid};
-use pageferry_hal::{Cause, Counter, Crossing, Machine, SpaceId, SpinLock, Threads, Va};
+use pageferry_hal::{Cause, Crossing, Machine, SpaceId, SpinLock, Threads, Va};
 use pageferry_vm::Space;
 
 /// What a thread runs that has crossed into a server: it gets the server's memory and calls, and the request.
@@ -184,7 +185,7 @@ impl<M: Machine> Ispc<M> {
         m.cross(Crossing::SyscallEnter);
         let _c = m.scope(Cause::Syscall);
         m.execute(call.kernel.config.paths.syscall);
-        m.count(Counter::Syscalls, 1);
+        m.count(KernelCounter::Syscalls, 1);
     }
 
     /// The calling process ends: no thread crosses into it any more, and those inside are told to leave. Returns when

@@ -23,6 +23,7 @@ use super::cross::{Activation, Gate};
 use super::kept::Kept;
 use super::port::{Port, Request, RequestId};
 use super::received::Receiving;
+use crate::counter::KernelCounter;
 use crate::error::BootError;
 use crate::proc::Syscall;
 use crate::sched::ThreadId;
@@ -32,8 +33,8 @@ use alloc::vec::Vec;
 use litemap::LiteMap;
 use pageferry_abi::{Errno, Pid};
 use pageferry_hal::{
-    Access, AttachedBy, Attachment, Cause, Channel, Counter, LockClass, Machine, PAGE_SHIFT, PAGE_SIZE,
-    SpinLock, StructArena, StructVa, Threads, Va, VaRange, Zone,
+    Access, AttachedBy, Attachment, Cause, Channel, LockClass, Machine, PAGE_SHIFT, PAGE_SIZE, SpinLock,
+    StructArena, StructVa, Threads, Va, VaRange, Zone,
 };
 use pageferry_pmap::AreaPage;
 
@@ -381,7 +382,7 @@ impl<M: Machine> Ispc<M> {
         if let Some(port) = guard.ports.get_mut(&call.pid) {
             port.wants_entry = true;
         }
-        call.machine().count(Counter::EntrySleeps, 1);
+        call.machine().count(KernelCounter::EntrySleeps, 1);
         let mut held = Some(guard);
         let slept = call.thread.sleep(self.entries(), "entry", interruptible, &mut || drop(held.take()));
         if let Some(port) = self.state.lock().ports.get_mut(&call.pid) {

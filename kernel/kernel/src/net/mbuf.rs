@@ -23,6 +23,7 @@
 use super::lending::Lenders;
 use super::lent::External;
 use crate::config::{KernelConfig, KernelPaths, LentMapping, NetDefect};
+use crate::counter::KernelCounter;
 use crate::sched::{Sched, Waker};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -31,8 +32,8 @@ use pageferry_abi::Errno;
 use pageferry_ephemeral::{Ephemeral, KernelAddresses};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
-    Access, Counter, Flow, FlowStep, Fragment, LockClass, Machine, Means, PAGE_SIZE, Parcel, Pfn, Place,
-    Prot, SpinLock, StructArena, StructVa, Threads, Va, VaRange, Zone,
+    Access, Flow, FlowStep, Fragment, LockClass, Machine, Means, PAGE_SIZE, Parcel, Pfn, Place, Prot,
+    SpinLock, StructArena, StructVa, Threads, Va, VaRange, Zone,
 };
 use pageferry_pmap::{Reach, TlbFlush};
 use pageferry_vm::{AnonLoan, KernelPages, Vm, VmError};
@@ -372,7 +373,7 @@ impl<M: Machine> Pool<M> {
                 state.free.pop().ok_or(e)
             })?,
         };
-        self.machine.count(Counter::Clusters, 1);
+        self.machine.count(KernelCounter::Clusters, 1);
         self.header_at(Storage::Cluster(Arc::new(cluster)), 0, len)
     }
 
@@ -442,7 +443,7 @@ impl<M: Machine> Pool<M> {
             Storage::Small => {
                 let copied = self.machine.copy_kernel(self.va(&other, 0), self.va(mbuf, from), len);
                 copied.expect("the kernel's own addresses are mapped");
-                self.machine.count(Counter::BytesCopied, len as u64);
+                self.machine.count(KernelCounter::BytesCopied, len as u64);
             }
             _ => other.offset = mbuf.offset + from,
         }
@@ -588,7 +589,7 @@ impl<M: Machine> Pool<M> {
         let count = emptied.len();
         match give(pages.expect("at least one page is donated")) {
             Ok(given) => {
-                self.machine.count(Counter::PagesDonated, count as u64);
+                self.machine.count(KernelCounter::PagesDonated, count as u64);
                 emptied.into_iter().for_each(|(at, mapped_at)| self.refill(at, mapped_at));
                 Ok(given)
             }

@@ -23,11 +23,12 @@ use super::mbuf::{Mbuf, NotDonated};
 use super::sockbuf::{Held, SockBuf};
 use crate::choose::Peer;
 use crate::config::Defect;
+use crate::counter::KernelCounter;
 use crate::proc::{Syscall, moved};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use pageferry_abi::{Errno, ReceiveMode, Received};
-use pageferry_hal::{Cause, Counter, FlowStep, Machine, PAGE_SIZE, Place, Va};
+use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Va};
 use pageferry_vm::{AnonLoan, VmError};
 
 /// Where received bytes go.
@@ -193,7 +194,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
         let before = self.got.len_bytes;
         let copied = if at.is_some() { self.copy() } else { self.gather() };
         let count = (self.got.len_bytes - before) as u64;
-        self.call.machine().count(Counter::TransferBytesCopied, count);
+        self.call.machine().count(KernelCounter::TransferBytesCopied, count);
         copied
     }
 
@@ -284,7 +285,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
                 self.got.len_bytes = before;
                 self.arrived(va, pages);
                 self.got.lent_pages += pages;
-                call.machine().count(Counter::PagesLentOn, pages as u64);
+                call.machine().count(KernelCounter::PagesLentOn, pages as u64);
                 if matches!(self.to, To::Auto(..)) {
                     call.chosen_pages_lent(pages);
                 }

@@ -16,9 +16,10 @@
 use super::mbuf::Mbuf;
 use super::sockbuf::{Held, SockBuf};
 use crate::choose::{Peer, Plan, Sending};
+use crate::counter::KernelCounter;
 use crate::proc::{Syscall, moved};
 use pageferry_abi::{Errno, SendMode};
-use pageferry_hal::{Cause, Counter, FlowStep, Machine, PAGE_SIZE, Place, Va};
+use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Va};
 
 /// Where the bytes come from that are sent: mbufs, one after the other.
 pub(crate) trait Supply {
@@ -117,7 +118,7 @@ impl<'a, M: Machine> Sender<'a, M> {
         match made {
             Ok(mbuf) => {
                 self.done += len;
-                call.machine().count(Counter::PagesLent, (len / PAGE_SIZE) as u64);
+                call.machine().count(KernelCounter::PagesLent, (len / PAGE_SIZE) as u64);
                 if self.plan.is_chosen {
                     call.chosen_pages_lent(len / PAGE_SIZE);
                 }
@@ -125,7 +126,7 @@ impl<'a, M: Machine> Sender<'a, M> {
             }
             // What cannot be lent may be copied up to where the memory ends.
             Err(_) => {
-                call.machine().count(Counter::LoansRefused, 1);
+                call.machine().count(KernelCounter::LoansRefused, 1);
                 self.plan.lent.start = self.done + len;
                 self.copy(len)
             }

@@ -16,10 +16,11 @@
 
 use crate::Kernel;
 use crate::choose::KeptStats;
+use crate::counter::KernelCounter;
 use crate::sched::Thread;
 use alloc::sync::Arc;
 use pageferry_abi::{Errno, Pid};
-use pageferry_hal::{Cause, CopyFault, Counter, Crossing, Machine, Mode, Threads, Trap, Va};
+use pageferry_hal::{Cause, CopyFault, Crossing, Machine, Mode, Threads, Trap, Va};
 use pageferry_vm::{Space, VmError};
 
 /// A system call in progress: the kernel, the thread that makes it, and the address space and process that it is made
@@ -110,7 +111,7 @@ impl<M: Machine> Syscall<'_, M> {
     pub(crate) fn copy_kernel(&self, to: Va, from: Va, len_bytes: usize) {
         let _c = self.machine().scope(Cause::Copy);
         self.machine().copy_kernel(to, from, len_bytes).expect("the kernel's own addresses are mapped");
-        self.machine().count(Counter::BytesCopied, len_bytes as u64);
+        self.machine().count(KernelCounter::BytesCopied, len_bytes as u64);
     }
 
     /// Makes a copy of `len_bytes` again behind every fault; `attempt` gets how many bytes it got to.
@@ -136,7 +137,7 @@ impl<M: Machine> Syscall<'_, M> {
                 }
             }
         }
-        m.count(Counter::BytesCopied, len_bytes as u64);
+        m.count(KernelCounter::BytesCopied, len_bytes as u64);
         Ok(())
     }
 

@@ -26,6 +26,7 @@
 use super::runq::{Entry, Queues};
 use super::tcb::{Tcb, ThreadId, ThreadState};
 use crate::config::{ForwardWakeup, SchedConfig};
+use crate::counter::KernelCounter;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::{String, ToString};
@@ -33,8 +34,8 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
-    Access, Cause, Channel, ContextId, Counter, CpuId, CpuSet, Cycles, Interrupt, Interrupted, LockClass,
-    Machine, Path, SpaceId, SpinLock, StructArena, StructVa,
+    Access, Cause, Channel, ContextId, CpuId, CpuSet, Cycles, Interrupt, Interrupted, LockClass, Machine,
+    Path, SpaceId, SpinLock, StructArena, StructVa,
 };
 use pageferry_pmap::Pmaps;
 use pageferry_vm::Space;
@@ -252,7 +253,7 @@ impl<M: Machine> Sched<M> {
 
     /// Does what a switch to `next` takes, apart from the switch itself.
     fn prepare(&self, next: Next<M>) -> ContextId {
-        self.machine.count(Counter::Switches, 1);
+        self.machine.count(KernelCounter::Switches, 1);
         self.machine.execute(self.paths.switch);
         if let Some(at) = next.at {
             self.machine.touch(at, THREAD_USED_BYTES, Access::Write);
@@ -361,7 +362,7 @@ impl<M: Machine> Sched<M> {
             entry.state = ThreadState::Asleep { channel, reason, interruptible };
             m.touch(entry.at, THREAD_USED_BYTES, Access::Write);
         }
-        m.count(Counter::Sleeps, 1);
+        m.count(KernelCounter::Sleeps, 1);
         release();
         // A wakeup in between has put the thread on a run queue, or another CPU has even chosen it: both are correct.
         self.switch_away(tcb, self.queues.lock());
@@ -386,7 +387,7 @@ impl<M: Machine> Sched<M> {
             self.make_runnable(&mut q, id);
             woken += 1;
         }
-        m.count(Counter::Wakeups, woken as u64);
+        m.count(KernelCounter::Wakeups, woken as u64);
         woken
     }
 
@@ -458,7 +459,7 @@ impl<M: Machine> Sched<M> {
 
     fn interrupt(&self, targets: CpuSet) {
         if !targets.is_empty() {
-            self.machine.count(Counter::ReschedIpis, targets.len() as u64);
+            self.machine.count(KernelCounter::ReschedIpis, targets.len() as u64);
             self.machine.send_ipi(targets, Interrupt::Reschedule);
         }
     }

@@ -2,10 +2,10 @@
 //! ask.
 
 use super::user::User;
-use crate::choose::{Arrived, Carrier};
 use crate::fs::File;
 use crate::net::{FilePart, NullSocket, Socket};
 use pageferry_abi::{Errno, Fd, ReceiveMode, Received, SendMode};
+use pageferry_costs::{Arrived, Carrier};
 use pageferry_hal::{Machine, SpinLock, Va};
 
 impl<M: Machine> User<M> {

@@ -12,6 +12,7 @@
 
 use crate::Kernel;
 use crate::config::PipeKind;
+use crate::counter::KernelCounter;
 use crate::fs::File;
 use crate::ipc::{ReadEnd, WriteEnd};
 use crate::net::Socket;
@@ -22,8 +23,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use pageferry_abi::{Errno, Fd, InvalidateKind, Pid, SendMode};
 use pageferry_hal::{
-    Cause, CopyFault, Counter, Crossing, Cycles, Instructions, Machine, Mode, Pfn, Prot, Reference, SpinLock,
-    Va,
+    Cause, CopyFault, Crossing, Cycles, Instructions, Machine, Mode, Pfn, Prot, Reference, SpinLock, Va,
 };
 use pageferry_vm::{Inherit, VmError};
 
@@ -203,7 +203,7 @@ impl<M: Machine> User<M> {
         let scope = m.scope(Cause::Syscall);
         m.cross(Crossing::SyscallEnter);
         m.execute(self.kernel.config.paths.syscall);
-        m.count(Counter::Syscalls, 1);
+        m.count(KernelCounter::Syscalls, 1);
         Ok(scope)
     }
 

@@ -6,6 +6,7 @@ use pageferry_ephemeral::Scheme;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::{Model, Schedule};
+use pageferry_vm::VmCounter;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -70,7 +71,7 @@ fn what_is_sent_is_played_whatever_the_sender_does_then() {
             });
             let played = ended.m.played();
             assert!(played == bytes(5, 0, sizes.iter().sum()), "{name} {mode:?}");
-            let lent = ended.counter(Counter::PagesLent);
+            let lent = ended.counter(KernelCounter::PagesLent);
             // Before it chooses, the kernel measures, and lends pages of its own.
             assert!(mode == SendMode::Auto || (lent > 0) == (mode == SendMode::Loan), "{name} {mode:?}");
         }
@@ -95,7 +96,7 @@ fn what_was_recorded_is_received_in_order() {
                 assert_eq!(u.machine().audio_gaps(), (0, 0));
                 u.close(fd).unwrap();
             });
-            let donated = ended.counter(Counter::PagesDonated);
+            let donated = ended.counter(KernelCounter::PagesDonated);
             assert!(
                 how == Receive::Auto || (donated > 0) == (how != Receive::Copy),
                 "{name} {how:?}: {donated}"
@@ -304,7 +305,7 @@ fn pages_of_a_card_are_never_given_away() {
             }
         });
         // Without an address what is copied is gathered in pages of the kernel's.
-        let moved = ended.counter(Counter::PagesDonated) + ended.counter(Counter::PagesLentOn);
+        let moved = ended.counter(KernelCounter::PagesDonated) + ended.counter(KernelCounter::PagesLentOn);
         // Before it chooses, the kernel measures, with pages of its own.
         assert!(how == Receive::Auto || (moved > 0) == (how == Receive::Area), "{how:?}: {moved}");
     }
@@ -341,7 +342,7 @@ fn what_has_been_played_comes_back_by_itself() {
         });
         assert!(ended.m.played() == bytes(5, 0, 12 * PAGE));
         assert_eq!(
-            ended.counter(Counter::CowCopies),
+            ended.counter(VmCounter::CowCopies),
             0,
             "a sender that waits for its pages writes without a copy"
         );

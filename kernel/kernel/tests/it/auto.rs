@@ -44,7 +44,7 @@ fn much_is_lent_and_little_is_copied() {
         let null = u.null_socket().unwrap();
         let at = map(u, 256 * PAGE);
         u.store(at, &bytes(1, 0, 256 * PAGE));
-        let lent = || u.kernel().machine().snapshot().counter(Counter::PagesLent);
+        let lent = || u.kernel().machine().snapshot().counter(KernelCounter::PagesLent);
         // The first of all measures.
         u.send(null, at, PAGE, SendMode::Auto).unwrap();
         let before = lent();
@@ -63,7 +63,7 @@ fn a_sender_that_breaks_its_loans_is_not_lent_for_any_more_until_it_stops() {
         let (a, b) = u.socket_pair().unwrap();
         let len = 2 * PAGE;
         let (from, to) = (map(u, len), map(u, len));
-        let lent = || u.kernel().machine().snapshot().counter(Counter::PagesLent);
+        let lent = || u.kernel().machine().snapshot().counter(KernelCounter::PagesLent);
         let round = |n: u64, rewrite: bool| {
             let before = lent();
             u.send(a, from, len, SendMode::Auto).unwrap();

@@ -6,6 +6,7 @@ use crate::ispc_random::random_life;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;
+use pageferry_pmap::PmapCounter;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -46,12 +47,12 @@ fn a_thread_goes_and_comes_back_without_a_switch_or_a_sleep() {
         let before = u.machine().snapshot();
         u.ispc_request(SERVICE, control, Some(data), Wait::Yes).unwrap();
         let spent = u.machine().snapshot().since(&before);
-        for counter in [Counter::Switches, Counter::Sleeps, Counter::Wakeups] {
+        for counter in [KernelCounter::Switches, KernelCounter::Sleeps, KernelCounter::Wakeups] {
             assert_eq!(spent.counter(counter), 0, "{counter:?}");
         }
         // The application's three pages, there and back; the server sees all.
-        assert_eq!(spent.counter(Counter::IcaAttachments), 3);
-        assert_eq!(spent.counter(Counter::IcaDetachments), 3);
+        assert_eq!(spent.counter(PmapCounter::IcaAttachments), 3);
+        assert_eq!(spent.counter(PmapCounter::IcaDetachments), 3);
         let expected: Vec<u8> = bytes(5, 0, 2 * PAGE).iter().map(|b| b.wrapping_add(1)).collect();
         assert!(load(u, data, 2 * PAGE) == expected);
         assert_eq!(load(u, own, 8), b"client's");

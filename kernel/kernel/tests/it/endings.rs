@@ -7,7 +7,7 @@ use crate::common::*;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;
-use pageferry_vm::{Inherit, MapAddr, PassMode, PushDown};
+use pageferry_vm::{Inherit, MapAddr, PassMode, PushDown, VmCounter};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -391,10 +391,10 @@ fn perform(schedule: Schedule, memory: Memory, play: Play, doom: Option<Doom>) -
     // On other machines than the named one, other tables take other parts of what is left.
     let least = if other_kind().is_some() { 20 } else { 30 };
     assert!(
-        doom.is_some() || !is_scarce || ended.counter(Counter::PageOuts) > least,
+        doom.is_some() || !is_scarce || ended.counter(VmCounter::PageOuts) > least,
         "{}: little goes out, {} pages",
         play.name,
-        ended.counter(Counter::PageOuts)
+        ended.counter(VmCounter::PageOuts)
     );
 
     let (steps, through) = (*steps.borrow(), *through.borrow());

@@ -5,7 +5,8 @@ use crate::common::*;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;
-use pageferry_vm::Inherit;
+use pageferry_pmap::PmapCounter;
+use pageferry_vm::{Inherit, VmCounter};
 
 const MAKE: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE).union(OpenFlags::CREATE);
 const TEXT: u64 = 0x40_0000;
@@ -208,9 +209,9 @@ fn each_form_of_ptrace_costs_what_its_mappings_cost() {
             let of = || {
                 let snapshot = u.machine().snapshot();
                 [
-                    Counter::TlbInvalidationsLocal,
-                    Counter::TlbInvalidationsRemoteIssued,
-                    Counter::KvaAllocations,
+                    PmapCounter::TlbInvalidationsLocal.metric(),
+                    PmapCounter::TlbInvalidationsRemoteIssued.metric(),
+                    VmCounter::KvaAllocations.metric(),
                 ]
                 .map(|c| snapshot.counter(c))
             };

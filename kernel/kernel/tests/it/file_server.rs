@@ -6,6 +6,7 @@ use crate::ispc::{PAGE, SERVICE, ant, ant_with_files, check, load, on_sh4, serve
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;
+use pageferry_pmap::PmapCounter;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -253,7 +254,11 @@ fn bytes_move_through_pieces_that_are_attached() {
                 let before = u.machine().snapshot();
                 work();
                 let spent = u.machine().snapshot().since(&before);
-                let counters = [Counter::IspcRequests, Counter::IcaAttachments, Counter::IcaDetachments];
+                let counters = [
+                    KernelCounter::IspcRequests.metric(),
+                    PmapCounter::IcaAttachments.metric(),
+                    PmapCounter::IcaDetachments.metric(),
+                ];
                 counters.map(|c| spent.counter(c))
             };
             let wrote = count(&mut || assert_eq!(u.write(fd, buffer, 4 * PAGE), Ok(4 * PAGE)));
@@ -466,7 +471,8 @@ fn judge(u: &U) {
     let before = u.machine().snapshot();
     assert_eq!(u.write(fd, buffer, PAGE), Ok(PAGE));
     let spent = u.machine().snapshot().since(&before);
-    let [attached, detached] = [Counter::IcaAttachments, Counter::IcaDetachments].map(|c| spent.counter(c));
+    let [attached, detached] =
+        [PmapCounter::IcaAttachments, PmapCounter::IcaDetachments].map(|c| spent.counter(c));
     assert_eq!(attached, detached, "between calls nothing is attached");
     check(u);
     // The end of the buffer is not there: the next read begins where this ends.

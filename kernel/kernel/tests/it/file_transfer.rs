@@ -6,7 +6,7 @@ use crate::socket::rest_is_clear;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;
-use pageferry_vm::{Madvise, MapAddr};
+use pageferry_vm::{Madvise, MapAddr, VmCounter};
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -40,7 +40,7 @@ fn whole_pages_go_and_the_rest_is_copied() {
         let fd = file(u, "f", 3, len);
         let at = map(u, 8 * PAGE);
         let moved = |from: usize, want: usize, to: Va| {
-            let copied = || u.machine().snapshot().counter(Counter::TransferBytesCopied) as usize;
+            let copied = || u.machine().snapshot().counter(KernelCounter::TransferBytesCopied) as usize;
             let before = copied();
             u.seek(fd, from as u64).unwrap();
             let got = u.receive_transfer(fd, Some(to), want).unwrap();
@@ -190,7 +190,7 @@ fn pages_on_the_disk_come_in_first() {
         let hoard = hoard(u, 4);
         u.kernel().vm().reclaim(u.thread());
         u.kernel().vm().free_kernel_pages(hoard);
-        let requests = || u.machine().snapshot().counter(Counter::DiskRequests);
+        let requests = || u.machine().snapshot().counter(VmCounter::DiskRequests);
         let (before, at) = (requests(), map(u, 40 * PAGE));
         u.seek(fd, 0).unwrap();
         let got = u.receive_transfer(fd, Some(at), 40 * PAGE).unwrap();
@@ -369,6 +369,6 @@ fn what_is_written_and_lent_goes_to_the_disk_where_memory_is_short() {
             u.kernel().vm().free_kernel_pages(hoard);
             u.unlink("f").unwrap();
         });
-        assert!(ended.counter(Counter::PageOuts) > 300);
+        assert!(ended.counter(VmCounter::PageOuts) > 300);
     }
 }

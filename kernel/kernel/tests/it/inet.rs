@@ -58,7 +58,7 @@ pub(crate) fn exchange(
         u.close(listening).expect("open");
         u.wait().expect("the client");
     });
-    assert!(ended.counter(Counter::PacketsReceived) >= 6, "it went by packets");
+    assert!(ended.counter(KernelCounter::PacketsReceived) >= 6, "it went by packets");
     let counts = ended.kernel.expect("booted").net_counts();
     assert_eq!((counts.malformed, counts.no_room), (0, 0), "{counts:?}");
 }

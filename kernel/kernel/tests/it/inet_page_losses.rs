@@ -185,7 +185,7 @@ fn whatever_happens_to_pages_that_are_lent_the_other_end_gets_what_was_sent() {
                         }
                     },
                 );
-                let lent = ended.counter(Counter::PagesLent);
+                let lent = ended.counter(KernelCounter::PagesLent);
                 assert!(lent > 0 || case == Meanwhile::LockBefore, "{case:?}, {mapping:?}: nothing was lent");
             }
         }
@@ -381,7 +381,7 @@ fn whatever_a_buffer_is_the_receiver_gets_what_was_said_and_others_keep_what_the
                 }
                 u.close(fd).expect("open");
             });
-            let flipped = ended.counter(Counter::PagesDonated);
+            let flipped = ended.counter(KernelCounter::PagesDonated);
             match into {
                 // A page that is locked, or that others see at this place, stays; its bytes are copied.
                 Buffer::Locked | Buffer::SharedFile => assert_eq!(flipped, 0, "{into:?} on {name}"),

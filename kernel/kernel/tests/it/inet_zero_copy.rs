@@ -3,7 +3,7 @@
 
 use crate::common::far::*;
 use crate::common::*;
-use pageferry_ephemeral::{AccessedRule, Scheme};
+use pageferry_ephemeral::{AccessedRule, EphemeralCounter, Scheme};
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::net::Wire;
@@ -40,7 +40,10 @@ fn kernels() -> Vec<(LentMapping, Scheme, bool)> {
 }
 
 fn ephemeral_mappings(ended: &Ended) -> u64 {
-    [Counter::EphemeralHits, Counter::EphemeralMisses].into_iter().map(|c| ended.counter(c)).sum()
+    [EphemeralCounter::EphemeralHits, EphemeralCounter::EphemeralMisses]
+        .into_iter()
+        .map(|c| ended.counter(c))
+        .sum()
 }
 
 /// Sends stream 5 from memory at `at`, which is written over as soon as each call returns.
@@ -114,8 +117,8 @@ fn pages_of_a_process_go_out_where_they_lie() {
                 let at = map(u, 9 * PAGE);
                 lend_all(u, fd, at + 100, 8 * PAGE, LEN);
             });
-            let lent = ended.counter(Counter::PagesLent);
-            let refused = ended.counter(Counter::LoansRefused);
+            let lent = ended.counter(KernelCounter::PagesLent);
+            let refused = ended.counter(KernelCounter::LoansRefused);
             assert!(
                 lent + refused >= 30,
                 "{lent} pages are lent, {refused} loans refused: {mapping:?}, {scheme:?}"
@@ -167,7 +170,7 @@ fn pages_that_are_lent_over_loopback_are_read_or_lent_on() {
                 u.close(fd).expect("open");
                 u.wait().expect("the receiver");
             });
-            assert!(ended.counter(Counter::PagesLent) > 0, "{mapping:?}, {scheme:?}");
+            assert!(ended.counter(KernelCounter::PagesLent) > 0, "{mapping:?}, {scheme:?}");
         }
     }
 }
@@ -205,7 +208,7 @@ fn a_file_goes_out_where_it_lies() {
             }
             u.close(file).and_then(|()| u.unlink("page")).expect("it is there");
         });
-        assert!(ended.counter(Counter::PagesLent) >= 30, "{}", ended.counter(Counter::PagesLent));
+        assert!(ended.counter(KernelCounter::PagesLent) >= 30, "{}", ended.counter(KernelCounter::PagesLent));
     }
 }
 
@@ -307,7 +310,7 @@ fn full_pages_from_the_card_become_the_receivers() {
                 assert!(heard == patterned(LEN), "what was sent");
                 u.close(fd).expect("open");
             });
-            let donated = ended.counter(Counter::PagesDonated);
+            let donated = ended.counter(KernelCounter::PagesDonated);
             match flips {
                 true => assert!(donated >= 12, "{what}, {name}: {donated} pages"),
                 // A stream whose segments are no pages may still fall on one now and then, but not with a header in
@@ -364,7 +367,7 @@ fn at_line_rate(name: &'static str, mtu: u64, split: bool, repack: Option<Repack
     config.net.as_mut().expect("it has one").repack = repack;
     let (ended, pages) = flips_at_line_rate(name, mtu, split, config, flips, |_| ());
     sound(&ended, &format!("{name}, MTU {mtu}, {repack:?}"));
-    let flipped = ended.counter(Counter::PagesDonated) as usize;
+    let flipped = ended.counter(KernelCounter::PagesDonated) as usize;
     assert!(flipped == 0 || flipped == pages, "{name}, MTU {mtu}: {flipped} pages");
     flipped
 }

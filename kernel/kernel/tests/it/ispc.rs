@@ -5,7 +5,7 @@ use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::testing::small;
 use pageferry_model::{Model, Options, Schedule};
-use pageferry_pmap::{AreaDefect, AreaPaths, EntryChoice};
+use pageferry_pmap::{AreaDefect, AreaPaths, EntryChoice, PmapCounter};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -341,7 +341,7 @@ fn as_many_servers_as_there_are_entries_for() {
         (0..9).for_each(|_| _ = u.wait().unwrap());
         assert_eq!(refused.get(), 1);
     });
-    assert!(ended.counter(Counter::ReservedWrites) >= 16);
+    assert!(ended.counter(PmapCounter::ReservedWrites) >= 16);
 }
 
 /// What one synchronous request with data and its return write and clear, by method: the steps of the paper.
@@ -360,7 +360,8 @@ fn each_method_makes_the_steps_that_it_says() {
             let before = u.machine().snapshot();
             u.ispc_request(SERVICE, control, Some(data), Wait::Yes).unwrap();
             let spent = u.machine().snapshot().since(&before);
-            let counters = [Counter::IcaAttachments, Counter::IcaDetachments, Counter::ReservedWrites];
+            let counters =
+                [PmapCounter::IcaAttachments, PmapCounter::IcaDetachments, PmapCounter::ReservedWrites];
             into.borrow_mut().extend(counters.map(|c| spent.counter(c)));
             into.borrow_mut().push(spent.hardware.tlb_misses);
             u.store(control, &[0]);
@@ -578,7 +579,7 @@ fn servers_that_wait_for_entries_do_not_wake_each_other() {
         // One entry is left, and each needs two.
         let rest = u.ica_alloc(31, Wait::No).unwrap();
         posted.set(true);
-        let sleeps = || u.machine().snapshot().counter(Counter::EntrySleeps);
+        let sleeps = || u.machine().snapshot().counter(KernelCounter::EntrySleeps);
         (0..50).for_each(|_| u.yield_now().unwrap());
         assert_eq!(sleeps(), 2, "each sleeps once");
         u.ica_free(rest).unwrap();

@@ -6,6 +6,7 @@ use pageferry_ephemeral::Scheme;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;
+use pageferry_vm::VmCounter;
 
 const PAGE: usize = PAGE_SIZE;
 
@@ -120,8 +121,12 @@ fn overcommitted(name: &'static str, schedule: Schedule, config: KernelConfig, r
     });
     let killed = ended.kernel.as_ref().expect("it booted").killed();
     assert!(killed.is_empty(), "{killed:?}");
-    assert!(ended.counter(Counter::PageOuts) > 500, "{} pages went out", ended.counter(Counter::PageOuts));
-    let sleeps = ended.counter(Counter::MemorySleeps);
+    assert!(
+        ended.counter(VmCounter::PageOuts) > 500,
+        "{} pages went out",
+        ended.counter(VmCounter::PageOuts)
+    );
+    let sleeps = ended.counter(VmCounter::MemorySleeps);
     assert!(sleeps > 100, "{sleeps} sleeps for memory");
 }
 
@@ -171,20 +176,20 @@ fn what_does_not_come_is_not_waited_for() {
             let at = map(u, PAGE);
             u.store(at, &bytes(1, 0, PAGE));
             u.lock_memory(at, PAGE).unwrap();
-            let before = u.machine().snapshot().counter(Counter::MemorySleeps);
+            let before = u.machine().snapshot().counter(VmCounter::MemorySleeps);
             let hoarded = hoard(u, if u.kernel().config().vm.paging.is_some() { 4 } else { 0 });
             assert_eq!(u.pipe(), Err(Errno::NoMemory));
             // Without a cluster there are small mbufs: slow, but it goes.
             assert_eq!(u.send(to, at, PAGE, SendMode::Copy), Ok(PAGE));
             assert_eq!(u.receive_transfer(from, None, PAGE), Err(Errno::NoMemory));
-            let slept = u.machine().snapshot().counter(Counter::MemorySleeps) - before;
+            let slept = u.machine().snapshot().counter(VmCounter::MemorySleeps) - before;
             assert_eq!(slept > 0, u.kernel().config().vm.paging.is_some(), "{slept}");
             // A nonblocking call does not sleep.
             u.set_nonblocking(to, true).unwrap();
             u.set_nonblocking(from, true).unwrap();
             assert_eq!(u.send(to, at, PAGE, SendMode::Copy), Ok(PAGE));
             assert_eq!(u.receive_transfer(from, None, PAGE), Err(Errno::NoMemory));
-            assert_eq!(u.machine().snapshot().counter(Counter::MemorySleeps) - before, slept);
+            assert_eq!(u.machine().snapshot().counter(VmCounter::MemorySleeps) - before, slept);
             vm.free_kernel_pages(hoarded);
             // All is there yet.
             for _ in 0..2 {

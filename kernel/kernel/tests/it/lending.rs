@@ -4,6 +4,7 @@ use crate::common::*;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;
+use pageferry_vm::VmCounter;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -55,7 +56,7 @@ fn sender(waits: bool) -> u64 {
             assert_eq!(u.wait(), Ok(reader));
         });
         // Pages that were copied because a write broke their loan.
-        copies += ended.counter(Counter::CowCopies);
+        copies += ended.counter(VmCounter::CowCopies);
     }
     copies
 }
@@ -176,7 +177,7 @@ fn what_a_receiver_has_by_transfer_is_copied_when_written() {
         assert_eq!(u.send(to, at, PAGE, SendMode::Loan), Ok(PAGE));
         assert_eq!(u.receive_transfer(from, Some(got), PAGE).map(|r| r.lent_pages), Ok(1));
         assert_eq!((u.pages_on_loan(), u.wait_for_loans()), (Ok(0), Ok(())));
-        let copies = || u.machine().snapshot().counter(Counter::CowCopies);
+        let copies = || u.machine().snapshot().counter(VmCounter::CowCopies);
         let before = copies();
         u.store(at, b"mine");
         assert_eq!(copies() - before, 1);

@@ -2,9 +2,11 @@
 //! 6.4.1).
 
 use crate::common::*;
+use pageferry_ephemeral::EphemeralCounter;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;
+use pageferry_pmap::PmapCounter;
 use pageferry_vm::Inherit;
 
 const BLOCK: usize = 65536;
@@ -109,8 +111,12 @@ fn counts(name: &str, config: KernelConfig) -> [u64; 3] {
         dump(u, fd, buffer, 4);
         let of = |u: &U| {
             let snapshot = u.machine().snapshot();
-            [Counter::TlbInvalidationsLocal, Counter::TlbInvalidationsRemoteIssued, Counter::EphemeralMisses]
-                .map(|c| snapshot.counter(c))
+            [
+                PmapCounter::TlbInvalidationsLocal.metric(),
+                PmapCounter::TlbInvalidationsRemoteIssued.metric(),
+                EphemeralCounter::EphemeralMisses.metric(),
+            ]
+            .map(|c| snapshot.counter(c))
         };
         let before = of(u);
         dump(u, fd, buffer, 4);

@@ -5,7 +5,7 @@ use pageferry_ephemeral::Scheme;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::{Model, Schedule};
-use pageferry_vm::{Inherit, Madvise, MapAddr, PushDown};
+use pageferry_vm::{Inherit, Madvise, MapAddr, PushDown, VmCounter};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -198,7 +198,7 @@ fn a_shared_mapping_is_the_file_and_a_private_one_is_not() {
 fn sync_writes_what_is_dirty_once() {
     each(|u| {
         let fd = file(u, "f", 3, 4 * PAGE);
-        let out = || u.machine().snapshot().counter(Counter::PageOuts);
+        let out = || u.machine().snapshot().counter(VmCounter::PageOuts);
         let va = u.map_file(fd, 0, MapAddr::Anywhere, 4 * PAGE, Prot::RW, true).unwrap();
         let before = out();
         u.sync_memory(va, 4 * PAGE).unwrap();
@@ -214,7 +214,7 @@ fn sync_writes_what_is_dirty_once() {
         let (to, from) = u.socket_pair().unwrap();
         u.store(va + 2 * PAGE, b"lent");
         assert_eq!(u.send(to, va + 2 * PAGE, PAGE, SendMode::Loan), Ok(PAGE));
-        assert_eq!(u.machine().snapshot().counter(Counter::PagesLent), 1);
+        assert_eq!(u.machine().snapshot().counter(KernelCounter::PagesLent), 1);
         u.lock_memory(va + 3 * PAGE, PAGE).unwrap();
         u.store(va + 3 * PAGE, b"locked");
         u.sync_file(fd).unwrap();
@@ -256,7 +256,7 @@ fn what_is_received_in_a_private_mapping_is_pushed_down_to_the_file() {
             });
             let copied = || {
                 let s = u.machine().snapshot();
-                s.counter(Counter::CowCopies) + s.counter(Counter::BytesCopied)
+                s.counter(VmCounter::CowCopies) + s.counter(KernelCounter::BytesCopied)
             };
             let mut got = 0;
             while got < 2 * PAGE {
@@ -450,9 +450,9 @@ fn advice_brings_pages_in_and_gives_them_up() {
             let hoard = hoard(u, 4);
             vm.reclaim(u.thread());
             vm.free_kernel_pages(hoard);
-            u.machine().snapshot().counter(Counter::DiskRequests)
+            u.machine().snapshot().counter(VmCounter::DiskRequests)
         };
-        let requests = || u.machine().snapshot().counter(Counter::DiskRequests);
+        let requests = || u.machine().snapshot().counter(VmCounter::DiskRequests);
         let before = empty();
         u.advise(va, 40 * PAGE, Madvise::WillNeed).unwrap();
         let read = requests() - before;
@@ -482,7 +482,7 @@ fn locked_memory_stays() {
         vm.check().unwrap();
         let hoarded = hoard(u, 4);
         vm.reclaim(u.thread());
-        let ins = || u.machine().snapshot().counter(Counter::PageIns);
+        let ins = || u.machine().snapshot().counter(VmCounter::PageIns);
         let before = ins();
         assert_eq!(load(u, va + 2 * PAGE, 3 * PAGE), bytes(6, 2 * PAGE, 3 * PAGE));
         assert_eq!(ins(), before, "they were there");
@@ -581,7 +581,7 @@ fn overcommit(
     let killed = ended.kernel.as_ref().unwrap().killed();
     assert!(killed.is_empty(), "{killed:?}");
     let clock = ended.m.snapshot().clocks.iter().sum();
-    (ended.counter(Counter::PageOuts), clock)
+    (ended.counter(VmCounter::PageOuts), clock)
 }
 
 #[test]

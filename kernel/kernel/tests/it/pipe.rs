@@ -1,10 +1,11 @@
 //! Pipes: every byte, in order, through every kernel; and how they end.
 
 use crate::common::*;
-use pageferry_ephemeral::Scheme;
+use pageferry_ephemeral::{EphemeralCounter, Scheme};
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;
+use pageferry_pmap::PmapCounter;
 use pageferry_vm::Inherit;
 use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
@@ -53,7 +54,7 @@ fn transfer(name: &str, schedule: Schedule, config: KernelConfig, t: Transfer) -
 fn every_kernel_carries_every_byte() {
     for (what, name, config) in kernels() {
         let ended = transfer(name, Schedule::Timed, config, PLAIN);
-        let direct = ended.counter(Counter::PipeDirectWrites);
+        let direct = ended.counter(KernelCounter::PipeDirectWrites);
         assert_eq!(direct > 0, config.pipe.direct, "{what}: {direct} direct writes");
     }
 }
@@ -466,14 +467,15 @@ fn invalidations_of_the_steady_state() {
                 left -= u.read(r, at, 1 << 16).unwrap();
                 if left % (10 << 16) == 0 {
                     let s = u.machine().snapshot();
-                    let n = |c| s.counter(c) as i64;
+                    let n = |c: Metric| s.counter(c) as i64;
                     counts.borrow_mut().push([
-                        n(Counter::TlbInvalidationsLocal),
-                        n(Counter::TlbInvalidationsRemoteIssued),
+                        n(PmapCounter::TlbInvalidationsLocal.metric()),
+                        n(PmapCounter::TlbInvalidationsRemoteIssued.metric()),
                         // Mapped already: by the cache, or with all of memory.
-                        n(Counter::EphemeralHits) + n(Counter::EphemeralDirect),
-                        n(Counter::EphemeralMisses),
-                        n(Counter::PipeDirectWrites),
+                        n(EphemeralCounter::EphemeralHits.metric())
+                            + n(EphemeralCounter::EphemeralDirect.metric()),
+                        n(EphemeralCounter::EphemeralMisses.metric()),
+                        n(KernelCounter::PipeDirectWrites.metric()),
                     ]);
                 }
             }
@@ -510,12 +512,12 @@ fn the_invalidation_call_measures() {
             let before = u.machine().snapshot();
             u.invalidate(InvalidateKind::Remote, 50).unwrap();
             let after = u.machine().snapshot();
-            let issued = |s: &pageferry_model::Snapshot| s.counter(Counter::TlbInvalidationsRemoteIssued);
+            let issued = |s: &pageferry_model::Snapshot| s.counter(PmapCounter::TlbInvalidationsRemoteIssued);
             let others = u.machine().board().cpus as u64 - 1;
             // Giving the test page back is one more.
             let n = issued(&after) - issued(&before);
             assert!(if others == 0 { n == 0 } else { (50..=52).contains(&n) }, "{n}");
         });
-        assert!(ended.counter(Counter::TlbInvalidationsLocal) >= 200);
+        assert!(ended.counter(PmapCounter::TlbInvalidationsLocal) >= 200);
     }
 }

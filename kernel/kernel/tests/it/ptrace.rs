@@ -6,7 +6,7 @@ use pageferry_ephemeral::Scheme;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;
-use pageferry_vm::PassMode;
+use pageferry_vm::{PassMode, VmCounter};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -82,7 +82,7 @@ fn traced(case: &'static Case, config: &KernelConfig, name: &str) -> u64 {
         u.write(start, own, 1).unwrap();
         u.wait().unwrap();
     });
-    ended.counter(Counter::PageOuts)
+    ended.counter(VmCounter::PageOuts)
 }
 
 /// The child's bytes, with what its parent wrote.

@@ -15,7 +15,7 @@ const SENDS: [SendMode; 2] = [SendMode::Copy, SendMode::Loan];
 /// Receives up to `len` bytes, to `at` or to the transfer area, and holds the answer against what was counted: bytes
 /// received are pages given, pages lent on, and bytes copied.
 fn receive(u: &U, fd: Fd, at: Option<Va>, len: usize) -> Received {
-    let copied = || u.machine().snapshot().counter(Counter::TransferBytesCopied);
+    let copied = || u.machine().snapshot().counter(KernelCounter::TransferBytesCopied);
     let before = copied();
     let got = u.receive_transfer(fd, at, len).unwrap();
     let copied = (copied() - before) as usize;

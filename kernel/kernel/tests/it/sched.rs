@@ -169,7 +169,7 @@ fn wakeups_interrupt_idle_cpus() {
             let pid = fork(u, "sleeper", |u| sleep(u, HERE, false).unwrap());
             until_asleep(u, pid);
             (0..200).for_each(|_| u.compute(Instructions(1000)));
-            let ipis = || u.machine().snapshot().counter(Counter::ReschedIpis);
+            let ipis = || u.machine().snapshot().counter(KernelCounter::ReschedIpis);
             let before = ipis();
             u.thread().wakeup(HERE);
             assert_eq!(ipis() - before, expected);

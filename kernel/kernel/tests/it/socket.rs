@@ -148,9 +148,9 @@ fn every_pair_of_modes_carries_every_size() {
                     let ended = exchange(name, Schedule::Timed, config, m);
                     let pages = (2 * (len / PAGE)) as u64;
                     let (lent, donated, on) = (
-                        ended.counter(Counter::PagesLent),
-                        ended.counter(Counter::PagesDonated),
-                        ended.counter(Counter::PagesLentOn),
+                        ended.counter(KernelCounter::PagesLent),
+                        ended.counter(KernelCounter::PagesDonated),
+                        ended.counter(KernelCounter::PagesLentOn),
                     );
                     assert_eq!(lent, if send == SendMode::Loan { pages } else { 0 }, "{m:?}");
                     assert_eq!(on, if receive == Receive::Copy { 0 } else { lent }, "{m:?}");
@@ -260,7 +260,7 @@ fn a_cluster_with_two_references_is_not_donated() {
             assert_eq!((second.donated_pages, second.lent_pages), (2 - lent, lent));
         });
         assert_eq!(
-            ended.counter(Counter::TransferBytesCopied),
+            ended.counter(KernelCounter::TransferBytesCopied),
             if send == SendMode::Copy { 2 * 4096 + 100 } else { 100 }
         );
     }
@@ -288,8 +288,8 @@ fn wired_pages_are_copied_not_lent_and_not_replaced() {
         assert_eq!(u.anflush(to, PAGE), Err(Errno::Busy));
         kernel.vm().unwire(wired);
     });
-    assert_eq!(ended.counter(Counter::LoansRefused), 1);
-    assert_eq!(ended.counter(Counter::PagesLent), 4);
+    assert_eq!(ended.counter(KernelCounter::LoansRefused), 1);
+    assert_eq!(ended.counter(KernelCounter::PagesLent), 4);
 }
 
 #[test]
@@ -575,11 +575,11 @@ fn a_socket_buffer_takes_no_more_than_its_limit() {
             assert_eq!(u.send(a, at, 100, send), Ok(100), "a write that fits is not kept waiting");
             assert_eq!(u.receive(b, at, 1 << 20), Ok(65536));
             // Small writes share mbufs.
-            let before = u.machine().snapshot().counter(Counter::BytesCopied);
+            let before = u.machine().snapshot().counter(KernelCounter::BytesCopied);
             for i in 0..2000 {
                 assert_eq!(u.send(a, at + i, 1, send), Ok(1));
             }
-            assert!(u.machine().snapshot().counter(Counter::BytesCopied) > before);
+            assert!(u.machine().snapshot().counter(KernelCounter::BytesCopied) > before);
             assert_eq!(u.receive(b, at, 1 << 20), Ok(2000));
         });
     }
@@ -601,8 +601,8 @@ fn clusters_keep_their_number_and_are_replaced() {
         assert_eq!(u.send(null, at, 8 * PAGE, SendMode::Loan), Ok(8 * PAGE));
         assert_eq!(u.kernel().free_clusters().len(), 8);
     });
-    assert_eq!(ended.counter(Counter::PagesDonated), 400);
-    assert_eq!(ended.counter(Counter::PagesLent), 8);
+    assert_eq!(ended.counter(KernelCounter::PagesDonated), 400);
+    assert_eq!(ended.counter(KernelCounter::PagesLent), 8);
 }
 
 #[test]

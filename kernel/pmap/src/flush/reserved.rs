@@ -1,15 +1,16 @@
 //! The reserved entries of the own TLB: written anew when a space comes to run under another tag, cleared when tags
 //! begin anew.
 
+use crate::counter::PmapCounter;
 use crate::defect::AreaDefect;
 use crate::pmap::Pmaps;
 use crate::tables::space::Shared;
 use core::sync::atomic::Ordering::SeqCst;
-use pageferry_hal::{Asid, Counter, Flush, Machine, Slot, SpinLock, Tte, Va};
+use pageferry_hal::{Asid, Flush, Machine, Slot, SpinLock, Tte, Va};
 
 impl<M: Machine> Pmaps<M> {
     pub(crate) fn write_reserved(&self, slot: usize, asid: Asid, va: Va, tte: Tte) {
-        self.machine.count(Counter::ReservedWrites, 1);
+        self.machine.count(PmapCounter::ReservedWrites, 1);
         self.machine.tlb_load(Slot::Reserved(slot), asid, va, tte);
     }
 
@@ -23,7 +24,7 @@ impl<M: Machine> Pmaps<M> {
         for held in held.iter().flatten() {
             let asid = Asid(held.shared.wired_asid.load(SeqCst));
             if asid != Asid::KERNEL {
-                self.machine.count(Counter::ReservedWrites, 1);
+                self.machine.count(PmapCounter::ReservedWrites, 1);
                 self.flush_own(Flush::Page(asid, held.va));
             }
         }

@@ -8,6 +8,7 @@
 //! On a uniprocessor there is no lock, and no CPU to ask.
 
 use super::part::Part;
+use crate::counter::PmapCounter;
 use crate::defect::PmapDefect;
 use crate::pmap::Pmaps;
 use crate::tables::space::Shared;
@@ -15,7 +16,7 @@ use crate::tlb::asid::{Tagging, Tags};
 use crate::tlb::request::{IpiOp, MAX_RANGES, REQUEST_BYTES};
 use core::sync::atomic::Ordering;
 use pageferry_hal::{
-    Access, Asid, Cause, Counter, CpuId, CpuSet, Flush, Interrupt, Machine, PAGE_SIZE, SpaceId, Va, VaRange,
+    Access, Asid, Cause, CpuId, CpuSet, Flush, Interrupt, Machine, PAGE_SIZE, SpaceId, Va, VaRange,
 };
 
 /// Up to this many user pages are invalidated one by one; beyond it, all of the address space is: without tags by
@@ -123,7 +124,7 @@ impl<M: Machine> Pmaps<M> {
     pub fn invalidate_local(&self, va: Va) {
         let _c = self.machine.scope(Cause::InvalidateLocal);
         self.flush_own(Flush::Page(Asid::KERNEL, va.page()));
-        self.machine.count(Counter::TlbInvalidationsLocal, 1);
+        self.machine.count(PmapCounter::TlbInvalidationsLocal, 1);
     }
 
     /// Makes `cpus` (itself excluded) invalidate one kernel page, waits, and counts it.
@@ -140,7 +141,7 @@ impl<M: Machine> Pmaps<M> {
         if self.broadcasts() {
             let _c = self.machine.scope(Cause::ShootdownSent);
             self.flush_own(Flush::Page(Asid::KERNEL, va.page()));
-            self.machine.count(Counter::TlbInvalidationsRemoteIssued, 1);
+            self.machine.count(PmapCounter::TlbInvalidationsRemoteIssued, 1);
             return;
         }
         let _ipi = self.ipi_lock();
@@ -182,7 +183,7 @@ impl<M: Machine> Pmaps<M> {
             if !holders.contains(me) && (holders.is_empty() || here_only) {
                 continue;
             }
-            m.count(Counter::TlbInvalidationsLocal, part.range.len_pages() as u64);
+            m.count(PmapCounter::TlbInvalidationsLocal, part.range.len_pages() as u64);
             let asid = tags.and_then(Tags::shared);
             if !full || part.space == SpaceId::KERNEL || self.broadcasts() {
                 self.flush_pages(me, part.space, asid, part.range);
@@ -309,9 +310,9 @@ impl<M: Machine> Pmaps<M> {
     }
 
     fn count_shootdown(&self, to: CpuSet, pages: usize) {
-        self.machine.count(Counter::Shootdowns, 1);
-        self.machine.count(Counter::ShootdownIpis, to.len() as u64);
-        self.machine.count(Counter::TlbInvalidationsRemoteIssued, pages as u64);
+        self.machine.count(PmapCounter::Shootdowns, 1);
+        self.machine.count(PmapCounter::ShootdownIpis, to.len() as u64);
+        self.machine.count(PmapCounter::TlbInvalidationsRemoteIssued, pages as u64);
     }
 
     /// Interrupts `to` for the request that is written, and waits for them. The caller holds the lock of shootdowns.

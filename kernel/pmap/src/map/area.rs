@@ -23,6 +23,7 @@
 //! Attaching by a page table, for want of a frame for the table. A reserved entry is the caller's to choose, and free.
 
 use crate::config::{AreaPage, FrameSource};
+use crate::counter::PmapCounter;
 use crate::defect::AreaDefect;
 use crate::error::PmapError;
 use crate::flush::TlbFlush;
@@ -31,8 +32,8 @@ use crate::tables::area::Held;
 use crate::tables::radix::{self, Walk, walk, walk_or_grow};
 use core::sync::atomic::Ordering::SeqCst;
 use pageferry_hal::{
-    Asid, Attr, Counter, Flush, Machine, Mmu, PAGE_SHIFT, PAGE_SIZE, Pfn, Slot, SpaceId, SpinLock, StructVa,
-    Tte, Va, VaRange,
+    Asid, Attr, Flush, Machine, Mmu, PAGE_SHIFT, PAGE_SIZE, Pfn, Slot, SpaceId, SpinLock, StructVa, Tte, Va,
+    VaRange,
 };
 
 /// What a reserved entry maps is used and stored to: a miss that notes it has no place.
@@ -87,7 +88,7 @@ impl<M: Machine> Pmaps<M> {
         let (m, format, area) = (&self.machine, &self.kernel.format, self.area());
         let (va, new) = (area.va(page), Tte::page(area.frame(page), ATTACHED));
         m.execute(area.config.paths.table);
-        m.count(Counter::IcaAttachments, 1);
+        m.count(PmapCounter::IcaAttachments, 1);
         self.with_tables(frames, |spare| {
             let mut tables = pmap.shared.tables.lock();
             let slot = walk_or_grow(m, format, &mut tables, va, spare)?;
@@ -112,7 +113,7 @@ impl<M: Machine> Pmaps<M> {
         let (m, format, area) = (&self.machine, &self.kernel.format, self.area());
         let va = area.va(page);
         m.execute(area.config.paths.table);
-        m.count(Counter::IcaDetachments, 1);
+        m.count(PmapCounter::IcaDetachments, 1);
         let mut flush = TlbFlush::new();
         {
             let mut tables = pmap.shared.tables.lock();
@@ -165,7 +166,7 @@ impl<M: Machine> Pmaps<M> {
         let (space, _, asid) = self.active[m.cpu().index()].context();
         assert_eq!(space, shared.id, "an entry is written for a space that does not run here");
         m.execute(area.config.paths.wire);
-        m.count(Counter::IcaAttachments, 1);
+        m.count(PmapCounter::IcaAttachments, 1);
         let mut held = area.held.lock();
         let place = held.get_mut(slot).unwrap_or_else(|| panic!("entry {slot} is not reserved"));
         assert!(place.is_none(), "reserved entry {slot} is in use");
@@ -187,8 +188,8 @@ impl<M: Machine> Pmaps<M> {
     pub fn unwire(&self, slot: usize) {
         let (m, area) = (&self.machine, self.area());
         m.execute(area.config.paths.unwire);
-        m.count(Counter::IcaDetachments, 1);
-        m.count(Counter::ReservedWrites, 1);
+        m.count(PmapCounter::IcaDetachments, 1);
+        m.count(PmapCounter::ReservedWrites, 1);
         let mut all = area.held.lock();
         let held = all.get_mut(slot).and_then(Option::take);
         let Held { shared, va, tte } = held.unwrap_or_else(|| panic!("reserved entry {slot} is not in use"));

@@ -20,13 +20,14 @@
 //! Reverse mappings, and within a claim the lock of each address space in turn. Only on machines with one CPU: with
 //! several, another could store while a claim is made. Where pages have no colours nothing here costs anything.
 
+use crate::counter::PmapCounter;
 use crate::defect::PmapDefect;
 use crate::flush::TlbFlush;
 use crate::pmap::Pmaps;
 use crate::tables::cached::Reach;
 use crate::tables::pv::PvTable;
 use alloc::vec::Vec;
-use pageferry_hal::{Cause, Counter, Machine, PAGE_SHIFT, Pfn, SpaceId, SpinLock, Va};
+use pageferry_hal::{Cause, Machine, PAGE_SHIFT, Pfn, SpaceId, SpinLock, Va};
 
 /// A colour, as an index and as a bit.
 fn bit(colour: u32) -> u8 {
@@ -144,7 +145,7 @@ impl<M: Machine> Pmaps<M> {
             return;
         }
         for colour in (0..self.colours).filter(|&colour| bit(colour) & colours != 0) {
-            m.count(Counter::ColoursPurged, 1);
+            m.count(PmapCounter::ColoursPurged, 1);
             if !self.has(PmapDefect::NotPurged) {
                 m.dcache_purge(frame.pa(), colour);
             }

@@ -1,9 +1,10 @@
 //! The hash table looked through for what nobody needs: by CPUs that have nothing else to do, and by measurements.
 
+use crate::counter::PmapCounter;
 use crate::pmap::Pmaps;
 use alloc::vec::Vec;
 use pageferry_hal::isa::hash::{ENTRY_BYTES, GROUP_ENTRIES, HPTE_V, asid_of, vsid_of};
-use pageferry_hal::{Asid, Counter, Machine, Pa, SpinLock};
+use pageferry_hal::{Asid, Machine, Pa, SpinLock};
 
 impl<M: Machine> Pmaps<M> {
     /// For a CPU that has nothing to do: looks through up to `groups` groups of the hash table for entries of numbers
@@ -26,7 +27,7 @@ impl<M: Machine> Pmaps<M> {
             let cleared = second.clear_group(m, group, |asid| pv.numbers.rests(asid));
             let round = cursors.reclaim == 0;
             drop(cursors);
-            m.count(Counter::HashReclaimed, cleared as u64);
+            m.count(PmapCounter::HashReclaimed, cleared as u64);
             if round {
                 pv.numbers.round_over();
             }

@@ -6,6 +6,7 @@
 //! `enter` starts over.
 
 use crate::config::FrameSource;
+use crate::counter::PmapCounter;
 use crate::defect::PmapDefect;
 use crate::error::PmapError;
 use crate::flush::TlbFlush;
@@ -15,7 +16,7 @@ use crate::tables::cached::Reach;
 use crate::tables::pv::PvTable;
 use crate::tables::radix::{self, Leaves, Tables, Walk, entries, walk, walk_or_grow};
 use crate::tables::space::Shared;
-use pageferry_hal::{Attr, Cause, Counter, Machine, Pfn, Prot, SpinLock, Tte, Va, VaRange};
+use pageferry_hal::{Attr, Cause, Machine, Pfn, Prot, SpinLock, Tte, Va, VaRange};
 
 impl<M: Machine> Pmaps<M> {
     /// Maps `frame` at `va`, replacing what was there. The referenced and modified state of a page that stays is kept.
@@ -147,7 +148,7 @@ impl<M: Machine> Pmaps<M> {
         } else {
             tags.revoke(m.cpu());
         }
-        m.count(Counter::ContextsRenewed, 1);
+        m.count(PmapCounter::ContextsRenewed, 1);
         if self.config.defect != PmapDefect::OldTagStays {
             self.reload_tag(shared);
         }

@@ -8,19 +8,20 @@
 //! here when an entry goes: there is no moment in which a referenced or changed bit is known to the table alone.
 //!
 //! Entries of numbers that address spaces do not have any more stay until their place is needed, until a CPU with
-//! nothing to do looks for them ([`Pmaps::reclaim`]), or until the number is to be given again.
+//! nothing to do looks for them ([`crate::Pmaps::reclaim`]), or until the number is to be given again.
 //!
 //! # Locks
 //! One, of class `HashTable`, with interrupts off: the refill handler takes it, whatever it interrupts. A caller that
 //! changes a mapping changes the page table first and takes the entry out then; the refill handler reads the page table
 //! with the lock held. So no entry is put there that is out of date, and stays.
 
+use crate::counter::PmapCounter;
 use crate::defect::PmapDefect;
 use pageferry_hal::isa::hash::{
     ENTRY_BYTES, GROUP_BYTES, GROUP_ENTRIES, HPTE_C, HPTE_PP, HPTE_R, HPTE_V, TAG_MASK, asid_of, frame,
     group, tag, vsid_of,
 };
-use pageferry_hal::{Asid, Attr, Counter, HashTable, LockClass, Machine, Pa, SpinLock, Tte, Va, Width};
+use pageferry_hal::{Asid, Attr, HashTable, LockClass, Machine, Pa, SpinLock, Tte, Va, Width};
 
 /// Of the entries that the table has no room for: the place that the next one takes; and how far reclaiming has come.
 #[derive(Debug, Default)]
@@ -108,7 +109,7 @@ impl<M: Machine> Second<M> {
         // Which of its groups an entry is in, it says itself.
         let found = searched.found.map(|(slot, entry)| (slot, entry & TAG_MASK == tag(asid, va, true)));
         let (slot, secondary) = found.or(searched.free).unwrap_or_else(|| {
-            m.count(Counter::HashEvictions, 1);
+            m.count(PmapCounter::HashEvictions, 1);
             cursors.victim = (cursors.victim + 1) % GROUP_ENTRIES;
             (group(self.table, asid, va, false) + cursors.victim * ENTRY_BYTES, false)
         });

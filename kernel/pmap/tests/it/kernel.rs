@@ -3,7 +3,7 @@
 use crate::common::*;
 use pageferry_hal::*;
 use pageferry_model::{RunError, Schedule};
-use pageferry_pmap::{EntryChoice, KernelMapping, PmapConfig, PmapError, Pmaps, Reach};
+use pageferry_pmap::{EntryChoice, KernelMapping, PmapConfig, PmapCounter, PmapError, Pmaps, Reach};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -469,7 +469,7 @@ fn what_is_stored_by_one_colour_is_read_by_another() {
             k.pmaps.kenter(one, &[frame], Prot::RW).flush(&k.pmaps);
             assert_ne!(k.pmaps.colour(one), k.pmaps.colour(other));
             k.m.store(Mode::Kernel, one, &[1]).unwrap();
-            let count = || k.m.snapshot().counter(Counter::ColoursPurged);
+            let count = || k.m.snapshot().counter(PmapCounter::ColoursPurged);
             let before = count();
             k.pmaps.kenter(other, &[frame], Prot::READ).flush(&k.pmaps);
             assert_eq!(k.load(Mode::Kernel, other).unwrap(), 1);

@@ -4,7 +4,7 @@ use crate::common::*;
 use pageferry_hal::isa::hash::{HPTE_H, HPTE_V};
 use pageferry_hal::*;
 use pageferry_model::{Model, Schedule};
-use pageferry_pmap::{HashCensus, PmapError, Whole};
+use pageferry_pmap::{HashCensus, PmapCounter, PmapError, Whole};
 use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -122,7 +122,7 @@ fn groups_fill_one_after_the_other_and_what_is_noted_stays() {
             let state =
                 |page: usize| (k.pmaps.is_referenced(frames[page]), k.pmaps.is_modified(frames[page]));
             let before = census(k).0.valid;
-            let evicted = k.counted(|| ()).counter(Counter::HashEvictions);
+            let evicted = k.counted(|| ()).counter(PmapCounter::HashEvictions);
             for page in 0..CROWD {
                 let s = k.counted(|| load(page));
                 if machine.contains("pte") {
@@ -136,7 +136,7 @@ fn groups_fill_one_after_the_other_and_what_is_noted_stays() {
                     (page + 1).saturating_sub(8).min(8),
                     "{machine}: the primary group first"
                 );
-                let evictions = s.counter(Counter::HashEvictions) - evicted;
+                let evictions = s.counter(PmapCounter::HashEvictions) - evicted;
                 assert_eq!(evictions, u64::from(page >= 16), "{machine}, page {page}");
             }
             // Several times around: each page goes and comes back, and is still what it was.
@@ -170,7 +170,7 @@ fn groups_fill_one_after_the_other_and_what_is_noted_stays() {
                 (0..CROWD).all(|page| state(page) == (true, page % 2 == 0)),
                 "{machine}: stored to again"
             );
-            assert!(k.m.snapshot().counter(Counter::HashEvictions) > 20, "{machine}");
+            assert!(k.m.snapshot().counter(PmapCounter::HashEvictions) > 20, "{machine}");
             k.pmaps.activate(Some(&space), None);
             k.destroy(space);
             assert!(machine.contains("pte") || census(k).0.valid <= before, "{machine}: nothing is left");
@@ -211,7 +211,7 @@ fn a_tag_given_again_shows_no_page_of_the_space_that_had_it() {
                 k.destroy(space);
             }
         });
-        let renewed = m.snapshot().counter(Counter::ContextsRenewed);
+        let renewed = m.snapshot().counter(PmapCounter::ContextsRenewed);
         assert!(renewed >= 20, "{machine}: {renewed} times a space got another tag");
     }
 }
@@ -242,13 +242,14 @@ fn what_renewal_leaves_behind_is_reclaimed_or_purged() {
                 (1024..=2048).contains(&groups),
                 "{machine}: {groups} groups, and then there is nothing to do"
             );
-            assert_eq!(s.counter(Counter::HashReclaimed), 8, "{machine}");
+            assert_eq!(s.counter(PmapCounter::HashReclaimed), 8, "{machine}");
             assert_eq!(
                 (census(k).0.left_behind, census(k).0.valid),
                 (0, valid - 8),
                 "{machine}: no other went"
             );
-            let misses = k.counted(|| assert_eq!(k.load(Mode::User, VA), Ok(2))).counter(Counter::HashMisses);
+            let misses =
+                k.counted(|| assert_eq!(k.load(Mode::User, VA), Ok(2))).counter(PmapCounter::HashMisses);
             assert_eq!(misses, 0, "{machine}: what is in use stays");
             // Without a CPU that reclaims, all goes before the first of them is given again.
             let mut most = 0;
@@ -312,7 +313,7 @@ fn one_invalidation_reaches_both_cpus_and_asks_none() {
                     reached.set(round);
                 }
             });
-            let asked = [Counter::Shootdowns, Counter::ShootdownIpis].map(|c| s.counter(c));
+            let asked = [PmapCounter::Shootdowns, PmapCounter::ShootdownIpis].map(|c| s.counter(c));
             assert_eq!((asked, s.cause(Cause::ShootdownReceived)), ([0; 2], 0), "nobody is interrupted");
             assert!(s.hardware.page_invalidations >= 40 * u64::from(ROUNDS));
             k.wait();

@@ -15,15 +15,14 @@
 
 use super::entry::{Advice, Entry};
 use crate::anon::{AmapState, Anon, AnonState};
+use crate::counter::VmCounter;
 use crate::error::VmError;
 use crate::object::{Object, ObjectPageError};
 use crate::page::Owner;
 use crate::probe::Defect;
 use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
-use pageferry_hal::{
-    Access, Cause, Counter, Machine, PAGE_SHIFT, Pfn, Prot, Threads, Trap, TrapKind, Va, VaRange,
-};
+use pageferry_hal::{Access, Cause, Machine, PAGE_SHIFT, Pfn, Prot, Threads, Trap, TrapKind, Va, VaRange};
 use pageferry_pmap::TlbFlush;
 
 /// How far a fault got with the map held shared.
@@ -77,7 +76,7 @@ impl<M: Machine> Space<M> {
     pub fn fault(&self, t: &dyn Threads, trap: Trap) -> Result<(), VmError> {
         let m = self.vm().machine();
         let _c = m.scope(Cause::Fault);
-        m.count(Counter::PageFaults, 1);
+        m.count(VmCounter::PageFaults, 1);
         let refused = (trap.access, trap.kind) == (Access::Write, TrapKind::Protection);
         let purpose = if refused { Purpose::RefusedWrite } else { Purpose::Access };
         self.resolve_for(t, trap.va, trap.access, purpose)
@@ -156,7 +155,7 @@ impl<M: Machine> PageFault<'_, M> {
         if attributes.needs_copy {
             return Ok(Step::NeedsAmap);
         }
-        self.vm.machine().count(Counter::ZeroFills, 1);
+        self.vm.machine().count(VmCounter::ZeroFills, 1);
         self.install(&mut amap, slot, None)?;
         Ok(Step::Done)
     }

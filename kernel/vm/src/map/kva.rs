@@ -10,12 +10,12 @@
 //! flushes, before it gives them back.
 
 use crate::config::{Sizes, VmPaths, kernel_entries};
+use crate::counter::VmCounter;
 use crate::error::VmError;
 use crate::probe::Probes;
 use alloc::collections::BTreeMap;
 use pageferry_hal::{
-    Access, Board, Cause, Counter, LockClass, Machine, PAGE_SIZE, SpinLock, StructArena, StructVa, Va,
-    VaRange, Zone,
+    Access, Board, Cause, LockClass, Machine, PAGE_SIZE, SpinLock, StructArena, StructVa, Va, VaRange, Zone,
 };
 
 pub(crate) struct KernelMap<M: Machine> {
@@ -80,7 +80,7 @@ impl<M: Machine> KernelMap<M> {
         let range = VaRange::pages_from(start, len_pages);
         state.live += 1;
         self.mark_used(&mut state, range);
-        self.machine.count(Counter::KvaAllocations, 1);
+        self.machine.count(VmCounter::KvaAllocations, 1);
         Some(range)
     }
 
@@ -143,7 +143,7 @@ impl<M: Machine> KernelMap<M> {
         if let Some(at) = at {
             state.zone.free(at);
         }
-        self.machine.count(Counter::KvaFrees, 1);
+        self.machine.count(VmCounter::KvaFrees, 1);
     }
 
     /// Pages now allocated, and the entries they take.

@@ -32,6 +32,7 @@
 //! For what is flushed late see `batches`.
 
 use crate::anon::{Anon, AnonState};
+use crate::counter::VmCounter;
 use crate::error::VmError;
 use crate::map::Entry;
 use crate::object::ObjectPageError;
@@ -44,8 +45,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 use pageferry_hal::{
-    Access, Cause, Counter, Flow, FlowStep, Machine, Means, PAGE_SHIFT, PAGE_SIZE, Parcel, Pfn, Place, Prot,
-    Threads, Va, VaRange, page_round, page_trunc,
+    Access, Cause, Flow, FlowStep, Machine, Means, PAGE_SHIFT, PAGE_SIZE, Parcel, Pfn, Place, Prot, Threads,
+    Va, VaRange, page_round, page_trunc,
 };
 use pageferry_pmap::TlbFlush;
 
@@ -496,7 +497,7 @@ impl<M: Machine> Space<M> {
                         anon.discard(vm, frame);
                         return Err(e);
                     }
-                    vm.machine().count(Counter::ZeroFills, 1);
+                    vm.machine().count(VmCounter::ZeroFills, 1);
                     vm.zero(frame);
                     let old = amap.put(vm, *slot, anon.clone());
                     assert!(old.is_none(), "the hole was filled under its lock");

@@ -10,7 +10,8 @@
 
 use super::frame::Frames;
 use crate::config::PagingConfig;
-use pageferry_hal::{Channel, Counter, Interrupted, LockClass, Machine, SpinLock, Threads};
+use crate::counter::VmCounter;
+use pageferry_hal::{Channel, Interrupted, LockClass, Machine, SpinLock, Threads};
 
 /// Where the daemon sleeps.
 const DAEMON: Channel = Channel((1 << 61) + 1);
@@ -96,7 +97,7 @@ impl<M: Machine> Demand<M> {
                 return frames.free_now() > free_before;
             }
             state.want(t);
-            self.machine.count(Counter::MemorySleeps, 1);
+            self.machine.count(VmCounter::MemorySleeps, 1);
             state.sleepers += 1;
             let mut held = Some(state);
             let slept = t.sleep(MEMORY, "free memory", false, &mut || drop(held.take()));

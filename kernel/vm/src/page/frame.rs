@@ -16,6 +16,7 @@
 
 use crate::anon::Anon;
 use crate::config::{PagingConfig, Sizes, VmConfig, VmPaths};
+use crate::counter::VmCounter;
 use crate::error::VmError;
 use crate::object::Object;
 use crate::probe::{Defect, Probes};
@@ -23,8 +24,8 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use pageferry_hal::{
-    Access, Board, Cause, Counter, Flow, FlowStep, IndexList, Level, Links, LockClass, Machine, Pfn,
-    SpinLock, StructArena, StructVa,
+    Access, Board, Cause, Flow, FlowStep, IndexList, Level, Links, LockClass, Machine, Pfn, SpinLock,
+    StructArena, StructVa,
 };
 use pageferry_pmap::FrameSource;
 
@@ -440,7 +441,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         f.busy = busy;
         f.dirty = true;
         self.frames.free_now.store(self.table.free_count(), Ordering::Relaxed);
-        self.frames.machine.count(Counter::FramesAllocated, 1);
+        self.frames.machine.count(VmCounter::FramesAllocated, 1);
         self.frames.machine.trace_level(Level::FreeFrames, -1);
         Ok(frame)
     }
@@ -459,7 +460,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         let colours = free.len();
         free[frame.index() % colours].push_front(links, frame.0);
         self.frames.free_now.store(self.table.free_count(), Ordering::Relaxed);
-        self.frames.machine.count(Counter::FramesFreed, 1);
+        self.frames.machine.count(VmCounter::FramesFreed, 1);
         self.frames.machine.trace_level(Level::FreeFrames, 1);
     }
 
@@ -629,7 +630,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         f.wire_count = f.wire_count.checked_add(1).expect("wire count overflows");
         self.place(frame);
         self.table.held_wires += 1;
-        self.frames.machine.count(Counter::FramesWired, 1);
+        self.frames.machine.count(VmCounter::FramesWired, 1);
     }
 
     /// Takes one such wire off; an orphan is freed with the last one.
@@ -649,7 +650,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         f.wire_count -= 1;
         let last_of_orphan = matches!(f.owner, Owner::Orphan) && !f.is_held();
         self.table.held_wires -= 1;
-        self.frames.machine.count(Counter::FramesUnwired, 1);
+        self.frames.machine.count(VmCounter::FramesUnwired, 1);
         if !last_of_orphan {
             self.place(frame);
         }

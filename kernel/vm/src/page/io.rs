@@ -5,12 +5,13 @@
 //! One leaf lock of class `KernelVa` guards the list of requests. What fails is the disk, and the caller learns it.
 
 use crate::config::PagingConfig;
+use crate::counter::VmCounter;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use litemap::LiteMap;
 use pageferry_hal::{
-    BlockDevice, Channel, Counter, DeviceId, DiskError, DiskRequest, LockClass, Machine, Pfn, SpinLock,
-    Threads, Transfer,
+    BlockDevice, Channel, DeviceId, DiskError, DiskRequest, LockClass, Machine, Pfn, SpinLock, Threads,
+    Transfer,
 };
 
 /// Channels of requests, apart from all addresses of structures.
@@ -68,11 +69,11 @@ impl<M: Machine> Io<M> {
             m.execute(paging.paths.io);
         }
         let counter = match transfer {
-            Transfer::Read => Counter::PageIns,
-            Transfer::Write => Counter::PageOuts,
+            Transfer::Read => VmCounter::PageIns,
+            Transfer::Write => VmCounter::PageOuts,
         };
         m.count(counter, frames.len() as u64);
-        m.count(Counter::DiskRequests, 1);
+        m.count(VmCounter::DiskRequests, 1);
         let tag = {
             let mut state = self.state.lock();
             let tag = state.next_tag;

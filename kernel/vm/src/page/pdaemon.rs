@@ -29,13 +29,14 @@ use super::demand::DaemonThread;
 use super::swap::Holder;
 use super::swap_slot::SwapSlot;
 use crate::anon::Anon;
+use crate::counter::VmCounter;
 use crate::error::VmError;
 use crate::object::{Object, ObjectState};
 use crate::probe::Defect;
 use crate::vm::Vm;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use pageferry_hal::{Cause, Counter, DiskError, Machine, Pfn, Prot, Threads, Transfer};
+use pageferry_hal::{Cause, DiskError, Machine, Pfn, Prot, Threads, Transfer};
 use pageferry_pmap::TlbFlush;
 
 /// Passes over all inactive frames in a row that took nothing, before it is said that nothing can be taken; the last
@@ -194,7 +195,7 @@ impl<M: Machine> Vm<M> {
             }
             fruitless = if pass.reclaimed + pass.adopted > before { 0 } else { fruitless + 1 };
         }
-        self.machine().count(Counter::PagesReclaimed, pass.reclaimed as u64);
+        self.machine().count(VmCounter::PagesReclaimed, pass.reclaimed as u64);
         pass.reclaimed
     }
 
@@ -227,7 +228,7 @@ impl<M: Machine> Vm<M> {
         while *looks > 0 && victims.len() < most {
             *looks -= 1;
             self.machine().execute(scan);
-            self.machine().count(Counter::PagesScanned, 1);
+            self.machine().count(VmCounter::PagesScanned, 1);
             let mut table = self.frames().lock();
             let Some(frame) = table.rotate(Queue::Inactive) else { break };
             let (anon, page) = match &table.get(frame).owner {
@@ -266,7 +267,7 @@ impl<M: Machine> Vm<M> {
         if state.swap.is_none() && self.swap().is_full() {
             // It could not go out, so its mappings stay: a fault that had just made one would be back at once, for
             // ever.
-            self.machine().count(Counter::SwapFull, 1);
+            self.machine().count(VmCounter::SwapFull, 1);
             self.frames().lock().move_to(frame, Queue::Active);
             return Scan::Passed;
         }
@@ -385,7 +386,7 @@ impl<M: Machine> Vm<M> {
             under_way.push((self.io().start(Transfer::Write, first, frames), first, run, Vec::new()));
         }
         // The swap area is full: these stay, and their frames are not reclaimed.
-        self.machine().count(Counter::SwapFull, to_swap.len() as u64);
+        self.machine().count(VmCounter::SwapFull, to_swap.len() as u64);
         for victim in to_swap {
             self.finish_pageout(t, victim, Outcome::Kept, pass);
         }

@@ -3,6 +3,7 @@
 use crate::common::*;
 use pageferry_ephemeral::KernelAddresses;
 use pageferry_hal::*;
+use pageferry_pmap::PmapCounter;
 use pageferry_vm::*;
 use std::sync::Arc;
 
@@ -24,8 +25,8 @@ fn memory_is_zero_then_what_was_stored() {
         rig.check();
         assert_eq!(rig.load(&s, va + 100, 2 * PAGE).unwrap(), bytes);
         assert_eq!(rig.load(&s, va, 100).unwrap(), vec![0; 100]);
-        assert_eq!(rig.counter(Counter::ZeroFills), 3);
-        assert_eq!(rig.counter(Counter::PageFaults), 3, "a load of a fresh page maps it writable");
+        assert_eq!(rig.counter(VmCounter::ZeroFills), 3);
+        assert_eq!(rig.counter(VmCounter::PageFaults), 3, "a load of a fresh page maps it writable");
         s.unmap(rig.t(), va, 3 * PAGE).unwrap();
         rig.check();
         assert_eq!(rig.load(&s, va, 1), Err(VmError::Fault(va)));
@@ -189,23 +190,23 @@ fn fork_copies_on_write_only_what_is_written() {
         let child = s.fork(t).unwrap();
         assert!(free - rig.vm.free_frames() <= 4, "page tables at most");
         rig.check();
-        let copies = rig.counter(Counter::CowCopies);
+        let copies = rig.counter(VmCounter::CowCopies);
         rig.store(&s, va, &[9; 10]).unwrap();
         rig.store(&child, va + PAGE, &[8; 10]).unwrap();
         rig.check();
-        assert_eq!(rig.counter(Counter::CowCopies) - copies, 2);
+        assert_eq!(rig.counter(VmCounter::CowCopies) - copies, 2);
         let mut parent = pattern(1, 8 * PAGE);
         let mut kid = parent.clone();
         parent[..10].fill(9);
         kid[PAGE..PAGE + 10].fill(8);
         assert_eq!(rig.load(&s, va, 8 * PAGE).unwrap(), parent);
         assert_eq!(rig.load(&child, va, 8 * PAGE).unwrap(), kid);
-        let copies = rig.counter(Counter::CowCopies);
+        let copies = rig.counter(VmCounter::CowCopies);
         rig.exit(s);
         rig.store(&child, va, &[7; 10]).unwrap();
         rig.store(&child, va + 5 * PAGE, &[7; 10]).unwrap();
         rig.check();
-        assert_eq!(rig.counter(Counter::CowCopies), copies, "the last owner takes over");
+        assert_eq!(rig.counter(VmCounter::CowCopies), copies, "the last owner takes over");
         rig.exit(child);
     });
 }
@@ -223,9 +224,9 @@ fn fork_protects_all_entries_in_one_shootdown() {
         }
         let (other, first) = (s.clone(), starts[0]);
         rig.on(1, move |rig| rig.load(&other, first, 10).map(drop)).unwrap();
-        let before = rig.counter(Counter::Shootdowns);
+        let before = rig.counter(PmapCounter::Shootdowns);
         let child = s.fork(t).unwrap();
-        assert_eq!(rig.counter(Counter::Shootdowns) - before, 1);
+        assert_eq!(rig.counter(PmapCounter::Shootdowns) - before, 1);
         rig.check();
         let other = s.clone();
         rig.on(1, move |rig| rig.store(&other, first, &[1; 5])).unwrap();
@@ -290,9 +291,9 @@ fn private_mappings_promote_an_objects_pages() {
         assert_eq!(rig.load(&s, a, PAGE).unwrap(), pattern(101, PAGE), "page 1 comes first");
         assert_eq!(rig.load(&s, a + PAGE + 7, 1), Err(VmError::Fault(a + PAGE + 7)));
         let child = s.fork(t).unwrap();
-        let copies = rig.counter(Counter::CowCopies);
+        let copies = rig.counter(VmCounter::CowCopies);
         rig.store(&s, a + 10, b"private").unwrap();
-        assert_eq!(rig.counter(Counter::CowCopies) - copies, 1);
+        assert_eq!(rig.counter(VmCounter::CowCopies) - copies, 1);
         rig.store(&child, b + PAGE + 10, b"all see").unwrap();
         rig.check();
         assert_eq!(rig.load(&s, a + 10, 7).unwrap(), b"private");

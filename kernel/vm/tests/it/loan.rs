@@ -3,6 +3,7 @@
 use crate::common::*;
 use pageferry_hal::*;
 use pageferry_model::Schedule;
+use pageferry_pmap::PmapCounter;
 use pageferry_vm::*;
 use std::cell::Cell;
 use std::ops::Range;
@@ -93,11 +94,11 @@ fn the_kernel_sees_the_bytes_of_the_loan() {
         assert_eq!(bytes(rig, &loan), lent, "the borrower keeps the old bytes");
         assert_eq!(rig.load(&s, va + PAGE + 7, 7).unwrap(), b"changed");
         assert_eq!(rig.vm.frame_info(loan.frames()[1]).state, FrameState::Orphan);
-        assert_eq!(rig.counter(Counter::CowCopies), 1);
+        assert_eq!(rig.counter(VmCounter::CowCopies), 1);
         rig.vm.unloan(loan);
         rig.check();
         rig.store(&s, va, b"after").unwrap();
-        assert_eq!(rig.counter(Counter::CowCopies), 1, "no loan, no copy");
+        assert_eq!(rig.counter(VmCounter::CowCopies), 1, "no loan, no copy");
         rig.exit(s);
         assert_eq!((rig.vm.free_frames(), rig.vm.wired_frames()), (free, 0));
     });
@@ -112,11 +113,11 @@ fn one_call_one_shootdown() {
         let (other, at) = (s.clone(), va);
         rig.on(1, move |rig| rig.store(&other, at, &pattern(2, 12 * PAGE))).unwrap();
         rig.load(&s, va, 12 * PAGE).unwrap();
-        let before = rig.counter(Counter::Shootdowns);
+        let before = rig.counter(PmapCounter::Shootdowns);
         let loan = s.loan_to_kernel(rig.t(), va, 16 * PAGE).unwrap();
-        assert_eq!(rig.counter(Counter::Shootdowns), before + 1);
+        assert_eq!(rig.counter(PmapCounter::Shootdowns), before + 1);
         let again = s.loan_to_kernel(rig.t(), va, 16 * PAGE).unwrap();
-        assert_eq!(rig.counter(Counter::Shootdowns), before + 1, "protected already");
+        assert_eq!(rig.counter(PmapCounter::Shootdowns), before + 1, "protected already");
         rig.check();
         rig.vm.unloan(loan);
         rig.vm.unloan(again);
@@ -490,7 +491,7 @@ fn only_writes_that_a_loan_made_dear_are_counted() {
                 rig.vm.unloan(loan);
                 None
             };
-            let faults = rig.counter(Counter::PageFaults);
+            let faults = rig.counter(VmCounter::PageFaults);
             s.loan_history().take();
             rig.store(&s, va, b"0").unwrap();
             on_1(true);
@@ -499,7 +500,7 @@ fn only_writes_that_a_loan_made_dear_are_counted() {
             // Where the kernel fills the TLB it sees that itself.
             let spurious = u64::from(matches!(rig.m.board().mmu, Mmu::Radix(_)));
             let expected = if broken { (1, 1, 1) } else { (1 + spurious, 1, 0) };
-            let faults = rig.counter(Counter::PageFaults) - faults;
+            let faults = rig.counter(VmCounter::PageFaults) - faults;
             assert_eq!((faults, outcome.refused_writes, outcome.broken), expected, "broken: {broken}");
             assert!(s.loan_history().is_clear());
             loan.into_iter().for_each(|loan| rig.vm.unloan(loan));

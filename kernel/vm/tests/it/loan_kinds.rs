@@ -114,14 +114,14 @@ fn what_the_kernel_has_on_loan_stays_in_its_frame() {
                     assert!(same, "{kind:?}, {what}: page {i} has changed while on loan");
                 }
             };
-            let ins = rig.counter(Counter::PageIns);
+            let ins = rig.counter(VmCounter::PageIns);
             assert_eq!(press(rig), 1, "{kind:?}: the third page, which is not lent");
             for &frame in &frames {
                 assert_eq!(counts(rig, frame), (state, 1, 1), "{kind:?}");
             }
             intact("pressed");
             rig.load(&s, va, 2 * PAGE).unwrap();
-            assert_eq!(rig.counter(Counter::PageIns), ins, "{kind:?}: they have never left");
+            assert_eq!(rig.counter(VmCounter::PageIns), ins, "{kind:?}: they have never left");
             // One is broken: its old frame is nobody's to take, its new one is.
             rig.store(&s, va, &pattern(2, PAGE)).unwrap();
             assert_eq!(counts(rig, frames[0]), (FrameState::Orphan, 1, 1), "{kind:?}");
@@ -290,10 +290,10 @@ const EVENTS: [Event; 7] = [
             // has it on the disk, and goes too.
             rig.store(&c.owner, c.va + PAGE, &pattern(2, PAGE)).unwrap();
             assert_eq!(press(rig), 3);
-            let ins = rig.counter(Counter::PageIns);
+            let ins = rig.counter(VmCounter::PageIns);
             rig.load(&c.owner, c.va, PAGE).unwrap();
             rig.load(&c.receiver, c.at, PAGE).unwrap();
-            assert_eq!(rig.counter(Counter::PageIns), ins, "it has never left");
+            assert_eq!(rig.counter(VmCounter::PageIns), ins, "it has never left");
         },
         (FrameState::Object, 2, 1),
     ),

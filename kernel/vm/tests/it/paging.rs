@@ -51,13 +51,13 @@ fn memory_goes_out_and_comes_back() {
         rig.check();
         assert_eq!(rig.vm.swap_census().only, 0, "pages are in both places now");
         // Clean pages go without being written again.
-        let wrote = rig.counter(Counter::PageOuts);
+        let wrote = rig.counter(VmCounter::PageOuts);
         assert_eq!(reclaim(rig), 20);
-        assert_eq!(rig.counter(Counter::PageOuts), wrote);
+        assert_eq!(rig.counter(VmCounter::PageOuts), wrote);
         // A dirty one goes to a new slot, and the old one is free.
         rig.store(&s, va + 3 * PAGE, &[0xaa]).unwrap();
         assert_eq!(reclaim(rig), 1);
-        assert_eq!(rig.counter(Counter::PageOuts), wrote + 1);
+        assert_eq!(rig.counter(VmCounter::PageOuts), wrote + 1);
         assert_eq!(rig.vm.swap_census().free, 492);
         let mut expected = pattern(1, 20 * PAGE);
         expected[3 * PAGE] = 0xaa;
@@ -73,9 +73,9 @@ fn clusters_go_in_one_request() {
     paging.inactive_percent = 100;
     with_paging("xeon-up", 24, Schedule::Timed, Some(paging), |rig| {
         let (s, _) = filled(rig, 32, 2);
-        let before = rig.counter(Counter::DiskRequests);
+        let before = rig.counter(VmCounter::DiskRequests);
         assert_eq!(reclaim(rig), 32);
-        assert_eq!(rig.counter(Counter::DiskRequests) - before, 4, "eight pages a request");
+        assert_eq!(rig.counter(VmCounter::DiskRequests) - before, 4, "eight pages a request");
         rig.exit(s);
         assert_eq!(rig.vm.swap_census().free, 512);
     });
@@ -95,14 +95,14 @@ fn a_used_page_has_a_second_chance() {
         for page in [5, 9, 10] {
             rig.load(&s, va + page * PAGE, 1).unwrap();
         }
-        let before = rig.counter(Counter::PageIns);
+        let before = rig.counter(VmCounter::PageIns);
         assert_eq!(rig.vm.reclaim(rig.t()), 21);
         for page in [5, 9, 10] {
             rig.load(&s, va + page * PAGE, 1).unwrap();
         }
-        assert_eq!(rig.counter(Counter::PageIns), before, "the used ones stayed");
+        assert_eq!(rig.counter(VmCounter::PageIns), before, "the used ones stayed");
         rig.load(&s, va, 1).unwrap();
-        assert_eq!(rig.counter(Counter::PageIns), before + 1);
+        assert_eq!(rig.counter(VmCounter::PageIns), before + 1);
         rig.exit(s);
         rig.vm.free_kernel_pages(hoard);
     });
@@ -240,7 +240,7 @@ fn a_full_swap_area_keeps_what_it_cannot_take() {
     with_paging("xeon-up", 24, Schedule::Timed, Some(paging), |rig| {
         let (s, va) = filled(rig, 30, 1);
         assert_eq!(reclaim(rig), 10);
-        assert!(rig.counter(Counter::SwapFull) >= 20);
+        assert!(rig.counter(VmCounter::SwapFull) >= 20);
         assert_eq!(reclaim(rig), 0, "nothing more can go, and the daemon stops trying");
         expect(rig, &s, va, &pattern(1, 30 * PAGE));
         reclaim(rig);
@@ -355,7 +355,7 @@ fn overcommit(machine: &'static str, schedule: Schedule, workers: usize) {
         }
         rig.together(jobs);
         rig.check();
-        assert!(rig.counter(Counter::PageOuts) > (workers * PAGES) as u64);
+        assert!(rig.counter(VmCounter::PageOuts) > (workers * PAGES) as u64);
         assert!(rig.vm.free_frames() >= 4, "the daemon's reserve is kept");
         for (i, (s, va)) in spaces.into_iter().enumerate() {
             rig.vm.reclaim(rig.t());

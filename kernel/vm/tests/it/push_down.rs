@@ -84,12 +84,12 @@ fn the_object_takes_the_pages_over() {
         for how in BOTH {
             let two = Two::filled(rig, rig.vm.object(4, Backing::Zero).unwrap(), 1..3);
             assert_eq!(two.shared(rig), pattern(1, 4 * PAGE), "they are private");
-            let copied = rig.counter(Counter::CowCopies);
+            let copied = rig.counter(VmCounter::CowCopies);
             let free = rig.vm.free_frames();
             assert_eq!(two.push(rig, 0, 4, how), Ok(2), "two pages have anons");
             rig.check();
             assert_eq!(rig.vm.free_frames(), free + 2, "the object's old pages are free");
-            assert_eq!(rig.counter(Counter::CowCopies), copied, "nothing is copied");
+            assert_eq!(rig.counter(VmCounter::CowCopies), copied, "nothing is copied");
             let expected = pushed(1..3);
             assert!(two.shared(rig) == expected, "who has the object mapped sees them");
             assert!(two.private(rig) == expected);
@@ -245,10 +245,10 @@ fn a_page_that_is_in_the_swap_area_comes_in_first() {
         for how in BOTH {
             let two = Two::filled(rig, rig.vm.object(4, Backing::Zero).unwrap(), 1..3);
             assert_eq!(rig.vm.reclaim(rig.t()), 6, "the private pages, and the object's own");
-            let ins = rig.counter(Counter::PageIns);
+            let ins = rig.counter(VmCounter::PageIns);
             assert_eq!(two.push(rig, 0, 4, how), Ok(2));
             rig.check();
-            assert_eq!(rig.counter(Counter::PageIns) - ins, 2, "what is replaced stays out");
+            assert_eq!(rig.counter(VmCounter::PageIns) - ins, 2, "what is replaced stays out");
             let swap = rig.vm.swap_census();
             assert_eq!(
                 (swap.slots - swap.free, swap.only),
@@ -392,7 +392,7 @@ fn a_page_that_is_on_its_way_is_refused_or_waited_for() {
                 rig.together(vec![
                     Box::new(move |rig| {
                         // The other one has to begin.
-                        rig.m.spin_until(&mut || rig.counter(Counter::DiskRequests) > 0);
+                        rig.m.spin_until(&mut || rig.counter(VmCounter::DiskRequests) > 0);
                         while let Err(e) = mine.push(rig, 2, 1, how) {
                             assert_eq!(e, VmError::Busy);
                             let got = rig.load(&mine.a, mine.at, 4 * PAGE).unwrap();
@@ -405,11 +405,11 @@ fn a_page_that_is_on_its_way_is_refused_or_waited_for() {
                 ]);
                 rig.check();
                 assert!(two.shared(rig) == pushed_in_place(2));
-                let (mine, ins) = (two.clone(), rig.counter(Counter::PageIns));
-                let requests = rig.counter(Counter::DiskRequests);
+                let (mine, ins) = (two.clone(), rig.counter(VmCounter::PageIns));
+                let requests = rig.counter(VmCounter::DiskRequests);
                 rig.together(vec![
                     Box::new(move |rig| {
-                        rig.m.spin_until(&mut || rig.counter(Counter::DiskRequests) > requests);
+                        rig.m.spin_until(&mut || rig.counter(VmCounter::DiskRequests) > requests);
                         assert_eq!(mine.push(rig, 1, 1, how), Ok(1));
                         rig.leave(0);
                     }),
@@ -418,7 +418,7 @@ fn a_page_that_is_on_its_way_is_refused_or_waited_for() {
                     }),
                 ]);
                 rig.check();
-                waited.set(waited.get() + (rig.counter(Counter::PageIns) - ins));
+                waited.set(waited.get() + (rig.counter(VmCounter::PageIns) - ins));
                 let mut expected = pushed_in_place(2);
                 expected[PAGE..2 * PAGE].copy_from_slice(&pattern(2, 2 * PAGE)[PAGE..]);
                 assert!(two.shared(rig) == expected);

@@ -384,7 +384,7 @@ fn what_is_stored_in_the_new_frame_is_read_by_all() {
             jobs.push(reader);
             rig.together(jobs);
             rig.check();
-            copies.set(copies.get() + rig.counter(Counter::CowCopies));
+            copies.set(copies.get() + rig.counter(VmCounter::CowCopies));
             rig.exit(space);
         });
     }

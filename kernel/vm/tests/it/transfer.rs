@@ -92,9 +92,9 @@ fn anons_travel_and_are_copied_when_written() {
         assert_eq!(rig.load(&a, va + PAGE, 8).unwrap(), pattern(1, 3 * PAGE)[PAGE..PAGE + 8]);
         rig.check();
         rig.exit(a);
-        let copies = rig.counter(Counter::CowCopies);
+        let copies = rig.counter(VmCounter::CowCopies);
         rig.store(&b, to + 2 * PAGE, b"alone").unwrap();
-        assert_eq!(rig.counter(Counter::CowCopies), copies, "the sender is gone: no copy");
+        assert_eq!(rig.counter(VmCounter::CowCopies), copies, "the sender is gone: no copy");
         rig.exit(b);
     });
 }

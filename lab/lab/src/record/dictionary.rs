@@ -3,7 +3,7 @@
 //! A metric has one name and one meaning in all tables. Counts of the kernel and causes of cycles say themselves what
 //! they are; what several workloads measure, and the machine, is listed here, and the rest with its workload.
 
-use pageferry_hal::{Cause, Counter};
+use pageferry_hal::Cause;
 use serde::{Deserialize, Serialize};
 
 /// What a metric is.
@@ -106,11 +106,7 @@ pub fn common_dictionary(of_workloads: Vec<Metric>) -> Vec<Entry> {
         about: about.to_owned(),
     };
     let listed = COMMON.iter().chain(&of_workloads).map(|m| entry(m.name, m.unit, m.about));
-    let unit = |counter: &Counter| match counter {
-        Counter::BytesCopied | Counter::TransferBytesCopied => "bytes",
-        _ => "count",
-    };
-    let counted = Counter::ALL.iter().map(|c| entry(c.name(), unit(c), c.about()));
+    let counted = pageferry_kernel::metrics().map(|c| entry(c.name(), c.unit(), c.about()));
     let spent = Cause::ALL.iter().map(|c| entry(&format!("cycles.{}", c.name()), "cycles", c.about()));
     let mut all: Vec<Entry> = listed.chain(counted).chain(spent).collect();
     all.sort_by(|a, b| a.metric.cmp(&b.metric));

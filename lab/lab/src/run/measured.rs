@@ -1,25 +1,30 @@
 //! What a measured part was, in the words of a record: counters, cycles by cause, counts of the hardware; and its laws.
 
 use crate::record::{CpuCycles, Cycles, Law};
-use pageferry_hal::{Cause, Counter};
+use pageferry_ephemeral::EphemeralCounter;
+use pageferry_hal::{Cause, Metric};
+use pageferry_kernel::KernelCounter;
 use pageferry_model::Snapshot;
+use pageferry_pmap::PmapCounter;
 use std::collections::BTreeMap;
 
 /// Results that every workload has.
 pub(crate) fn derive(counters: &BTreeMap<String, u64>, results: &mut BTreeMap<String, f64>) {
-    let count = |counter: Counter| counters.get(counter.name()).copied().unwrap_or(0) as f64;
-    let (hits, misses) = (count(Counter::EphemeralHits), count(Counter::EphemeralMisses));
+    let count = |counter: Metric| counters.get(counter.name()).copied().unwrap_or(0) as f64;
+    let (hits, misses) =
+        (count(EphemeralCounter::EphemeralHits.metric()), count(EphemeralCounter::EphemeralMisses.metric()));
     if hits + misses > 0.0 {
         results.insert("ephemeral_hit_rate_percent".into(), 100.0 * hits / (hits + misses));
     }
-    let invalidations = count(Counter::TlbInvalidationsLocal) + count(Counter::TlbInvalidationsRemoteIssued);
+    let invalidations = count(PmapCounter::TlbInvalidationsLocal.metric())
+        + count(PmapCounter::TlbInvalidationsRemoteIssued.metric());
     results.insert("tlb_invalidations".into(), invalidations);
 }
 
 /// The kernel's counters, and misses of the TLB.
 pub fn counters(measured: &Snapshot) -> BTreeMap<String, u64> {
     let mut counters: BTreeMap<String, u64> =
-        Counter::ALL.iter().map(|c| (c.name().to_owned(), measured.counters[c.index()])).collect();
+        pageferry_kernel::metrics().map(|c| (c.name().to_owned(), measured.counter(c))).collect();
     counters.insert("tlb_misses".into(), measured.hardware.tlb_misses);
     counters
 }
@@ -78,11 +83,13 @@ pub(crate) fn conservation(measured: &Snapshot) -> Vec<Law> {
     let lookups = (h.tlb_hits + h.tlb_misses == h.tlb_lookups)
         .then_some(())
         .ok_or_else(|| format!("{} + {} is not {}", h.tlb_hits, h.tlb_misses, h.tlb_lookups));
-    let counter = |c: Counter| measured.counter(c);
     // Where the measured part begins and ends, each other CPU may have counted what it is about to send to all.
     let cpus = measured.clocks.len() as u64;
     let under_way = (cpus - 1) * (cpus - 1);
-    let (sent, ipis) = (counter(Counter::ShootdownIpis) + counter(Counter::ReschedIpis), h.ipis_sent);
+    let (sent, ipis) = (
+        measured.counter(PmapCounter::ShootdownIpis) + measured.counter(KernelCounter::ReschedIpis),
+        h.ipis_sent,
+    );
     vec![
         Law::new("the causes of measured cycles sum to the measured time", measured.check()),
         Law::new("TLB hits and misses sum to look-ups", lookups),

@@ -20,9 +20,10 @@ use crate::plot::{Axis, Chart, Key, Part, Plot, Stack, StackRow, Table};
 use crate::record::{Metric, Record, metric};
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
-use pageferry_hal::{Cause, Counter, Machine as _, PAGE_SIZE, Prot, Va};
+use pageferry_hal::{Cause, Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Inquiry, Pid, Program, User, Wait};
 use pageferry_model::{MachineConfig, Model, Snapshot};
+use pageferry_pmap::PmapCounter;
 use pageferry_vm::Inherit;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -51,7 +52,7 @@ struct Probe {
     all: u64,
     first_access: u64,
     causes: [u64; Cause::COUNT],
-    counters: [u64; Counter::COUNT],
+    entries_written: u64,
     misses: u64,
 }
 
@@ -63,7 +64,7 @@ impl Default for Probe {
             all: 0,
             first_access: 0,
             causes: [0; Cause::COUNT],
-            counters: [0; Counter::COUNT],
+            entries_written: 0,
             misses: 0,
         }
     }
@@ -340,9 +341,7 @@ impl Ispc {
         for (sum, cause) in probe.causes.iter_mut().zip(Cause::ALL) {
             *sum += spent.cycles.iter().map(|of_cpu| of_cpu[cause.index()]).sum::<u64>();
         }
-        for (sum, counter) in probe.counters.iter_mut().zip(Counter::ALL) {
-            *sum += spent.counter(*counter);
-        }
+        probe.entries_written += spent.counter(PmapCounter::ReservedWrites);
         probe.misses += spent.hardware.tlb_misses;
     }
 
@@ -370,7 +369,7 @@ impl Ispc {
             ("system_call_us", us(of(Cause::Syscall))),
             ("other_us", us(probe.all.saturating_sub(parts))),
             ("tlb_misses_per_step", probe.misses as f64 / steps),
-            ("entries_written_per_step", probe.counters[Counter::ReservedWrites.index()] as f64 / steps),
+            ("entries_written_per_step", probe.entries_written as f64 / steps),
         ];
         outcome.results.extend(results.map(|(name, value)| (name.to_owned(), value)));
     }

@@ -9,8 +9,8 @@ use crate::error::LabError;
 use crate::kit::{Failed, OutcomeCell, Payload, Stopwatch, fill_behind, first_process, named};
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
-use pageferry_hal::{Counter, PAGE_SIZE, Prot, Va};
-use pageferry_kernel::{Program, SendMode, User};
+use pageferry_hal::{PAGE_SIZE, Prot, Va};
+use pageferry_kernel::{KernelCounter, Program, SendMode, User};
 use pageferry_model::{MachineConfig, Model};
 use pageferry_vm::Inherit;
 
@@ -79,7 +79,7 @@ impl NullWrite {
             self.check(user, buffer, index, len);
             watch.leave_out(began);
         }
-        let lent = self.model.snapshot().counter(Counter::PagesLent);
+        let lent = self.model.snapshot().counter(KernelCounter::PagesLent);
         let outcome = &mut *self.cell.borrow_mut();
         watch.stop(user, &self.model, self.clock_mhz, self.writes * self.size_bytes as u64, outcome);
         let pages = (self.size_bytes / PAGE_SIZE) as u64 * (self.warmup + self.writes);

@@ -6,7 +6,7 @@
 
 use super::stage::{Counterexample, Mechanism, Stage, contents};
 use pageferry_ephemeral::{AllocError, Flags};
-use pageferry_hal::{Cause, Instructions, Machine as _, Mode, PAGE_SIZE, Pfn, Prot, Threads as _};
+use pageferry_hal::{Account, Cause, Instructions, Machine as _, Mode, PAGE_SIZE, Pfn, Prot, Threads as _};
 use pageferry_kernel::{Errno, User};
 use pageferry_lab::kit::{Failed, named};
 use pageferry_model::Model;

@@ -2,7 +2,7 @@
 
 use super::stage::{Mechanism, Stage};
 use pageferry_ephemeral::{AllocError, Flags, Mapping};
-use pageferry_hal::{Cause, CpuSet, Machine as _, Mode, PAGE_SIZE, Pfn, Prot, Threads as _};
+use pageferry_hal::{Account, Cause, CpuSet, Machine as _, Mode, PAGE_SIZE, Pfn, Prot, Threads as _};
 use pageferry_kernel::{Errno, User};
 use pageferry_lab::kit::{Failed, named};
 use pageferry_model::Model;

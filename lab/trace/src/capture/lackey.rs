@@ -1,7 +1,7 @@
 //! Recording under valgrind's `lackey`, for programs of the host: it prints a line for each reference. System calls are
 //! not among them, so there are none in the trace. It fails without valgrind.
 
-use super::{Capture, CaptureError, Captured, Told, Watched, header};
+use super::watched::{Capture, CaptureError, Captured, Told, Watched, header};
 use crate::architecture::Architecture;
 use crate::recorder::Recorder;
 use std::io::{BufRead, Write};

@@ -1,7 +1,7 @@
 //! Recording under QEMU's user-mode emulators: the plugin `plugin/refs.c`, compiled here and now, reports every
 //! reference and system call. It fails without a C compiler or QEMU, or when the program starts a thread.
 
-use super::{Capture, CaptureError, Captured, Told, Watched, header};
+use super::watched::{Capture, CaptureError, Captured, Told, Watched, header};
 use crate::architecture::Architecture;
 use crate::recorder::Recorder;
 use std::io::{self, BufRead as _, Read, Write};

@@ -18,7 +18,7 @@ use super::config::Config;
 use super::handshake::Settled;
 use super::prepare::Prepared;
 use super::spin::{Next, Spin};
-use crate::choose::{Arrived, Filled, HostCosts, PROBE_EVERY, Placement, Question, StoreChoice, choose};
+use crate::choose::{Arrived, Filled, HostCosts, Placement, Question, StoreChoice, WrittenPages, choose};
 use crate::error::{Broken, Error, HostFault, PeerFault, Usage};
 use crate::host::Host;
 use crate::ring::{Mapped, Outbox};
@@ -39,6 +39,8 @@ pub(crate) struct SendShared {
     socket: Socket,
     generation: u32,
     pub(crate) host: &'static Host,
+    /// What choices are made by: read when a channel is made, so that no message waits for it.
+    costs: &'static HostCosts,
     pub(crate) config: Config,
     pub(crate) settled: Settled,
     pub(crate) view: Arc<SenderView>,
@@ -74,9 +76,7 @@ struct State {
     /// Pages that receivers have written, as they say.
     pages_written: u64,
     /// The same for each loan, smoothed.
-    pages_of_a_loan: f64,
-    /// Messages that were copied only because their receiver writes, since one was lent.
-    since_probe: u32,
+    of_a_loan: WrittenPages,
     sealed_bytes: u64,
 }
 
@@ -190,8 +190,7 @@ impl SendShared {
             watching: false,
             unlooked: 0,
             pages_written: 0,
-            pages_of_a_loan: 0.0,
-            since_probe: 0,
+            of_a_loan: WrittenPages::default(),
             sealed_bytes: 0,
         };
         let budget = config.max_bytes();
@@ -200,6 +199,7 @@ impl SendShared {
             socket,
             generation: fork::generation(),
             host: Host::get(),
+            costs: HostCosts::get(),
             config,
             settled,
             view,
@@ -339,18 +339,11 @@ impl SendShared {
             filled: if filled { Filled::Anew } else { Filled::Before },
             placement: self.stores.placement(bytes),
             may_donate,
-            pages_written: state.pages_of_a_loan,
+            written: state.of_a_loan,
             huge: self.view.huge(),
         };
-        let choice = choose(HostCosts::get(), &question);
-        if choice.only_for_writes {
-            state.since_probe += 1;
-            if state.since_probe >= PROBE_EVERY {
-                state.since_probe = 0;
-                return Verb::Loan;
-            }
-        }
-        choice.verb
+        let choice = choose(self.costs, &question);
+        state.of_a_loan.way(choice).into()
     }
 
     /// Gives slots back that were never sent.
@@ -489,7 +482,7 @@ impl SendShared {
                     state.pages_written = state.pages_written.saturating_add(pages);
                     if out.lent {
                         // A hostile count makes this side copy, and nothing worse.
-                        state.pages_of_a_loan += 0.25 * (pages as f64 - state.pages_of_a_loan);
+                        state.of_a_loan.learn(pages);
                     }
                     if out.sealed_bytes > 0 {
                         state.sealed_bytes -= out.sealed_bytes;

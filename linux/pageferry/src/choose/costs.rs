@@ -6,10 +6,12 @@
 //! of another into a file, which [`HostCosts::load`] reads. A file that was measured with another CPU or
 //! kernel is not used.
 //!
+//! Choices reckon with the medians, in whole nanoseconds (`pageferry_costs`); the intervals are for people.
+//!
 //! # What can fail
 //! Reading the file: [`HostCosts::load`] then gives the built-in values and says why.
 
-use super::Arrived;
+use pageferry_costs::{Arrived, MessageCosts, Placement};
 use std::sync::OnceLock;
 
 /// A measured time, in nanoseconds: the median, and an interval that holds it with 95 %.
@@ -22,21 +24,6 @@ pub struct Nanos {
     pub low: f64,
     /// The upper end.
     pub high: f64,
-}
-
-/// Whether two CPUs share a cache. A guest cannot see it, and its host can change it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[cfg_attr(
-    feature = "host-file",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(rename_all = "lowercase")
-)]
-pub enum Placement {
-    /// They do.
-    Near,
-    /// They do not.
-    #[default]
-    Far,
 }
 
 /// What the sender did to a message since it was last sent.
@@ -173,15 +160,15 @@ impl HostCosts {
         }
     }
 
-    /// The time of a message, interpolated between the sizes that were measured. Where only one placement was
-    /// seen, it serves for both.
+    /// The time of a message, by the medians of the sizes that were measured. Where only one placement was seen, it
+    /// serves for both.
     pub(super) fn message(
         &self,
         bytes: usize,
         arrived: Arrived,
         filled: Filled,
         placement: Placement,
-    ) -> MessageCost {
+    ) -> MessageCosts {
         let of = |placement: Placement| {
             let fits = move |cost: &&MessageCost| {
                 (cost.arrived, cost.filled, cost.placement) == (arrived, filled, placement)
@@ -190,74 +177,26 @@ impl HostCosts {
         };
         let other = if placement == Placement::Far { Placement::Near } else { Placement::Far };
         let placement = if of(placement).next().is_some() { placement } else { other };
-        let (mut below, mut above): (Option<&MessageCost>, Option<&MessageCost>) = (None, None);
-        for cost in of(placement) {
-            if cost.bytes <= bytes as u64 && below.is_none_or(|other| other.bytes < cost.bytes) {
-                below = Some(cost);
-            }
-            if cost.bytes >= bytes as u64 && above.is_none_or(|other| other.bytes > cost.bytes) {
-                above = Some(cost);
-            }
+        MessageCosts::at(of(placement).map(MessageCost::medians), bytes as u64, arrived)
+    }
+}
+
+impl Nanos {
+    /// The median, as choices reckon with it.
+    pub(crate) fn whole(&self) -> u64 {
+        // Files hold no negative times; what is too long for the type is as long as it can be.
+        self.median.round() as u64
+    }
+}
+
+impl MessageCost {
+    fn medians(&self) -> MessageCosts {
+        MessageCosts {
+            bytes: self.bytes,
+            copy_ns: self.copy.whole(),
+            loan_ns: self.loan.whole(),
+            donate_ns: self.donate.whole(),
         }
-        match (below, above) {
-            (Some(below), Some(above)) => between(below, above, bytes),
-            (Some(last), None) => beyond(last, bytes),
-            (None, Some(first)) => MessageCost { bytes: bytes as u64, ..*first },
-            // A file without messages: copying is never wrong.
-            (None, None) => {
-                let never = Nanos { median: f64::INFINITY, low: f64::INFINITY, high: f64::INFINITY };
-                let free = Nanos::default();
-                MessageCost {
-                    bytes: bytes as u64,
-                    arrived,
-                    filled,
-                    placement,
-                    copy: free,
-                    loan: never,
-                    donate: never,
-                }
-            }
-        }
-    }
-}
-
-fn between(below: &MessageCost, above: &MessageCost, bytes: usize) -> MessageCost {
-    if below.bytes == above.bytes {
-        return *below;
-    }
-    let part = (bytes as u64 - below.bytes) as f64 / (above.bytes - below.bytes) as f64;
-    let mix = |low: f64, high: f64| low + (high - low) * part;
-    combine(below, above, bytes, mix)
-}
-
-/// Larger than what was measured: by the same rate for each byte, which holds beyond the caches.
-fn beyond(last: &MessageCost, bytes: usize) -> MessageCost {
-    let times = bytes as f64 / last.bytes.max(1) as f64;
-    let grown = combine(last, last, bytes, |low, _| low * times);
-    // The calls of a loan that nobody touches do not grow with it as a copy does.
-    match last.arrived {
-        Arrived::Untouched => MessageCost { loan: last.loan, donate: last.donate, ..grown },
-        Arrived::Touched => grown,
-    }
-}
-
-fn combine(
-    below: &MessageCost,
-    above: &MessageCost,
-    bytes: usize,
-    mix: impl Fn(f64, f64) -> f64,
-) -> MessageCost {
-    let nanos = |low: Nanos, high: Nanos| Nanos {
-        median: mix(low.median, high.median),
-        low: mix(low.low, high.low),
-        high: mix(low.high, high.high),
-    };
-    MessageCost {
-        bytes: bytes as u64,
-        copy: nanos(below.copy, above.copy),
-        loan: nanos(below.loan, above.loan),
-        donate: nanos(below.donate, above.donate),
-        ..*below
     }
 }
 

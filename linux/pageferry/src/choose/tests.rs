@@ -2,16 +2,24 @@
 
 use super::stores::StoreChoice;
 use super::*;
-use crate::sys::copy::Stores;
+use pageferry_costs::Stores;
 use std::time::Duration;
 
 fn question(bytes: usize, arrived: Arrived, filled: Filled) -> Question {
     let placement = Placement::Far;
-    Question { bytes, arrived, filled, placement, may_donate: false, pages_written: 0.0, huge: true }
+    Question {
+        bytes,
+        arrived,
+        filled,
+        placement,
+        may_donate: false,
+        written: WrittenPages::default(),
+        huge: true,
+    }
 }
 
 fn verb(question: Question) -> Verb {
-    choose(&HostCosts::built_in(), &question).verb
+    choose(&HostCosts::built_in(), &question).way.into()
 }
 
 #[test]
@@ -32,8 +40,11 @@ fn small_messages_are_copied_and_large_ones_lent() {
 fn a_receiver_that_writes_makes_loans_dear_and_is_known_to() {
     let near = Placement::Near;
     let asked = question(4 << 20, Arrived::Touched, Filled::Anew);
-    let asked = Question { pages_written: 1024.0, placement: near, ..asked };
-    assert_eq!(choose(&HostCosts::built_in(), &asked), Choice { verb: Verb::Copy, only_for_writes: true });
+    let mut written = WrittenPages::default();
+    (0..64).for_each(|_| written.learn(1024));
+    let asked = Question { written, placement: near, ..asked };
+    let choice = choose(&HostCosts::built_in(), &asked);
+    assert_eq!(choice, MessageChoice { way: Way::Copy, only_for_writes: true });
     let donates = Question { may_donate: true, ..asked };
     assert_eq!(verb(Question { bytes: 16 << 20, ..donates }), Verb::Donate);
 }
@@ -50,7 +61,7 @@ fn one_placement_serves_for_both() {
         Question { placement: Placement::Near, ..question(4 << 20, Arrived::Untouched, Filled::Before) };
     assert_eq!(verb(near), Verb::Loan);
     let empty = HostCosts { messages: Vec::new(), ..HostCosts::built_in() };
-    assert_eq!(choose(&empty, &near).verb, Verb::Copy);
+    assert_eq!(choose(&empty, &near).way, Way::Copy);
 }
 
 #[test]

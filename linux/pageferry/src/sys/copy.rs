@@ -12,16 +12,7 @@
 //! of where they are from.
 
 use core::mem::MaybeUninit;
-
-/// How a copy stores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
-pub enum Stores {
-    /// Through the caches.
-    #[default]
-    Ordinary,
-    /// Past the caches.
-    NonTemporal,
-}
+pub use pageferry_costs::Stores;
 
 /// Copies `from` to `to`.
 ///

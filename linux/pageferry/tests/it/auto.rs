@@ -66,3 +66,25 @@ fn what_is_given_up_arrives_by_any_verb() {
     }
     assert_eq!(tx.counters().slots_taken, 0);
 }
+
+/// Costs are measured by a command of their own, and read when a channel is made. So a first message opens no file, and
+/// begins no thread or process: the kernel would end this program with SIGSYS.
+#[test]
+fn no_message_measures_or_reads_what_was_measured() {
+    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+    let calls = [libc::SYS_openat, libc::SYS_openat2, libc::SYS_clone, libc::SYS_clone3, libc::SYS_execve];
+    let rules = calls.iter().map(|&call| (call, Vec::new())).collect();
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::KillProcess, arch).unwrap();
+    let program: BpfProgram = filter.try_into().unwrap();
+    let (tx, rx) = pair();
+    let sends = move || {
+        if apply_filter(&program).is_ok() {
+            for len in [20_000, 1 << 20, 4 << 20] {
+                send(&tx, &rx, len, false);
+            }
+        }
+        // Where there are no such filters, nothing is tested.
+    };
+    std::thread::spawn(sends).join().unwrap();
+}

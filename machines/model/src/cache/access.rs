@@ -11,7 +11,7 @@ pub enum Kind {
     Stream,
 }
 
-/// A page that a package is about to access: see [`Caches::enter`].
+/// A page that a package is about to access: see [`super::Caches::enter`].
 #[derive(Clone, Copy, Debug)]
 pub struct Entered {
     pub(super) package: usize,

@@ -1,33 +1,29 @@
 //! What the kernel calls on a modelled machine: each call accounts, waits its turn, and is one step on the hardware or
-//! several.
+//! several. What only accounts, judges, records, or is there on some machines, is in rooms of its own.
+
+mod account;
+mod oracle;
+mod recorder;
+mod tlb;
+
+pub use oracle::FlushWindow;
 
 use super::{Entry, Model, STACK_BYTES};
 use crate::hw::CpuState;
 use crate::lock::ModelLock;
-use crate::machine::driver::Scope;
 use crate::machine::event::EventKind;
 use crate::machine::inner::{Routine, Thread};
 use crate::machine::wait::Awaited;
-use crate::watch::Doing;
 use corosensei::stack::DefaultStack;
 use pageferry_hal::{
-    Access, Asid, Attachment, Block, BlockRegister, Board, Cause, Context, ContextId, CopyFault, Counter,
-    CpuId, CpuSet, Crossing, Cycles, Flow, FlowStep, Flush, HashTable, Instructions, Interrupt, Level,
-    LockClass, Machine, Mode, Pa, Path, Reference, Refill, Slot, SpaceId, StructVa, Tte, Va, Width,
+    Access, Account, Board, Cause, Context, ContextId, CopyFault, CpuId, CpuSet, Cycles, Flush, Instructions,
+    Interrupt, LockClass, Machine, Mode, Pa, Reference, Va, Width,
 };
 use std::panic::Location;
 use std::rc::Rc;
 
-/// A window that the oracle holds open for a flush.
-#[derive(Debug)]
-pub struct FlushWindow(u32);
-
 impl Machine for Model {
     type Lock<T: 'static> = ModelLock<T>;
-    type Scope = Scope;
-    type FlushWindow = FlushWindow;
-
-    const ACCOUNTING: bool = true;
 
     fn board(&self) -> Board {
         self.0.board
@@ -43,108 +39,6 @@ impl Machine for Model {
 
     fn now(&self) -> Cycles {
         Cycles(self.0.clock())
-    }
-
-    fn scope(&self, cause: Cause) -> Scope {
-        self.0.scope(cause)
-    }
-
-    #[inline]
-    #[track_caller]
-    fn execute(&self, path: impl Into<Path>) {
-        let path = path.into();
-        self.0.poll();
-        if let Some(text) = path.text {
-            self.0.fetch_text(Location::caller(), text.get(), path.instructions);
-        }
-        self.0.step(|hw, cpu| {
-            hw.execute(cpu, path.instructions);
-            hw.did(cpu, Doing::Executes(path));
-        });
-    }
-
-    fn set_text(&self, at: StructVa) {
-        self.0.text.set(Some(at.0));
-    }
-
-    fn count(&self, counter: Counter, n: u64) {
-        self.0.step(|hw, cpu| {
-            hw.counters[counter.index()] += n;
-            let at = hw.cpus[cpu].clock;
-            if let Some(recorder) = &mut hw.recorder {
-                recorder.count(at, counter, n);
-            }
-        });
-    }
-
-    fn trace_flow(&self, flow: Flow, step: FlowStep) {
-        let mut hw = self.0.hw.borrow_mut();
-        let (cpu, context) = (self.0.cpu.get(), self.0.context.get());
-        let at = hw.cpus[cpu].clock;
-        if let Some(recorder) = &mut hw.recorder {
-            recorder.step(cpu, at, context, flow, step);
-        }
-    }
-
-    fn trace_level(&self, level: Level, change: i64) {
-        let mut hw = self.0.hw.borrow_mut();
-        let at = hw.cpus[self.0.cpu.get()].clock;
-        if let Some(recorder) = &mut hw.recorder {
-            recorder.level(at, level, change);
-        }
-    }
-
-    fn trace_process(&self, number: u32, name: &str) {
-        let mut hw = self.0.hw.borrow_mut();
-        if let Some(recorder) = &mut hw.recorder {
-            recorder.process(number, name, self.0.context.get());
-        }
-    }
-
-    fn trace_attached(&self, process: u32, attachment: Attachment) {
-        let mut hw = self.0.hw.borrow_mut();
-        let at = hw.cpus[self.0.cpu.get()].clock;
-        if let Some(recorder) = &mut hw.recorder {
-            recorder.attached(at, process, attachment);
-        }
-    }
-
-    fn trace_detached(&self, process: u32, at: Va) {
-        let mut hw = self.0.hw.borrow_mut();
-        let now = hw.cpus[self.0.cpu.get()].clock;
-        if let Some(recorder) = &mut hw.recorder {
-            recorder.detached(now, process, at);
-        }
-    }
-
-    fn is_traced(&self) -> bool {
-        self.0.hw.borrow().recorder.is_some()
-    }
-
-    #[track_caller]
-    fn touch(&self, at: StructVa, len_bytes: usize, access: Access) {
-        if !self.0.running.get() {
-            // Looked at from outside: nothing is accounted, and nothing missed.
-            return;
-        }
-        let mut lines = 0;
-        let by = Location::caller();
-        let touched = self.0.access(by, |hw, cpu| hw.touch(cpu, at.0, len_bytes, access, &mut lines));
-        touched.unwrap_or_else(|trap| panic!("a kernel structure is not mapped: {trap}"));
-        self.0.step(|hw, cpu| hw.did(cpu, Doing::Touches(at.0, access)));
-    }
-
-    fn cross(&self, crossing: Crossing) {
-        self.0.poll();
-        self.0.step(|hw, cpu| {
-            let cycles = match crossing {
-                Crossing::SyscallEnter => hw.params.syscall_enter,
-                Crossing::SyscallExit => hw.params.syscall_exit,
-                Crossing::TrapEnter => hw.params.trap_enter,
-                Crossing::TrapExit => hw.params.trap_exit,
-            };
-            hw.charge(cpu, cycles);
-        });
     }
 
     fn new_lock<T: 'static>(&self, class: LockClass, value: T) -> ModelLock<T> {
@@ -223,20 +117,6 @@ impl Machine for Model {
     }
 
     #[track_caller]
-    fn touch_register(&self, at: Va, access: Access) {
-        let by = Location::caller();
-        self.0.poll();
-        let touched = self.0.access(by, |hw, cpu| {
-            let found = hw.translate(cpu, at, Mode::Kernel, access)?;
-            assert!(found.pa.pfn().index() >= hw.params.frames, "{at:?} is no register of a device");
-            let cycles = hw.params.register;
-            hw.charge(cpu, cycles);
-            Ok(())
-        });
-        touched.unwrap_or_else(|trap| panic!("a register of a device is not mapped: {trap}"));
-    }
-
-    #[track_caller]
     fn zero(&self, to: Va, len_bytes: usize) -> Result<(), CopyFault> {
         self.0.by_parts(
             Location::caller(),
@@ -287,39 +167,6 @@ impl Machine for Model {
         self.0.step(|hw, cpu| hw.clear_frame(cpu, at));
     }
 
-    fn dcache_purge(&self, at: Pa, colour: u32) {
-        self.0.poll();
-        self.0.step(|hw, cpu| hw.purge(cpu, at, colour));
-    }
-
-    fn flush_line(&self, at: Pa) {
-        self.0.step(|hw, _| hw.flush_line(at));
-    }
-
-    #[track_caller]
-    fn mapping_changed(
-        &self,
-        space: SpaceId,
-        va: Va,
-        old: Option<Tte>,
-        new: Option<Tte>,
-        window: Option<&FlushWindow>,
-    ) {
-        let by = Location::caller();
-        self.0.note(EventKind::Maps { space, va, old, new }, Some(by));
-        self.0.step(|hw, cpu| hw.mapping_changed(cpu, (space, va), old, new, window.map(|w| w.0), by));
-    }
-
-    fn open_flush_window(&self) -> FlushWindow {
-        FlushWindow(self.0.step(|hw, _| hw.oracle.open()))
-    }
-
-    #[track_caller]
-    fn close_flush_window(&self, window: FlushWindow) {
-        self.0.note(EventKind::ClosesWindow, Some(Location::caller()));
-        self.0.step(|hw, _| hw.oracle.close(window.0));
-    }
-
     fn activate(&self, context: Context) {
         self.0.poll();
         self.0.step(|hw, cpu| hw.activate(cpu, context));
@@ -330,59 +177,6 @@ impl Machine for Model {
         self.0.poll();
         self.0.note(EventKind::Flushes(what), Some(Location::caller()));
         self.0.step(|hw, cpu| hw.tlb_flush(cpu, what));
-    }
-
-    #[track_caller]
-    fn tlb_load(&self, slot: Slot, asid: Asid, va: Va, tte: Tte) {
-        self.0.poll();
-        let by = Location::caller();
-        self.0.step(|hw, cpu| hw.tlb_load(cpu, slot, asid, va, tte, by));
-    }
-
-    fn tlb_random(&self) -> usize {
-        self.0.step(|hw, cpu| hw.tlb_random(cpu))
-    }
-
-    fn tlb_search(&self, asid: Asid, va: Va) -> Option<usize> {
-        self.0.poll();
-        self.0.step(|hw, cpu| hw.tlb_search(cpu, asid, va))
-    }
-
-    fn tlb_reserve(&self, entries: usize) {
-        self.0.poll();
-        self.0.step(|hw, cpu| hw.tlb_reserve(cpu, entries));
-    }
-
-    fn block_set(&self, register: BlockRegister, block: Option<Block>) {
-        self.0.poll();
-        self.0.step(|hw, cpu| hw.block_set(cpu, register, block));
-    }
-
-    fn translate_refill(&self, on: bool) {
-        self.0.step(|hw, cpu| {
-            let c = &mut hw.cpus[cpu];
-            assert!(c.refills > 0, "only a refill handler works with physical addresses");
-            c.untranslated = !on;
-        });
-    }
-
-    fn refill_depth(&self) -> u32 {
-        self.0.step(|hw, cpu| hw.cpus[cpu].refills)
-    }
-
-    fn set_hash_table(&self, table: HashTable) {
-        let bytes = (table.groups * pageferry_hal::isa::hash::GROUP_BYTES) as u64;
-        assert!(
-            bytes.is_power_of_two() && table.at.0.is_multiple_of(bytes),
-            "{table:?} is not aligned to its size"
-        );
-        let old = self.0.step(|hw, _| hw.hash_table.replace(table));
-        assert!(old.is_none(), "the hash table is set once");
-    }
-
-    fn set_refill(&self, refill: Refill) {
-        let old = self.0.refill.borrow_mut().replace(Rc::from(refill));
-        assert!(old.is_none(), "the refill handler is set once");
     }
 
     #[track_caller]

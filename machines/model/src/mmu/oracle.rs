@@ -1,7 +1,7 @@
 //! The oracle of stale translations. (That of stale lines, `cache::aliases`, reports here, too.)
 //!
 //! # What it holds
-//! The mapping last declared of every page of every address space, by [`Machine::mapping_changed`], and the caller that
+//! The mapping last declared of every page of every address space, by [`Oracle::mapping_changed`], and the caller that
 //! declared it. Nothing else counts: page tables, hash tables and TLBs hold copies.
 //!
 //! # The rule
@@ -19,7 +19,7 @@
 //! An upgrade (more permissions for the same frame) makes nothing stale. A page that is declared unmodified again does,
 //! for the CPU would not note the next store.
 //!
-//! [`Machine::mapping_changed`]: pageferry_hal::Machine::mapping_changed
+//! [`Oracle::mapping_changed`]: pageferry_hal::Oracle::mapping_changed
 
 use crate::mmu::access::Site;
 use crate::mmu::size::PageShifts;

@@ -376,13 +376,13 @@ impl Hw {
     }
 
     /// # Panics
-    /// See [`pageferry_hal::Machine::tlb_random`].
+    /// See [`pageferry_hal::Tlb::tlb_random`].
     pub(crate) fn tlb_random(&self, cpu: usize) -> usize {
         self.tlbs[self.core(cpu)].random()
     }
 
     /// # Panics
-    /// See [`pageferry_hal::Machine::tlb_search`].
+    /// See [`pageferry_hal::Tlb::tlb_search`].
     pub(crate) fn tlb_search(&mut self, cpu: usize, asid: Asid, va: Va) -> Option<usize> {
         let each = self.params.search.expect("software cannot read the TLB of this machine");
         let asid = if va >= self.params.layout.user_end { Asid::KERNEL } else { asid };
@@ -408,7 +408,7 @@ impl Hw {
     }
 
     /// # Panics
-    /// See [`pageferry_hal::Machine::block_set`].
+    /// See [`pageferry_hal::Tlb::block_set`].
     pub(crate) fn block_set(&mut self, cpu: usize, register: BlockRegister, block: Option<Block>) {
         let limits = self.params.blocks.expect("this machine has no block registers");
         self.charge(cpu, self.params.block_set);

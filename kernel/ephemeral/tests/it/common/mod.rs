@@ -7,7 +7,7 @@ use pageferry_hal::*;
 pub use pageferry_model::testing::other_kind;
 use pageferry_model::testing::{Workers, assert_sound, choices, or_other_kind, small};
 use pageferry_model::{Model, Options, RunError, Schedule, Snapshot};
-use pageferry_pmap::{PmapConfig, PmapPaths, Pmaps};
+use pageferry_pmap::{PmapConfig, PmapCounter, PmapPaths, Pmaps};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -221,13 +221,13 @@ pub struct Counts {
 
 impl Counts {
     pub fn between(before: &Snapshot, after: &Snapshot) -> Counts {
-        let n = |c: Counter| after.counter(c) - before.counter(c);
+        let n = |c: Metric| after.counter(c) - before.counter(c);
         Counts {
-            local: n(Counter::TlbInvalidationsLocal),
-            remote: n(Counter::TlbInvalidationsRemoteIssued),
-            ipis: n(Counter::ShootdownIpis),
-            hits: n(Counter::EphemeralHits),
-            misses: n(Counter::EphemeralMisses),
+            local: n(PmapCounter::TlbInvalidationsLocal.metric()),
+            remote: n(PmapCounter::TlbInvalidationsRemoteIssued.metric()),
+            ipis: n(PmapCounter::ShootdownIpis.metric()),
+            hits: n(EphemeralCounter::EphemeralHits.metric()),
+            misses: n(EphemeralCounter::EphemeralMisses.metric()),
         }
     }
 }

@@ -20,6 +20,7 @@ use super::pcb::Protocol;
 use super::wire::{TYPE_ARP, TYPE_IP};
 use super::{Stack, State};
 use crate::config::NetDefect;
+use crate::counter::KernelCounter;
 use crate::net::chain::Chain;
 use crate::net::{Mbuf, Pool, SMALL_BYTES};
 use alloc::boxed::Box;
@@ -29,8 +30,8 @@ use litemap::LiteMap;
 use pageferry_abi::Errno;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
-    Access, Counter, DeviceId, ETHERNET_HEADER_BYTES, Fragment, Machine, NIC_DESCRIPTOR_BYTES, Nic,
-    NicArrival, NicInfo, NicReceive, NicTransmit, PAGE_SIZE, Path, StructArena, StructVa,
+    Access, DeviceId, ETHERNET_HEADER_BYTES, Fragment, Machine, NIC_DESCRIPTOR_BYTES, Nic, NicArrival,
+    NicInfo, NicReceive, NicTransmit, PAGE_SIZE, Path, StructArena, StructVa,
 };
 
 /// Buffers that are handed over by one write to the card's register.
@@ -221,7 +222,7 @@ impl<M: Machine> Card<M> {
         for (mbuf, len) in parts.filter(|(_, len)| *len > 0) {
             let (from, to) = (pool.address(mbuf, 0..len), pool.address(&small, at..at + len));
             pool.machine().copy_kernel(to, from, len).expect("the kernel's own addresses are mapped");
-            pool.machine().count(Counter::BytesCopied, len as u64);
+            pool.machine().count(KernelCounter::BytesCopied, len as u64);
             at += len;
         }
         let mut chain = Chain::new();

@@ -7,11 +7,12 @@
 use super::Stack;
 use super::ip::SumBy;
 use super::link::Link;
+use crate::counter::KernelCounter;
 use crate::net::chain::Chain;
 use crate::sched::SoftInt;
 use core::net::Ipv4Addr;
 use pageferry_abi::Errno;
-use pageferry_hal::{Counter, Machine};
+use pageferry_hal::Machine;
 
 /// The way to an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,7 +77,7 @@ impl<M: Machine> Stack<'_, M> {
 
     /// Hands an IP packet to its interface.
     pub(super) fn transmit(&mut self, route: Route, packet: Chain, sum: SumBy) {
-        self.m().count(Counter::PacketsSent, 1);
+        self.m().count(KernelCounter::PacketsSent, 1);
         self.s.counts.sent += 1;
         match route {
             Route::Loopback if self.s.loopback.len() < self.config().loopback_packets => {

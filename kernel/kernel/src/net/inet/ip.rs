@@ -7,12 +7,13 @@
 use super::Stack;
 use super::wire::{self, Addresses, IP_BYTES};
 use crate::config::NetDefect;
+use crate::counter::KernelCounter;
 use crate::net::chain::Chain;
 use core::net::Ipv4Addr;
 use etherparse::checksum::Sum16BitWords;
 use etherparse::{IpNumber, Ipv4HeaderSlice};
 use pageferry_abi::Errno;
-use pageferry_hal::{Counter, Machine, NicVerdict};
+use pageferry_hal::{Machine, NicVerdict};
 
 /// How the sum of a packet's transport header comes to be right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,7 +84,7 @@ impl<M: Machine> Stack<'_, M> {
     /// Takes in an IP packet. `verdict` is what the card says of its sums; nothing on loopback.
     pub(super) fn ip_input(&mut self, mut packet: Chain, verdict: Option<NicVerdict>) {
         self.m().execute(self.config().paths.ip_input);
-        self.m().count(Counter::PacketsReceived, 1);
+        self.m().count(KernelCounter::PacketsReceived, 1);
         self.s.counts.received += 1;
         let mut front = [0; MOST_IP_BYTES];
         let bytes = wire::front(&packet, self.pool(), &mut front);

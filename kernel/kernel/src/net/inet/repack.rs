@@ -8,10 +8,11 @@
 use super::Stack;
 use super::wire::{IP_BYTES, MOST_HEADER_BYTES, TCP_BYTES, TYPE_IP};
 use crate::config::{NetDefect, Repack};
+use crate::counter::KernelCounter;
 use crate::net::chain::Chain;
 use crate::net::{Mbuf, Pool, SMALL_BYTES};
 use etherparse::{IpNumber, Ipv4HeaderSlice, TcpHeaderSlice};
-use pageferry_hal::{Counter, ETHERNET_HEADER_BYTES, Machine, PAGE_SIZE, Pfn};
+use pageferry_hal::{ETHERNET_HEADER_BYTES, Machine, PAGE_SIZE, Pfn};
 
 /// The cache line that is flushed at a time: no machine's lines are shorter.
 const LINE_BYTES: usize = 16;
@@ -63,7 +64,7 @@ impl<M: Machine> Stack<'_, M> {
                 let target = pool.address(&to, filled - misplaced..filled + piece);
                 let source = pool.address(from, at..at + piece);
                 m.copy_kernel(target, source, piece).expect("the kernel's own addresses are mapped");
-                m.count(Counter::BytesCopied, piece as u64);
+                m.count(KernelCounter::BytesCopied, piece as u64);
                 (at, filled, done) = (at + piece, filled + piece, done + piece);
             }
         }

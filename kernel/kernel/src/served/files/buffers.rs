@@ -13,6 +13,7 @@
 //! # What can fail
 //! The disk, also because the server was killed.
 
+use crate::counter::KernelCounter;
 use crate::fs::volume_work::{BUFFER_BYTES, Buffered, SECTOR, Sectors, cut_sectors, runs, sectors, spans};
 use crate::sys::User;
 use alloc::collections::BTreeMap;
@@ -20,7 +21,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use pageferry_abi::{Errno, Fd};
 use pageferry_fs::{IoError, Store, When};
-use pageferry_hal::{Cause, Counter, Machine, Prot, Va};
+use pageferry_hal::{Cause, Machine, Prot, Va};
 use pageferry_vm::Inherit;
 
 const LEAST_BUFFERS: usize = 8;
@@ -63,7 +64,7 @@ pub(super) fn copy<M: Machine>(user: &User<M>, to: Va, from: Va, len: usize) {
         user.store(to + done, &registers[..part]);
         done += part;
     }
-    m.count(Counter::BytesCopied, len as u64);
+    m.count(KernelCounter::BytesCopied, len as u64);
 }
 
 /// Clears `len` bytes of the program's memory.

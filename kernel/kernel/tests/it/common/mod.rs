@@ -1,14 +1,14 @@
 //! What the tests of this crate stand on: kernels as configurations, and a run that checks every law at its end.
 #![allow(dead_code, unused_imports, unreachable_pub, clippy::arc_with_non_send_sync, clippy::type_complexity)]
 
-use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme};
+use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralCounter, EphemeralPaths, Scheme};
 use pageferry_hal::*;
 use pageferry_kernel::*;
 pub use pageferry_model::testing::other_kind;
 use pageferry_model::testing::{assert_sound, choices, or_other_kind, small};
 use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule, Snapshot};
 use pageferry_pmap::{PmapConfig, PmapPaths, RefillConfig, RefillPaths};
-use pageferry_vm::{Inherit, KernelPages, PagingConfig, PagingPaths, VmConfig, VmPaths};
+use pageferry_vm::{Inherit, KernelPages, PagingConfig, PagingPaths, VmConfig, VmCounter, VmPaths};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -269,7 +269,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    pub fn counter(&self, counter: Counter) -> u64 {
+    pub fn counter(&self, counter: impl Into<Metric>) -> u64 {
         self.m.snapshot().counter(counter)
     }
 }
@@ -348,14 +348,20 @@ pub fn sound(ended: &Ended, what: &str) {
 
 /// What goes in comes out.
 fn laws(s: &Snapshot) {
-    let pairs =
-        [(Counter::FramesAllocated, Counter::FramesFreed), (Counter::FramesWired, Counter::FramesUnwired)];
+    let pairs = [
+        (VmCounter::FramesAllocated, VmCounter::FramesFreed),
+        (VmCounter::FramesWired, VmCounter::FramesUnwired),
+    ];
     for (a, b) in pairs {
-        assert_eq!(s.counter(a), s.counter(b), "{} and {}", a.name(), b.name());
+        assert_eq!(s.counter(a), s.counter(b), "{a:?} and {b:?}");
     }
-    let allocated = [Counter::EphemeralHits, Counter::EphemeralMisses, Counter::EphemeralDirect];
+    let allocated = [
+        EphemeralCounter::EphemeralHits,
+        EphemeralCounter::EphemeralMisses,
+        EphemeralCounter::EphemeralDirect,
+    ];
     let allocated: u64 = allocated.into_iter().map(|c| s.counter(c)).sum();
-    assert_eq!(allocated, s.counter(Counter::EphemeralFrees), "ephemeral mappings given back");
+    assert_eq!(allocated, s.counter(EphemeralCounter::EphemeralFrees), "ephemeral mappings given back");
 }
 
 /// The byte at `at` of stream `seed`.

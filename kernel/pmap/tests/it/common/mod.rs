@@ -8,7 +8,8 @@ use pageferry_hal::*;
 use pageferry_model::testing::{Workers, assert_sound, choices, small};
 use pageferry_model::{Model, Options, RunError, Schedule, Snapshot};
 use pageferry_pmap::{
-    FrameSource, KernelMapping, Pmap, PmapConfig, PmapDefect, PmapPaths, Pmaps, RefillConfig, RefillPaths,
+    FrameSource, KernelMapping, Pmap, PmapConfig, PmapCounter, PmapDefect, PmapPaths, Pmaps, RefillConfig,
+    RefillPaths,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -221,10 +222,10 @@ impl Kernel {
 /// Local invalidations, pages asked of others, shootdowns, interrupts for them.
 pub fn invalidations(s: &Snapshot) -> [u64; 4] {
     [
-        Counter::TlbInvalidationsLocal,
-        Counter::TlbInvalidationsRemoteIssued,
-        Counter::Shootdowns,
-        Counter::ShootdownIpis,
+        PmapCounter::TlbInvalidationsLocal,
+        PmapCounter::TlbInvalidationsRemoteIssued,
+        PmapCounter::Shootdowns,
+        PmapCounter::ShootdownIpis,
     ]
     .map(|c| s.counter(c))
 }

@@ -6,9 +6,10 @@ use super::shadow::file_page;
 use crate::kit::{Failed, OutcomeCell, Stopwatch, named, other_process, room_for};
 use crate::record::{Metric, metric};
 use crate::run::Testbed;
-use pageferry_hal::{Counter, PAGE_SHIFT, PAGE_SIZE, Prot};
+use pageferry_hal::{PAGE_SHIFT, PAGE_SIZE, Prot};
 use pageferry_kernel::{OpenFlags, User};
 use pageferry_model::Model;
+use pageferry_pmap::PmapCounter;
 use pageferry_vm::Inherit;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -108,7 +109,7 @@ impl Stage {
             ("million_references_per_s", references as f64 / elapsed_us),
             ("tlb_misses_total", misses),
             ("tlb_misses_per_s", misses * 1e6 / elapsed_us),
-            ("hash_misses_per_s", measured.counter(Counter::HashMisses) as f64 * 1e6 / elapsed_us),
+            ("hash_misses_per_s", measured.counter(PmapCounter::HashMisses) as f64 * 1e6 / elapsed_us),
             ("kernel_tlb_misses", h.kernel_misses as f64),
             ("misses_per_million_references", misses * 1e6 / references as f64),
             ("kernel_tlb_share_percent", percent(h.sampled_kernel_entries, h.sampled_entries)),

@@ -19,7 +19,7 @@ use crate::kit::{Failed, OutcomeCell, Stopwatch, differs, first_process, named};
 use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
-use pageferry_hal::{Instructions, Machine as _, Prot, Va};
+use pageferry_hal::{Account, Instructions, Machine as _, Prot, Va};
 use pageferry_kernel::{Fd, OpenFlags, Program, User};
 use pageferry_model::{MachineConfig, Model};
 use pageferry_vm::Inherit;

@@ -1,0 +1,80 @@
+//! Accounting: what kernel code does, said as it does it.
+//!
+//! Every call here costs what a modelled machine charges for it, and changes nothing else. On bare metal all of them
+//! are empty, as they are by default: the instructions themselves take the time.
+
+use crate::addr::Va;
+use crate::arena::StructVa;
+use crate::cause::Cause;
+use crate::metric::Metric;
+use crate::path::Path;
+use crate::trap::Access;
+
+/// The hardware's part of entering or leaving the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Crossing {
+    /// User to kernel by a system call.
+    SyscallEnter,
+    /// Kernel to user after a system call.
+    SyscallExit,
+    /// User or kernel to the fault handler.
+    TrapEnter,
+    /// Back from the fault handler.
+    TrapExit,
+}
+
+/// The accounts of a machine. See the [module](self).
+pub trait Account {
+    /// Keeps a [`Cause`] in force until it is dropped; scopes nest, the innermost counts.
+    type Scope;
+
+    /// True when accounting calls do something; lets callers skip work that only feeds them.
+    const ACCOUNTING: bool = false;
+
+    /// Attributes what follows to `cause`, until the scope is dropped. The scope belongs to the thread of control, and
+    /// goes with it through context switches.
+    #[must_use = "the cause ends when the scope is dropped"]
+    fn scope(&self, cause: Cause) -> Self::Scope;
+
+    /// Accounts for a path of instructions in the cause in force: for its time, and for the fetching of its text if it
+    /// has a place.
+    ///
+    /// # Panics
+    /// A modelled machine panics where the text is not mapped.
+    #[track_caller]
+    fn execute(&self, path: impl Into<Path>) {
+        let _ = path.into();
+    }
+
+    /// Says where the kernel's text lies, in which paths have their places. Called at boot, where the board
+    /// [fetches](crate::Board::fetches); paths take nothing but their time before.
+    fn set_text(&self, at: StructVa) {
+        let _ = at;
+    }
+
+    /// Counts `n` events, of those that a floor has [declared](crate::counters).
+    fn count(&self, counter: impl Into<Metric>, n: u64) {
+        let _ = (counter, n);
+    }
+
+    /// Accounts for an access to a kernel structure, through TLB and caches, in the cause in force.
+    #[track_caller]
+    fn touch(&self, at: StructVa, len_bytes: usize, access: Access) {
+        let _ = (at, len_bytes, access);
+    }
+
+    /// Reads or writes a register of a device, at a kernel address of
+    /// [`Board::device_memory`](crate::Board::device_memory): past all caches.
+    ///
+    /// # Panics
+    /// When nothing is mapped there.
+    #[track_caller]
+    fn touch_register(&self, at: Va, access: Access) {
+        let _ = (at, access);
+    }
+
+    /// Accounts for the hardware's part of entering or leaving the kernel.
+    fn cross(&self, crossing: Crossing) {
+        let _ = crossing;
+    }
+}
