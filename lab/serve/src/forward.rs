@@ -6,8 +6,8 @@
 //!
 //! While the machine is idle, this waits for the real world and lets modelled time pass with it.
 
-use super::{HTTP, MACHINE};
-use pageferry_lab::run::{FAR_END, PREFIX_BITS};
+use super::service::HTTP;
+use pageferry_lab::run::{FAR_END, MACHINE, PREFIX_BITS};
 use pageferry_model::net::FarEnd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};

@@ -7,11 +7,12 @@
 //! else: there is no way out of it.
 
 use super::request::{Body, Parsed, Request, name_of, parse, parse_range};
+use super::service::{HTTP, Service};
 use super::site::{Page, Site, kind};
-use super::{HTTP, MACHINE, Service};
 use pageferry_hal::{Cycles, Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Fd, OpenFlags, Polled, Program, Shutdown, SocketKind, User};
 use pageferry_lab::kit::room_for;
+use pageferry_lab::run::MACHINE;
 use pageferry_model::{Model, Snapshot};
 use pageferry_vm::Inherit;
 use std::cell::RefCell;

@@ -16,37 +16,33 @@
 mod forward;
 mod http;
 mod request;
+mod service;
 mod site;
 mod tap;
 mod upload;
 
+pub use service::Service;
 pub use tap::Tap;
 
 use forward::Forward;
 use http::Server;
-use pageferry_kernel::{ReceiveMode, SendMode};
 use pageferry_lab::LabError;
 use pageferry_lab::files::{KernelChoice, MachineChoice};
 use pageferry_lab::output::PendingFile;
 use pageferry_lab::record::{Cycles, Law};
 pub use pageferry_lab::run::MACHINE;
-use pageferry_lab::run::Schedule;
-use pageferry_lab::run::Testbed;
-use pageferry_lab::run::{counters, cycles};
+use pageferry_lab::run::{Schedule, Testbed, counters, cycles};
 use serde::Serialize;
 use site::Site;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use tap::TapEnd;
-
-/// The server's port on the machine.
-const HTTP: u16 = 80;
 
 /// What was served, and what it cost the machine.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -106,19 +102,6 @@ impl Port {
     pub fn address(&self) -> Option<SocketAddr> {
         self.0.local_addr().ok()
     }
-}
-
-/// How a directory is served.
-#[derive(Clone, Debug, Default)]
-pub struct Service {
-    /// How files are sent.
-    pub send: SendMode,
-    /// How uploads are received.
-    pub receive: ReceiveMode,
-    /// Where uploads are written to, which otherwise end with the machine.
-    pub uploads: Option<PathBuf>,
-    /// Where what goes over the wire is written to, as pcap.
-    pub pcap: Option<PathBuf>,
 }
 
 /// Serves `directory` over `link` until `stop` is set. Calls `ready` when nothing that was given can be wrong any more.

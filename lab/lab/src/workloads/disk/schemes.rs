@@ -77,7 +77,7 @@ impl Workload for Schemes {
             metric(
                 "remote_cycles_per_page",
                 "cycles",
-                "Invalidations in other TLBs, on the CPUs that ask and on those that are asked, likewise for each page.",
+                "Invalidations in other TLBs, on the CPUs that ask and those that are asked, for each page.",
             ),
             metric(
                 "mapping_cycles_per_page",
