@@ -19,7 +19,6 @@ pub const TIED: &[&str] = &[
     "pageferry-lab",
     "pageferry-model",
     "pageferry-soak",
-    "pageferry-bench",
     "pageferry-capi",
     "pageferry",
     "pageferry-python",

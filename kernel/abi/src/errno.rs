@@ -45,6 +45,9 @@ pub enum Errno {
     /// There is a file of this name.
     #[error("file exists (EEXIST)")]
     Exists,
+    /// Two names are of different file systems.
+    #[error("cross-device link (EXDEV)")]
+    CrossDevice,
     /// What should be a directory is none.
     #[error("not a directory (ENOTDIR)")]
     NotDirectory,
@@ -132,5 +135,18 @@ pub enum Errno {
 impl From<Interrupted> for Errno {
     fn from(_: Interrupted) -> Errno {
         Errno::Interrupted
+    }
+}
+
+impl Errno {
+    /// Nobody is left at the other end: what a call has sent before it came to know that is of no use to it.
+    pub fn ends_stream(self) -> bool {
+        use Errno::{
+            BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, NotConnected, TimedOut,
+        };
+        matches!(
+            self,
+            BrokenPipe | ConnectionAborted | ConnectionRefused | ConnectionReset | NotConnected | TimedOut
+        )
     }
 }

@@ -9,9 +9,9 @@
 use crate::Kernel;
 use crate::choose::{Moves, measure};
 use crate::config::{Defect, KernelConfig, KernelPaths, SchedConfig};
-use crate::dev::{Audio, MemoryDisk, Screen, acknowledge};
+use crate::dev::{Audio, DevFs, MemoryDisk, Screen, acknowledge};
 use crate::error::BootError;
-use crate::fs::{FileSystem, FileTable, Mount};
+use crate::fs::{FileTable, MOUNT_POINT, MemFs, Mount, MountTable, Volumes};
 use crate::ipc::Exports;
 use crate::ispc::{DriverCard, Ispc, IspcConfig};
 use crate::net::{Lenders, Net, Pool};
@@ -111,7 +111,7 @@ impl<M: Machine> Kernel<M> {
         let audio = Arc::new(Audio::new(&machine, devices.audio, &mut arena)?);
         let sched = Arc::new(Sched::new(pmaps.clone(), config.sched, paths, &mut arena)?);
         let memory_disk = MemoryDisk::new(&machine, &mut arena)?;
-        let mount = Mount::new(&machine, &mut arena)?;
+        let mount = Arc::new(Mount::new(&machine, &mut arena)?);
         let lenders = Arc::new(Lenders::new(&sched, &mut arena)?);
         let ephemeral = Arc::new(ephemeral);
         let mbufs = Pool::new(vm.clone(), ephemeral.clone(), (&sched, lenders.clone()), &config, &mut arena)?;
@@ -164,7 +164,7 @@ impl<M: Machine> Kernel<M> {
         let file_service = match ispc.as_ref().and_then(|ispc| Some((ispc, ispc.config.files?))) {
             Some((ispc, mut files)) => {
                 files.data_pages = files.data_pages.min(ispc.most_data_pages()).max(1);
-                Some(FileService::new(&machine, files, &mut arena)?)
+                Some(Arc::new(FileService::new(&machine, files, &mut arena)?))
             }
             None => None,
         };
@@ -179,7 +179,13 @@ impl<M: Machine> Kernel<M> {
             }
             _ => None,
         };
-        let files = FileSystem::new(&vm, config.files, &mut arena)?;
+        let files = Arc::new(MemFs::new(&vm, config.files, &mut arena)?);
+        let volumes: Arc<dyn Volumes<M>> = match &file_service {
+            Some(service) => service.clone(),
+            None => mount.clone(),
+        };
+        let mounts =
+            MountTable::new(files.clone()).with(MOUNT_POINT, volumes.clone()).with("/dev", Arc::new(DevFs));
         let moves = Moves::new(&machine, measure, &mut arena)?;
         let boot_free_frames = vm.free_frames();
         Ok(Arc::new(Kernel {
@@ -201,6 +207,8 @@ impl<M: Machine> Kernel<M> {
             audio,
             memory_disk,
             mount,
+            mounts,
+            volumes,
             lenders,
             softints,
             callouts,

@@ -79,16 +79,19 @@ pub struct Kernel<M: Machine> {
     mbufs: net::Pool<M>,
     net: Option<net::Net<M>>,
     ispc: Option<ispc::Ispc<M>>,
-    file_service: Option<served::FileService<M>>,
+    file_service: Option<Arc<served::FileService<M>>>,
     net_service: Option<served::NetService<M>>,
     select: sys::Select,
     moves: choose::Moves<M>,
     processes: M::Lock<proc::Processes<M>>,
     exports: M::Lock<ipc::Exports<M>>,
-    files: fs::FileSystem<M>,
+    files: Arc<fs::MemFs<M>>,
     audio: Arc<dev::Audio<M>>,
     memory_disk: dev::MemoryDisk<M>,
-    mount: fs::Mount<M>,
+    mount: Arc<fs::Mount<M>>,
+    mounts: fs::MountTable<M>,
+    /// Who has the volume: the kernel, or a server.
+    volumes: Arc<dyn fs::Volumes<M>>,
     lenders: Arc<net::Lenders<M>>,
     softints: Arc<sched::SoftInts<M>>,
     callouts: Arc<sched::Callouts<M>>,
@@ -120,7 +123,7 @@ impl<M: Machine> Kernel<M> {
     }
     /// The process that serves files, under a kernel that has none of its own; nothing before a volume is mounted.
     pub fn file_server(&self) -> Option<Pid> {
-        self.file_service.as_ref().and_then(served::FileService::server)
+        self.file_service.as_ref().and_then(|service| service.server())
     }
     /// The processes that have the protocols and the card, under a kernel whose servers have them; nothing before there
     /// is a socket.
@@ -133,13 +136,6 @@ impl<M: Machine> Kernel<M> {
             (Some(service), _) => Some(service),
             (None, Some(net)) => Some(net),
             (None, None) => None,
-        }
-    }
-    /// Who has the volume.
-    fn volumes(&self) -> &dyn fs::Volumes<M> {
-        match &self.file_service {
-            Some(service) => service,
-            None => &self.mount,
         }
     }
     /// Its ephemeral mappings.

@@ -3,8 +3,8 @@
 use crate::cell::{Carrier, Method, Pattern, Wait};
 use crate::compare::{Peers, compare};
 use crate::error::{BenchError, Calls as _, Result};
-use crate::report::size;
 use crate::run::{Options, Step, bench};
+use crate::series::size;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{IsTerminal as _, Write as _, stderr, stdout};

@@ -5,7 +5,7 @@
 //! the floor of the cell varies by more than a quarter within the run, or the method's own times by more than half.
 
 use crate::cell::{Carrier, Method, Pattern, Wait};
-use crate::report::{MAX_SPREAD, Report, Series, size};
+use crate::series::{MAX_SPREAD, Report, Series, size};
 use crate::stats::{Estimate, spread};
 use serde::Serialize;
 

@@ -12,11 +12,11 @@
 use crate::cell::{Carrier, Method, Pattern, Wait};
 use crate::error::{BenchError, Calls as _, Result};
 use crate::program::{Answer, Order, Program, Stop};
-use crate::report::{Report, Series, size};
+use crate::raw;
 use crate::run::{Options, Step, in_turns, own_fill};
 use crate::sending::slot_bytes;
+use crate::series::{Report, Series, size};
 use crate::surroundings::Surroundings;
-use crate::{raw, report};
 use rustix::fs::MemfdFlags;
 use rustix::rand::GetRandomFlags;
 use std::ffi::OsString;
@@ -382,7 +382,7 @@ fn no_size() -> BenchError {
 fn cell(team: &mut Team, options: &Options, bytes: usize, pattern: Pattern) -> Result<Vec<Series>> {
     let mut methods = team.methods();
     methods.retain(|method| method.fits(pattern));
-    let at = format!("{}, {}", report::size(bytes), pattern.name());
+    let at = format!("{}, {}", size(bytes), pattern.name());
     let team = std::cell::RefCell::new(team);
     let mut measure = |method, warm, rounds| {
         team.borrow_mut().send(method, &Order::Send { pattern, warm, rounds, check: false })

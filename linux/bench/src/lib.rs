@@ -32,6 +32,7 @@ mod receiving;
 mod report;
 mod run;
 mod sending;
+mod series;
 mod stats;
 mod surroundings;
 mod work;
@@ -43,8 +44,8 @@ pub use cell::{Method, Pattern, Wait};
 pub use compare::{Peers, compare};
 pub use error::BenchError;
 pub use predict::{Point, Prediction};
-pub use report::{Report, Series};
 pub use run::{Options, Step, bench};
+pub use series::{Report, Series};
 pub use stats::Estimate;
 pub use surroundings::Surroundings;
 

@@ -1,7 +1,7 @@
 //! Ratios to the floor, or times, drawn: a panel for each of what is done to messages, a line for each method.
 
 use crate::cell::{Carrier, Method, Pattern, Wait};
-use crate::report::{Report, Series, size};
+use crate::series::{Report, Series, size};
 use crate::stats::Estimate;
 use core::fmt::Write as _;
 

@@ -4,8 +4,8 @@ use crate::cell::{Carrier, Line, Method, Pattern, Wait};
 use crate::error::{BenchError, Result};
 use crate::link::{Answer, Link, Order};
 use crate::raw;
-use crate::report::{FILLED, Report, Series};
 use crate::sending::{Sending, slot_bytes};
+use crate::series::{FILLED, Report, Series};
 use crate::surroundings::Surroundings;
 use crate::work;
 use pageferry::trust::Same;
@@ -166,7 +166,7 @@ pub fn bench(options: &Options, progress: &mut dyn FnMut(Step)) -> Result<Report
     }
     let mut notes: Vec<String> = too_large
         .iter()
-        .map(|&bytes| format!("{}: not measured, too little memory is free", crate::report::size(bytes)))
+        .map(|&bytes| format!("{}: not measured, too little memory is free", crate::series::size(bytes)))
         .collect();
     let peer = Peer::start(&options.peer, &options.waits, options.realtime)?;
     if peer.waits.len() < options.waits.len() {

@@ -16,7 +16,7 @@ use super::rally::MANY;
 use crate::fs::{File, FileTable};
 use crate::ispc::{Inquiry, Ispc, MEASURED, Wait};
 use crate::net::Socket;
-use crate::proc::{Role, Syscall};
+use crate::proc::{Role, Syscall, Uio};
 use crate::sys::{User, running};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -70,7 +70,7 @@ impl<M: Machine> Pair<'_, M> {
         let Syscall { kernel, thread, .. } = *self.call;
         let buffer = || kernel.create_sockbuf(kernel.config.pipe.socket_buffer_bytes);
         let (there, back) = (buffer()?, buffer()?);
-        let socket = |receive, send| File::new(Socket { receive: Some(receive), send: Some(send) });
+        let socket = |receive, send| Socket { receive: Some(receive), send: Some(send) }.open();
         let ours = Arc::new(socket(back.clone(), there.clone()));
         let theirs = Arc::new(socket(there, back));
         let mut files = FileTable::new();
@@ -127,9 +127,9 @@ impl<M: Machine> Pair<'_, M> {
     fn messages(&self, ours: &File<M>, at: Va) -> Result<u64, Errno> {
         self.half_round(|| {
             self.cross();
-            ours.write(self.call, at, 1, SendMode::Copy)?;
+            ours.write(self.call, Uio::write(at, 1, SendMode::Copy))?;
             self.cross();
-            match ours.read(self.call, at, 1)? {
+            match ours.read(self.call, Uio::read(at, 1))?.len_bytes {
                 0 => Err(Errno::BrokenPipe),
                 _ => Ok(()),
             }

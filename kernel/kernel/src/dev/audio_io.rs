@@ -2,49 +2,25 @@
 //! fail: see `audio`.
 
 use super::audio::{PAGES, State};
-use crate::choose::{Peer, Sending};
+use crate::choose::Peer;
 use crate::fs::FileOps;
 use crate::net::{Receiver, Sender, Supply};
-use crate::proc::Syscall;
+use crate::proc::{Syscall, Uio, WaitFlag};
 use crate::sched::{Held, Which};
 use alloc::boxed::Box;
-use pageferry_abi::{Errno, ReceiveMode, Received, SendMode};
-use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Transfer, Va};
+use pageferry_abi::Errno;
+use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Transfer};
 
 /// The sound device as an open file.
 pub(crate) struct AudioFile;
 
 impl<M: Machine> FileOps<M> for AudioFile {
-    fn read(
-        &self,
-        call: &Syscall<'_, M>,
-        to: Va,
-        len_bytes: usize,
-        nonblocking: bool,
-    ) -> Result<usize, Errno> {
-        Ok(call.record(ReceiveMode::Copy, Some(to), len_bytes, nonblocking)?.len_bytes)
+    fn read(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        call.record(uio)
     }
 
-    fn read_transfer(
-        &self,
-        call: &Syscall<'_, M>,
-        mode: ReceiveMode,
-        at: Option<Va>,
-        len_bytes: usize,
-        nonblocking: bool,
-    ) -> Result<Received, Errno> {
-        call.record(mode, at, len_bytes, nonblocking)
-    }
-
-    fn write(
-        &self,
-        call: &Syscall<'_, M>,
-        from: Va,
-        len_bytes: usize,
-        mode: SendMode,
-        nonblocking: bool,
-    ) -> Result<usize, Errno> {
-        call.play(from, len_bytes, mode, nonblocking)
+    fn write(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        call.play(uio)
     }
 
     fn release(self: Box<Self>, call: &Syscall<'_, M>) {
@@ -53,17 +29,17 @@ impl<M: Machine> FileOps<M> for AudioFile {
 }
 
 impl<M: Machine> Syscall<'_, M> {
-    /// Plays `len` bytes: returns when the device has them all, or with `nonblocking` what it has space for.
+    /// Plays a buffer: returns when the device has all of it, or what it has space for if the call does not wait.
     ///
     /// # Errors
-    /// [`Errno::WouldBlock`], [`Errno::Interrupted`], [`Errno::NoMemory`] or a bad address, only if nothing was taken.
-    fn play(&self, from: Va, len: usize, mode: SendMode, nonblocking: bool) -> Result<usize, Errno> {
+    /// [`Errno::WouldBlock`], [`Errno::Interrupted`], [`Errno::NoMemory`] or a bad address.
+    fn play(&self, uio: &mut Uio) -> Result<(), Errno> {
         let (m, audio) = (self.machine(), &self.kernel.audio);
         let _c = m.scope(Cause::Protocol);
         m.execute(self.kernel.config.paths.sosend);
-        let sending = Sending { from, len, peer: Peer::Device, space: PAGES * PAGE_SIZE };
-        let mut sender = Sender::to_device(self, sending, mode, nonblocking);
-        let (mut held, mut result) = self.lock_sound(audio.lock(), |s| &mut s.play_lock, nonblocking);
+        let wait = uio.wait;
+        let mut sender = Sender::new(self, uio, Peer::Device, PAGES * PAGE_SIZE);
+        let (mut held, mut result) = self.lock_sound(audio.lock(), |s| &mut s.play_lock, wait);
         let mut has_lock = result.is_ok();
         while result.is_ok() && sender.left() > 0 {
             let space = held.space();
@@ -77,7 +53,7 @@ impl<M: Machine> Syscall<'_, M> {
                     self.kernel.mbufs.trace(&mbuf, mbuf.len(), Place::Device, FlowStep::Received);
                     held.hand_over(self.kernel.audio.device(), Transfer::Write, mbuf);
                 }
-            } else if nonblocking {
+            } else if wait.is_no_wait() {
                 result = Err(Errno::WouldBlock);
             } else {
                 (held, result) = self.wait_for_sound(held, |s| &mut s.play_lock);
@@ -88,28 +64,23 @@ impl<M: Machine> Syscall<'_, M> {
             audio.state.release(self.thread, &mut held, |s| &mut s.play_lock);
         }
         drop(held);
-        if sender.done() > 0 { Ok(sender.done()) } else { result.map(|()| 0) }
+        result
     }
 
-    /// Receives up to `len` bytes of what has been recorded, at least one.
+    /// Fills a buffer with what has been recorded, at least one byte.
     ///
     /// # Errors
     /// As those of a socket that is received from.
-    fn record(
-        &self,
-        mode: ReceiveMode,
-        at: Option<Va>,
-        len: usize,
-        nonblocking: bool,
-    ) -> Result<Received, Errno> {
+    fn record(&self, uio: &mut Uio) -> Result<(), Errno> {
         let (m, audio) = (self.machine(), &self.kernel.audio);
         let _c = m.scope(Cause::Protocol);
         m.execute(self.kernel.config.paths.soreceive);
-        let mut receiver = Receiver::of_device(self, mode, at, len, nonblocking)?;
-        let (mut held, mut result) = self.lock_sound(audio.lock(), |s| &mut s.record_lock, nonblocking);
+        let wait = uio.wait;
+        let mut receiver = Receiver::new(self, uio, Peer::Device)?;
+        let (mut held, mut result) = self.lock_sound(audio.lock(), |s| &mut s.record_lock, wait);
         let mut has_lock = result.is_ok();
         while result.is_ok() && receiver.wants_more() {
-            (held, result) = self.keep_recording(held, nonblocking);
+            (held, result) = self.keep_recording(held, wait);
             let recorded = held.recorded(receiver.left());
             if !recorded.is_empty() {
                 drop(held);
@@ -120,9 +91,9 @@ impl<M: Machine> Syscall<'_, M> {
                 result = delivered;
                 held = audio.lock();
                 held.put_back(rest);
-            } else if receiver.received().len_bytes > 0 || result.is_err() {
+            } else if receiver.done() > 0 || result.is_err() {
                 break;
-            } else if nonblocking {
+            } else if wait.is_no_wait() {
                 result = Err(Errno::WouldBlock);
             } else {
                 (held, result) = self.wait_for_sound(held, |s| &mut s.record_lock);
@@ -131,24 +102,23 @@ impl<M: Machine> Syscall<'_, M> {
         }
         if has_lock {
             if result.is_ok() {
-                (held, _) = self.keep_recording(held, nonblocking);
+                (held, _) = self.keep_recording(held, wait);
             }
             audio.state.release(self.thread, &mut held, |s| &mut s.record_lock);
         }
         drop(held);
-        let got = receiver.received();
-        if got.len_bytes > 0 { Ok(got) } else { result.map(|()| Received::default()) }
+        result
     }
 
-    /// Takes a sleep lock; with `nonblocking`, at once or not at all. The spin lock is held before and after.
+    /// Takes a sleep lock; where the call does not wait, at once or not at all. The spin lock is held before and after.
     fn lock_sound<'a>(
         &'a self,
         held: Held<'a, M, State<M>>,
         which: Which<State<M>>,
-        nonblocking: bool,
+        wait: WaitFlag,
     ) -> (Held<'a, M, State<M>>, Result<(), Errno>) {
         let mut held = held;
-        if nonblocking && which(&mut held).is_taken() {
+        if wait.is_no_wait() && which(&mut held).is_taken() {
             return (held, Err(Errno::WouldBlock));
         }
         self.kernel.audio.state.acquire(self.thread, held, which, "sound", true)
@@ -180,14 +150,14 @@ impl<M: Machine> Syscall<'_, M> {
     fn keep_recording<'a>(
         &'a self,
         mut held: Held<'a, M, State<M>>,
-        nonblocking: bool,
+        wait: WaitFlag,
     ) -> (Held<'a, M, State<M>>, Result<(), Errno>) {
         while held.wants_pages() {
             let page = held.free_card_page();
             drop(held);
             let made = match page {
                 Some(page) => self.kernel.mbufs.over_card(&page),
-                None => self.kernel.mbufs.cluster_for(self.sleeper(nonblocking), PAGE_SIZE),
+                None => self.kernel.mbufs.cluster_for(self.sleeper(wait), PAGE_SIZE),
             };
             held = self.kernel.audio.lock();
             match made {

@@ -16,13 +16,12 @@
 //! Making a disk where there is one, and destroying one that is open.
 
 use crate::Kernel;
-use crate::fs::{Cursor, FileOps, Rights, either};
-use crate::proc::{Shown, Stopped, Syscall, Window, moved};
+use crate::fs::{Cursor, FileOps, Rights, VnodeOps};
+use crate::proc::{Shown, Syscall, Uio, UioMode, UioRw, Window};
 use crate::sched::{Monitor, SleepLock};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::ops::Range;
-use pageferry_abi::{Errno, SendMode};
+use pageferry_abi::Errno;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{Cause, Machine, PAGE_SIZE, Pfn, StructArena, Threads, Va};
 use pageferry_vm::KernelPages;
@@ -46,8 +45,8 @@ struct Pages {
     frames: Vec<Option<KernelPages>>,
 }
 
-/// What a request does to the bytes of a page at a kernel address: `(address, bytes of the request before, length)`.
-type Piece<'a> = &'a mut dyn FnMut(Va, usize, usize) -> Result<(), Stopped>;
+/// Moves so many bytes between a page of the disk, at a kernel address, and the buffer of a request, and that on.
+type MovePiece<'a> = &'a mut dyn FnMut(Va, usize, &mut Uio) -> Result<(), Errno>;
 
 impl<M: Machine> MemoryDisk<M> {
     pub(crate) fn new(machine: &M, arena: &mut StructArena) -> Result<MemoryDisk<M>, ArenaFull> {
@@ -114,23 +113,24 @@ impl<M: Machine> MemoryDisk<M> {
         disk.frames.len() as u64 * PAGE_SIZE as u64
     }
 
-    /// Does `piece` with each page of the bytes from `at` on, which are whole sectors within the disk; `writes` says
-    /// which way. Answers how many bytes were done.
+    /// Does `piece` with each page of what `uio` is about: whole sectors within the disk.
+    ///
+    /// # Errors
+    /// Those of `piece`; a wait's, and what a page may be short of. The bytes before have moved.
     pub(crate) fn request(
         &self,
         kernel: &Kernel<M>,
         threads: &dyn Threads,
-        bytes: Range<u64>,
-        writes: bool,
-        piece: Piece<'_>,
-    ) -> Result<(usize, Result<(), Errno>), Errno> {
+        uio: &mut Uio,
+        piece: MovePiece<'_>,
+    ) -> Result<(), Errno> {
         let _c = kernel.machine.scope(Cause::Protocol);
         kernel.machine.execute(kernel.config.disk.paths.request);
         let (held, taken) = self.state.acquire(threads, self.state.lock(), |s| &mut s.io, "mdwait", true);
         drop(held);
         taken?;
-        let result = Window::open(kernel).map(|mut window| {
-            let result = self.move_pages(kernel, threads, &mut window, bytes, writes, piece);
+        let result = Window::open(kernel).and_then(|mut window| {
+            let result = self.move_pages(kernel, threads, &mut window, uio, piece);
             window.close(kernel);
             result
         });
@@ -144,42 +144,34 @@ impl<M: Machine> MemoryDisk<M> {
         kernel: &Kernel<M>,
         threads: &dyn Threads,
         window: &mut Window,
-        bytes: Range<u64>,
-        writes: bool,
-        piece: Piece<'_>,
-    ) -> (usize, Result<(), Errno>) {
-        let (mut at, mut done, mut result) = (bytes.start, 0, Ok(()));
-        while at < bytes.end && result.is_ok() {
+        uio: &mut Uio,
+        piece: MovePiece<'_>,
+    ) -> Result<(), Errno> {
+        while uio.left() > 0 {
+            let at = uio.offset();
             let offset = at as usize % PAGE_SIZE;
-            let len = (PAGE_SIZE - offset).min((bytes.end - at) as usize);
-            let whole = writes && len == PAGE_SIZE;
+            let len = (PAGE_SIZE - offset).min(uio.left());
+            let whole = uio.rw() == UioRw::Write && len == PAGE_SIZE;
             let clear = |at: Va, len: usize| {
                 let _c = kernel.machine.scope(Cause::Zero);
                 kernel.machine.zero(at, len).expect("the kernel's own address is mapped");
             };
             let page = (at / PAGE_SIZE as u64) as usize;
-            let shown = self.frame(kernel, threads, page).and_then(|(frame, is_new)| {
-                window.show(kernel, threads, frame, Shown::Privately, |va| {
-                    if is_new && !whole {
-                        clear(va, PAGE_SIZE);
-                    }
-                    let moved = moved(len, piece(va + offset, done, len));
-                    if is_new && whole && moved.0 < len {
-                        clear(va + moved.0, len - moved.0);
-                    }
-                    moved
-                })
-            });
-            match shown {
-                Ok((bytes, how)) => {
-                    done += bytes;
-                    at += bytes as u64;
-                    result = how;
+            let (frame, is_new) = self.frame(kernel, threads, page)?;
+            window.show(kernel, threads, frame, Shown::Privately, |va| {
+                if is_new && !whole {
+                    clear(va, PAGE_SIZE);
                 }
-                Err(e) => result = Err(e),
-            }
+                let before = uio.done();
+                let result = piece(va + offset, len, uio);
+                let moved = uio.done() - before;
+                if is_new && whole && moved < len {
+                    clear(va + moved, len - moved);
+                }
+                result
+            })??;
         }
-        (done, result)
+        Ok(())
     }
 
     /// The frame of a page, and whether it is new: then its bytes are whoever's. The caller holds the sleep lock.
@@ -210,97 +202,36 @@ impl<M: Machine> DiskFile<M> {
         DiskFile { cursor: Cursor::new(machine, rights) }
     }
 
-    /// The sectors of a request of `len_bytes` at byte `at`.
-    fn sectors(&self, call: &Syscall<'_, M>, at: u64, len_bytes: usize) -> Result<Range<u64>, Errno> {
-        let end = call.kernel.memory_disk.len_bytes();
-        let sector = SECTOR_BYTES as u64;
-        if !at.is_multiple_of(sector) || !(len_bytes as u64).is_multiple_of(sector) {
+    /// Moves the whole sectors that `uio` is about, up to the disk's end.
+    fn request(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        let disk = &call.kernel.memory_disk;
+        let (at, end, sector) = (uio.offset(), disk.len_bytes(), SECTOR_BYTES as u64);
+        if !at.is_multiple_of(sector) || !(uio.left() as u64).is_multiple_of(sector) {
             return Err(Errno::Invalid);
         }
-        let at = at.min(end);
-        Ok(at..end.min(at.saturating_add(len_bytes as u64)))
-    }
-
-    fn request(
-        &self,
-        call: &Syscall<'_, M>,
-        bytes: Range<u64>,
-        writes: bool,
-        piece: Piece<'_>,
-    ) -> Result<(usize, Result<(), Errno>), Errno> {
-        call.kernel.memory_disk.request(call.kernel, call.thread, bytes, writes, piece)
-    }
-
-    fn read_sectors(
-        &self,
-        call: &Syscall<'_, M>,
-        bytes: Range<u64>,
-        to: Va,
-    ) -> Result<(usize, Result<(), Errno>), Errno> {
-        self.request(call, bytes, false, &mut |va, done, len| call.copy_out(to + done, va, len))
-    }
-
-    fn write_sectors(
-        &self,
-        call: &Syscall<'_, M>,
-        bytes: Range<u64>,
-        from: Va,
-        len_bytes: usize,
-    ) -> Result<(usize, Result<(), Errno>), Errno> {
-        if bytes.is_empty() && len_bytes > 0 {
+        if uio.rw() == UioRw::Write && at >= end && uio.left() > 0 {
             return Err(Errno::NoSpace);
         }
-        self.request(call, bytes, true, &mut |va, done, len| call.copy_in(va, from + done, len))
+        uio.limit(usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX));
+        disk.request(call.kernel, call.thread, uio, &mut |va, len, uio| call.uiomove(va, len, uio))
     }
 }
 
 impl<M: Machine> FileOps<M> for DiskFile<M> {
-    fn cursor(&self) -> Option<&Cursor<M>> {
-        Some(&self.cursor)
+    /// Reads whole sectors; nothing at the disk's end.
+    fn read(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        if uio.mode() != UioMode::Copy {
+            return Err(Errno::BadFd);
+        }
+        self.cursor.moving(uio, || Ok(self.cursor.at()), |uio| self.request(call, uio))
     }
 
-    /// Reads whole sectors from the offset on, and moves it; zero at the disk's end.
-    fn read(&self, call: &Syscall<'_, M>, to: Va, len_bytes: usize, _: bool) -> Result<usize, Errno> {
-        let bytes = self.sectors(call, self.cursor.at(), len_bytes)?;
-        let at = bytes.start;
-        self.cursor.moved_on(at, self.read_sectors(call, bytes, to)?)
-    }
-
-    fn read_at(&self, call: &Syscall<'_, M>, offset: u64, to: Va, len_bytes: usize) -> Result<usize, Errno> {
-        let bytes = self.sectors(call, offset, len_bytes)?;
-        either(self.read_sectors(call, bytes, to)?)
-    }
-
-    /// Writes whole sectors at the offset, and moves it; [`Errno::NoSpace`] at the disk's end.
-    fn write(
-        &self,
-        call: &Syscall<'_, M>,
-        from: Va,
-        len_bytes: usize,
-        mode: SendMode,
-        _: bool,
-    ) -> Result<usize, Errno> {
-        if mode != SendMode::Copy {
+    /// Writes whole sectors; [`Errno::NoSpace`] at the disk's end.
+    fn write(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        if uio.mode() != UioMode::Copy {
             return Err(Errno::NotSupported);
         }
-        let bytes = self.sectors(call, self.cursor.at(), len_bytes)?;
-        let at = bytes.start;
-        self.cursor.moved_on(at, self.write_sectors(call, bytes, from, len_bytes)?)
-    }
-
-    fn write_at(
-        &self,
-        call: &Syscall<'_, M>,
-        offset: u64,
-        from: Va,
-        len_bytes: usize,
-    ) -> Result<usize, Errno> {
-        let bytes = self.sectors(call, offset, len_bytes)?;
-        either(self.write_sectors(call, bytes, from, len_bytes)?)
-    }
-
-    fn size_bytes(&self, call: &Syscall<'_, M>) -> Result<u64, Errno> {
-        Ok(call.kernel.memory_disk.len_bytes())
+        self.cursor.moving(uio, || Ok(self.cursor.at()), |uio| self.request(call, uio))
     }
 
     fn release(self: Box<Self>, call: &Syscall<'_, M>) {
@@ -308,23 +239,28 @@ impl<M: Machine> FileOps<M> for DiskFile<M> {
     }
 }
 
+impl<M: Machine> VnodeOps<M> for DiskFile<M> {
+    fn seek(&self, _: &Syscall<'_, M>, to: u64) -> Result<(), Errno> {
+        self.cursor.seek(to);
+        Ok(())
+    }
+
+    fn size_bytes(&self, call: &Syscall<'_, M>) -> Result<u64, Errno> {
+        Ok(call.kernel.memory_disk.len_bytes())
+    }
+}
+
 /// The null device as an open file: takes everything, gives nothing.
 pub(crate) struct NullFile;
 
 impl<M: Machine> FileOps<M> for NullFile {
-    fn read(&self, _: &Syscall<'_, M>, _: Va, _: usize, _: bool) -> Result<usize, Errno> {
-        Ok(0)
+    fn read(&self, _: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        if uio.mode() == UioMode::Copy { Ok(()) } else { Err(Errno::BadFd) }
     }
 
-    fn write(
-        &self,
-        _: &Syscall<'_, M>,
-        _: Va,
-        len_bytes: usize,
-        _: SendMode,
-        _: bool,
-    ) -> Result<usize, Errno> {
-        Ok(len_bytes)
+    fn write(&self, _: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        uio.advance(uio.left());
+        Ok(())
     }
 
     fn release(self: Box<Self>, _: &Syscall<'_, M>) {}

@@ -2,10 +2,12 @@
 
 mod audio;
 mod audio_io;
+mod devfs;
 mod memory_disk;
 mod screen;
 
 pub(crate) use audio::Audio;
 pub(crate) use audio_io::AudioFile;
-pub(crate) use memory_disk::{DiskFile, MemoryDisk, NullFile};
+pub(crate) use devfs::DevFs;
+pub(crate) use memory_disk::MemoryDisk;
 pub(crate) use screen::{Screen, acknowledge};

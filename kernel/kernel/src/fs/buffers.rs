@@ -19,6 +19,7 @@
 
 use super::volume_work::{BUFFER_BYTES, Buffered, SECTOR, Sectors, cut_sectors, runs, sectors, spans};
 use crate::Kernel;
+use crate::proc::UioRw;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -161,7 +162,7 @@ impl<M: Machine> Buffers<M> {
         let start = index * BUFFER_BYTES as u64 + (run.start * SECTOR) as u64;
         let bytes = start..start + (run.len() * SECTOR) as u64;
         let own = at + run.start * SECTOR;
-        kernel.move_disk(threads, bytes, own, writes)
+        kernel.move_disk(threads, bytes, own, if writes { UioRw::Write } else { UioRw::Read })
     }
 
     /// Writes what waits of a buffer, with what is valid around it.
@@ -231,10 +232,12 @@ impl<M: Machine> Store for Disk<'_, M> {
             return Err(IoError { at });
         }
         let m = &self.kernel.machine;
-        let (done, result) = self.each_piece(at, bytes.len(), false, &mut |va, done, len| {
+        let mut done = 0;
+        let result = self.each_piece(at, bytes.len(), false, &mut |va, len| {
             let loaded = m.load(Mode::Kernel, va, &mut bytes[done..][..len]);
             loaded.unwrap_or_else(|e| panic!("the kernel's own buffer is mapped: {e:?}"));
-            Ok(())
+            done += len;
+            (len, Ok(()))
         });
         result.map_err(|_| IoError { at: at + done as u64 })
     }
@@ -244,11 +247,13 @@ impl<M: Machine> Store for Disk<'_, M> {
             return Err(IoError { at });
         }
         let m = &self.kernel.machine;
-        let (done, result) = self.each_piece(at, bytes.len(), true, &mut |va, done, len| {
+        let mut done = 0;
+        let result = self.each_piece(at, bytes.len(), true, &mut |va, len| {
             let _c = m.scope(Cause::Copy);
             let stored = m.store(Mode::Kernel, va, &bytes[done..][..len]);
             stored.unwrap_or_else(|e| panic!("the kernel's own buffer is mapped: {e:?}"));
-            Ok(())
+            done += len;
+            (len, Ok(()))
         });
         result.map_err(|_| IoError { at: at + done as u64 })?;
         match when {

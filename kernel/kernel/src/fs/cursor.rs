@@ -2,12 +2,13 @@
 //! common.
 //!
 //! # Locks
-//! The offset is under a lock of class `Pipe`, taken for a moment. A call that reads it, moves bytes and [moves it
-//! on](Cursor::moved_on) holds a sleep lock of the file meanwhile.
+//! The offset is under a lock of class `Pipe`, taken for a moment. A call that reads it, [moves bytes](Cursor::moving)
+//! and moves it on holds a sleep lock of the file meanwhile.
 //!
 //! # What can fail
 //! Nothing here.
 
+use crate::proc::Uio;
 use pageferry_abi::{Errno, OpenFlags};
 use pageferry_hal::{LockClass, Machine, SpinLock};
 
@@ -21,6 +22,10 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
+    pub(crate) const READ: Rights = Rights { readable: true, writable: false, appends: false };
+    pub(crate) const WRITE: Rights = Rights { readable: false, writable: true, appends: false };
+    pub(crate) const READ_WRITE: Rights = Rights { readable: true, writable: true, appends: false };
+
     pub(crate) fn of(flags: OpenFlags) -> Rights {
         Rights {
             readable: flags.contains(OpenFlags::READ),
@@ -73,18 +78,23 @@ impl<M: Machine> Cursor<M> {
         *self.offset.lock() = to;
     }
 
-    /// Moves it from `at` by what was done.
-    pub(crate) fn moved_on(
+    /// Has `work` move bytes of a buffer: from the byte of the file that the call says, or else from where `begin` says; then
+    /// this is behind what was moved.
+    ///
+    /// # Errors
+    /// Those of both. What was moved before stays moved.
+    pub(crate) fn moving(
         &self,
-        at: u64,
-        (done, result): (usize, Result<(), Errno>),
-    ) -> Result<usize, Errno> {
-        self.seek(at + done as u64);
-        either((done, result))
+        uio: &mut Uio,
+        begin: impl FnOnce() -> Result<u64, Errno>,
+        work: impl FnOnce(&mut Uio) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        if uio.is_positional() {
+            return work(uio);
+        }
+        uio.begin(begin()?);
+        let result = work(uio);
+        self.seek(uio.offset());
+        result
     }
-}
-
-/// What was done, or why nothing was: a call that did anything does not fail.
-pub(crate) fn either((done, result): (usize, Result<(), Errno>)) -> Result<usize, Errno> {
-    if done > 0 { Ok(done) } else { result.map(|()| 0) }
 }

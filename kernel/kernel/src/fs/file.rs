@@ -2,8 +2,8 @@
 //!
 //! # What it holds
 //! An open [`File`] is shared by all descriptors that fork made of one, in any process; with the last descriptor what
-//! is behind it is released. What that is, a pipe's end, a socket, a file on the disk, a device, a [`FileOps`] hides:
-//! each kind is in the folder of what it is. A [`FileTable`] belongs to one process, whose threads change it: its own,
+//! is behind it is released. What that is, a pipe's end, a socket, a file on the disk, a device, is known by its
+//! [operations](super::ops): each kind is in the folder of what it is. A [`FileTable`] belongs to one process, whose threads change it: its own,
 //! and those that are inside for others ([`crate::ispc`]).
 //!
 //! # Locks
@@ -12,269 +12,172 @@
 //! # What can fail
 //! A look-up; the table may be full. All else is what the kinds of files answer.
 
-use super::Regular;
-use super::cursor::Cursor;
-use crate::net::{InetOps, Socket};
-use crate::proc::Syscall;
+use super::cursor::Rights;
+use super::ops::{FileOps, MapRequest, SocketOps, VnodeOps};
+use crate::proc::{Syscall, Uio, UioRw, WaitFlag};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
-use pageferry_abi::{Errno, Fd, Readiness, ReceiveMode, Received, SendMode};
-use pageferry_hal::{Machine, Prot, Va};
-use pageferry_vm::{MapAddr, PushDown};
+use pageferry_abi::{Errno, Fd, Readiness, Received};
+use pageferry_hal::{Machine, PAGE_SIZE, Prot, Va};
 
 /// Descriptors of one process.
 const MAX_FILES: usize = 256;
 
-/// What can be done with an open file of one kind. The defaults are for a kind that lacks an operation:
-/// [`Errno::BadFd`], as for a descriptor that is not open for it. [`File`] has tested, before it asks a kind to read or
-/// write, that the file is open for that and that the buffer lies within user space.
-///
-/// # Locks
-/// Operations may sleep, and take locks from class `Process` on: no lock is held before and after.
-pub(crate) trait FileOps<M: Machine> {
-    /// Its place and its rights, for a file that has them.
-    fn cursor(&self) -> Option<&Cursor<M>> {
-        None
-    }
-
-    /// It is open for reading.
-    fn is_readable(&self) -> bool {
-        self.cursor().is_none_or(|cursor| cursor.rights.readable)
-    }
-
-    /// It is open for writing.
-    fn is_writable(&self) -> bool {
-        self.cursor().is_none_or(|cursor| cursor.rights.writable)
-    }
-
-    /// Reads up to `len_bytes` by copy.
-    fn read(
-        &self,
-        _call: &Syscall<'_, M>,
-        _to: Va,
-        _len_bytes: usize,
-        _nonblocking: bool,
-    ) -> Result<usize, Errno> {
-        Err(Errno::BadFd)
-    }
-
-    /// Reads up to `len_bytes` by transfer, or as is cheaper.
-    fn read_transfer(
-        &self,
-        _call: &Syscall<'_, M>,
-        _mode: ReceiveMode,
-        _at: Option<Va>,
-        _len_bytes: usize,
-        _nonblocking: bool,
-    ) -> Result<Received, Errno> {
-        Err(Errno::BadFd)
-    }
-
-    /// Writes `len_bytes`, by copy or otherwise.
-    fn write(
-        &self,
-        _call: &Syscall<'_, M>,
-        _from: Va,
-        _len_bytes: usize,
-        _mode: SendMode,
-        _nonblocking: bool,
-    ) -> Result<usize, Errno> {
-        Err(Errno::BadFd)
-    }
-
-    /// Reads up to `len_bytes` from byte `offset` on, wherever the next read begins.
-    fn read_at(
-        &self,
-        _call: &Syscall<'_, M>,
-        _offset: u64,
-        _to: Va,
-        _len_bytes: usize,
-    ) -> Result<usize, Errno> {
-        Err(Errno::NotSupported)
-    }
-
-    /// Writes `len_bytes` from byte `offset` on, wherever the next write begins.
-    fn write_at(
-        &self,
-        _call: &Syscall<'_, M>,
-        _offset: u64,
-        _from: Va,
-        _len_bytes: usize,
-    ) -> Result<usize, Errno> {
-        Err(Errno::NotSupported)
-    }
-
-    /// Sets where the next read or write begins.
-    fn seek(&self, _call: &Syscall<'_, M>, to: u64) -> Result<(), Errno> {
-        self.cursor().map(|cursor| cursor.seek(to)).ok_or(Errno::BadFd)
-    }
-
-    /// The length in bytes.
-    fn size_bytes(&self, _call: &Syscall<'_, M>) -> Result<u64, Errno> {
-        Err(Errno::BadFd)
-    }
-
-    /// Cuts the file, or lets it grow by zeros.
-    fn truncate(&self, _call: &Syscall<'_, M>, _size_bytes: u64) -> Result<(), Errno> {
-        Err(Errno::BadFd)
-    }
-
-    /// Writes dirty pages to the disk, and sleeps until they are there.
-    fn sync(&self, _call: &Syscall<'_, M>) -> Result<(), Errno> {
-        Err(Errno::BadFd)
-    }
-
-    /// Maps `len_bytes` from byte `offset` on, shared or private.
-    fn map(
-        &self,
-        _call: &Syscall<'_, M>,
-        _offset: u64,
-        _place: MapAddr,
-        _len_bytes: usize,
-        _prot: Prot,
-        _shared: bool,
-    ) -> Result<Va, Errno> {
-        Err(Errno::BadFd)
-    }
-
-    /// Makes what a private mapping of the file has of its own the file's.
-    fn push_down(
-        &self,
-        _call: &Syscall<'_, M>,
-        _at: Va,
-        _len_bytes: usize,
-        _how: PushDown,
-    ) -> Result<usize, Errno> {
-        Err(Errno::BadFd)
-    }
-
-    /// Calls `work` with the kernel address of the file's first page, of which so many bytes are the file's; for exec,
-    /// which any CPU may go on with.
-    fn with_header(
-        &self,
-        _call: &Syscall<'_, M>,
-        _work: &mut dyn FnMut(Va, usize) -> Result<(), Errno>,
-    ) -> Result<(), Errno> {
-        Err(Errno::NotExecutable)
-    }
-
-    /// What it is ready for: of most kinds, anything at any time.
-    fn readiness(&self, _call: &Syscall<'_, M>) -> Readiness {
-        Readiness { readable: self.is_readable(), writable: self.is_writable(), hung_up: false }
-    }
-
-    /// The file on the disk that this is, if it is one.
-    fn as_regular(&self) -> Option<&Regular<M>> {
-        None
-    }
-
-    /// The Internet socket that this is, if it is one.
-    fn as_inet(&self) -> Option<&dyn InetOps<M>> {
-        None
-    }
-
-    /// The connected socket that this is, if it is one.
-    fn as_socket(&self) -> Option<&Socket<M>> {
-        None
-    }
-
-    /// The last descriptor is gone: closes what is behind the file.
-    fn release(self: Box<Self>, call: &Syscall<'_, M>);
+/// What is behind an open file (`f_type`).
+enum Behind<M: Machine> {
+    Vnode(Box<dyn VnodeOps<M>>),
+    Socket(Box<dyn SocketOps<M>>),
+    /// A pipe's end, or a device without an offset.
+    Other(Box<dyn FileOps<M>>),
 }
 
 /// An open file: what is behind it, and how its descriptors use that.
 pub(crate) struct File<M: Machine> {
-    ops: Box<dyn FileOps<M>>,
+    behind: Behind<M>,
+    /// What it was opened for.
+    rights: Rights,
     /// Calls fail instead of sleeping.
     nonblocking: AtomicBool,
 }
 
 impl<M: Machine> File<M> {
-    pub(crate) fn new(ops: impl FileOps<M> + 'static) -> File<M> {
-        File { ops: Box::new(ops), nonblocking: AtomicBool::new(false) }
+    fn of(behind: Behind<M>, rights: Rights) -> File<M> {
+        File { behind, rights, nonblocking: AtomicBool::new(false) }
+    }
+
+    /// A pipe's end, or a device without an offset.
+    pub(crate) fn new(ops: impl FileOps<M> + 'static, rights: Rights) -> File<M> {
+        File::of(Behind::Other(Box::new(ops)), rights)
+    }
+
+    pub(crate) fn vnode(ops: impl VnodeOps<M> + 'static, rights: Rights) -> File<M> {
+        File::of(Behind::Vnode(Box::new(ops)), rights)
+    }
+
+    pub(crate) fn socket(ops: impl SocketOps<M> + 'static, rights: Rights) -> File<M> {
+        File::of(Behind::Socket(Box::new(ops)), rights)
     }
 
     pub(crate) fn ops(&self) -> &dyn FileOps<M> {
-        &*self.ops
+        match &self.behind {
+            Behind::Vnode(ops) => &**ops,
+            Behind::Socket(ops) => &**ops,
+            Behind::Other(ops) => &**ops,
+        }
+    }
+
+    /// It as a file with bytes by number.
+    ///
+    /// # Errors
+    /// [`Errno::BadFd`], as for a descriptor that is not open for it.
+    pub(crate) fn as_vnode(&self) -> Result<&dyn VnodeOps<M>, Errno> {
+        match &self.behind {
+            Behind::Vnode(ops) => Ok(&**ops),
+            _ => Err(Errno::BadFd),
+        }
+    }
+
+    /// It as a socket (`getsock`).
+    ///
+    /// # Errors
+    /// [`Errno::NotSupported`].
+    pub(crate) fn as_socket(&self) -> Result<&dyn SocketOps<M>, Errno> {
+        match &self.behind {
+            Behind::Socket(ops) => Ok(&**ops),
+            _ => Err(Errno::NotSupported),
+        }
+    }
+
+    pub(crate) fn rights(&self) -> Rights {
+        self.rights
     }
 
     pub(crate) fn set_nonblocking(&self, on: bool) {
         self.nonblocking.store(on, Ordering::Relaxed);
     }
 
-    pub(crate) fn nonblocking(&self) -> bool {
-        self.nonblocking.load(Ordering::Relaxed)
+    /// Whether calls on it wait.
+    pub(crate) fn wait(&self) -> WaitFlag {
+        if self.nonblocking.load(Ordering::Relaxed) { WaitFlag::NoWait } else { WaitFlag::WaitOk }
     }
 
-    /// Tests what every kind of file asks of a call: that the file is open for it, then that the buffer, if there is
-    /// one, lies within user space.
-    fn ready(is_open: bool, call: &Syscall<'_, M>, at: Option<Va>, len_bytes: usize) -> Result<(), Errno> {
+    /// What it is ready for.
+    pub(crate) fn readiness(&self, call: &Syscall<'_, M>) -> Readiness {
+        let mut ready = self.ops().readiness(call);
+        ready.readable &= self.rights.readable;
+        ready.writable &= self.rights.writable;
+        ready
+    }
+
+    /// Tests what every kind of file asks of a call that moves bytes: that the file is open for it, that the buffer, if
+    /// there is one, lies within user space, and that a file whose bytes have numbers is meant where numbers are given.
+    fn check(&self, call: &Syscall<'_, M>, uio: &Uio) -> Result<(), Errno> {
+        let is_open = match uio.rw() {
+            UioRw::Read => self.rights.readable,
+            UioRw::Write => self.rights.writable,
+        };
         if !is_open {
             return Err(Errno::BadFd);
         }
-        at.map_or(Ok(()), |at| call.check_buffer(at, len_bytes))
+        uio.base().map_or(Ok(()), |at| call.check_buffer(at, uio.len()))?;
+        if uio.is_positional() && !matches!(self.behind, Behind::Vnode(_)) {
+            return Err(Errno::NotSupported);
+        }
+        Ok(())
     }
 
-    /// Reads by copy. Errors are those of what is read.
-    pub(crate) fn read(&self, call: &Syscall<'_, M>, to: Va, len_bytes: usize) -> Result<usize, Errno> {
-        Self::ready(self.ops.is_readable(), call, Some(to), len_bytes)?;
-        self.ops.read(call, to, len_bytes, self.nonblocking())
+    /// Fills a buffer: by copy or by pages, from where the file is or from a byte on. A call that has moved anything does
+    /// not fail.
+    ///
+    /// # Errors
+    /// Those of what is read; nothing was.
+    pub(crate) fn read(&self, call: &Syscall<'_, M>, uio: Uio) -> Result<Received, Errno> {
+        let mut uio = uio.waiting(self.wait());
+        self.check(call, &uio)?;
+        let result = self.ops().read(call, &mut uio);
+        uio.outcome(result).map(|_| uio.received())
     }
 
-    /// Reads by transfer, or as is cheaper. Errors are those of what is read.
-    pub(crate) fn read_transfer(
-        &self,
-        call: &Syscall<'_, M>,
-        mode: ReceiveMode,
-        at: Option<Va>,
-        len_bytes: usize,
-    ) -> Result<Received, Errno> {
-        Self::ready(self.ops.is_readable(), call, at, len_bytes)?;
-        self.ops.read_transfer(call, mode, at, len_bytes, self.nonblocking())
+    /// Takes a buffer, likewise. A call that has moved anything fails only if nobody is left to read it.
+    ///
+    /// # Errors
+    /// Those of what is written to.
+    pub(crate) fn write(&self, call: &Syscall<'_, M>, uio: Uio) -> Result<usize, Errno> {
+        let mut uio = uio.waiting(self.wait());
+        self.check(call, &uio)?;
+        let result = self.ops().write(call, &mut uio);
+        uio.outcome(result)
     }
 
-    /// Writes. Errors are those of what is written to.
-    pub(crate) fn write(
-        &self,
-        call: &Syscall<'_, M>,
-        from: Va,
-        len_bytes: usize,
-        mode: SendMode,
-    ) -> Result<usize, Errno> {
-        Self::ready(self.ops.is_writable(), call, Some(from), len_bytes)?;
-        self.ops.write(call, from, len_bytes, mode, self.nonblocking())
-    }
-
-    /// Reads from byte `offset` on. Errors are those of what is read.
-    pub(crate) fn read_at(
-        &self,
-        call: &Syscall<'_, M>,
-        offset: u64,
-        to: Va,
-        len_bytes: usize,
-    ) -> Result<usize, Errno> {
-        Self::ready(self.ops.is_readable(), call, Some(to), len_bytes)?;
-        self.ops.read_at(call, offset, to, len_bytes)
-    }
-
-    /// Writes from byte `offset` on. Errors are those of what is written to.
-    pub(crate) fn write_at(
-        &self,
-        call: &Syscall<'_, M>,
-        offset: u64,
-        from: Va,
-        len_bytes: usize,
-    ) -> Result<usize, Errno> {
-        Self::ready(self.ops.is_writable(), call, Some(from), len_bytes)?;
-        self.ops.write_at(call, offset, from, len_bytes)
+    /// Maps a part of it.
+    ///
+    /// # Errors
+    /// [`Errno::BadFd`] for what has no bytes by number; [`Errno::Access`]: it was not opened for that;
+    /// [`Errno::Invalid`] for an offset within a page; those of the file.
+    pub(crate) fn map(&self, call: &Syscall<'_, M>, mapping: MapRequest) -> Result<Va, Errno> {
+        let vnode = self.as_vnode()?;
+        if !mapping.offset.is_multiple_of(PAGE_SIZE as u64) {
+            return Err(Errno::Invalid);
+        }
+        let mut max_prot = Prot::all();
+        if mapping.shared && !self.rights.writable {
+            max_prot.remove(Prot::WRITE);
+        }
+        if !self.rights.readable || !max_prot.contains(mapping.prot) {
+            return Err(Errno::Access);
+        }
+        vnode.map(call, &MapRequest { max_prot, ..mapping })
     }
 
     /// Gives up a descriptor's share of an open file; the last one releases what is behind it.
     pub(crate) fn close(self: Arc<Self>, call: &Syscall<'_, M>) {
-        if let Some(file) = Arc::into_inner(self) {
-            file.ops.release(call);
+        let Some(file) = Arc::into_inner(self) else { return };
+        match file.behind {
+            Behind::Vnode(ops) => ops.release(call),
+            Behind::Socket(ops) => ops.release(call),
+            Behind::Other(ops) => ops.release(call),
         }
     }
 }

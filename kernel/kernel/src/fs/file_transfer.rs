@@ -19,109 +19,77 @@
 use super::vnode::Regular;
 use crate::choose::whole_pages;
 use crate::counter::KernelCounter;
-use crate::proc::Syscall;
-use pageferry_abi::{Errno, ReceiveMode, Received};
+use crate::proc::{PagesCame, Syscall, Uio, UioMode, WaitFlag};
+use pageferry_abi::Errno;
 use pageferry_hal::{Machine, PAGE_SIZE, Va};
 
 /// Pages that go in one transfer: the reader's map is held so long.
-const MOST_PAGES: usize = 256;
+const MAX_PAGES: usize = 256;
 
 impl<M: Machine> Regular<M> {
-    /// Reads from the offset on, and moves it: up to `len_bytes`, nothing at the end of the file. Without an address
-    /// only as much as goes in one piece.
-    pub(super) fn transfer(
-        &self,
-        call: &Syscall<'_, M>,
-        mode: ReceiveMode,
-        at: Option<Va>,
-        len_bytes: usize,
-    ) -> Result<Received, Errno> {
-        if mode == ReceiveMode::Auto {
-            // Measured before the sleep lock is taken, not under it.
-            call.move_costs();
+    /// Reads by pages what is in the file, as `uio` is limited to. Without an address only as much as goes in one piece.
+    /// The caller holds the inode's sleep lock.
+    pub(super) fn transfer(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        match (uio.mode(), uio.base()) {
+            (_, Some(_)) => self.read_to(call, uio),
+            (UioMode::Pages, None) => self.read_to_area(call, uio),
+            (_, None) => Err(Errno::Fault),
         }
-        let mut got = Received { at: at.unwrap_or_default(), ..Received::default() };
-        let len_bytes = self.read_by(call, len_bytes, |from, len| match (mode, at) {
-            (ReceiveMode::Copy, Some(at)) => self.copy_out(call, from, at, len),
-            (_, Some(at)) => self.read_to(call, mode, from, at, len, &mut got),
-            (ReceiveMode::Transfer, None) => self.read_to_area(call, from, len, &mut got),
-            (_, None) => (0, Err(Errno::Fault)),
-        })?;
-        if len_bytes == 0 {
-            return Ok(Received::default());
-        }
-        Ok(Received { len_bytes, ..got })
     }
 
-    fn read_to(
-        &self,
-        call: &Syscall<'_, M>,
-        mode: ReceiveMode,
-        from: u64,
-        at: Va,
-        len: usize,
-        got: &mut Received,
-    ) -> (usize, Result<(), Errno>) {
-        let agree = (at.0 ^ from).is_multiple_of(PAGE_SIZE as u64);
+    fn read_to(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        let (at, len) = (uio.at(), uio.left());
+        let agree = (at.0 ^ uio.offset()).is_multiple_of(PAGE_SIZE as u64);
         let (before, pages) = if agree { whole_pages(at, len) } else { (0, 0) };
         let before = if pages > 0 { before } else { 0 };
-        let (mut done, mut result) = self.copy_out(call, from, at, before);
-        let mut left = pages;
-        while left > 0 && result.is_ok() {
-            let count = left.min(MOST_PAGES);
-            let pays = mode == ReceiveMode::Transfer || call.chooses_lending_file(count, len);
-            if !pays || self.lend(call, from + done as u64, Some(at + done), count).is_err() {
+        let first = uio.done();
+        let mut lent = 0;
+        let mut result = self.copy_bytes(call, before, uio);
+        while lent < pages && result.is_ok() {
+            let count = (pages - lent).min(MAX_PAGES);
+            let pays = uio.mode() == UioMode::Pages || call.chooses_lending_file(count, len);
+            let Some(Ok(va)) = pays.then(|| self.lend(call, uio.offset(), Some(uio.at()), count)) else {
                 break;
-            }
-            if mode == ReceiveMode::Auto {
+            };
+            if uio.mode() == UioMode::Auto {
                 call.chosen_pages_lent(count);
             }
-            got.lent_pages += count;
-            done += count * PAGE_SIZE;
-            left -= count;
+            uio.pages_came(va, count * PAGE_SIZE, PagesCame::Lent);
+            lent += count;
         }
-        if result.is_ok() && done < len {
-            let (copied, r) = self.copy_out(call, from + done as u64, at + done, len - done);
-            (done, result) = (done + copied, r);
+        if result.is_ok() {
+            result = self.copy_bytes(call, uio.left(), uio);
         }
-        call.machine().count(KernelCounter::TransferBytesCopied, (done - got.lent_pages * PAGE_SIZE) as u64);
-        (done, result)
+        let copied = uio.done() - first - lent * PAGE_SIZE;
+        call.machine().count(KernelCounter::TransferBytesCopied, copied as u64);
+        result
     }
 
-    fn read_to_area(
-        &self,
-        call: &Syscall<'_, M>,
-        from: u64,
-        len: usize,
-        got: &mut Received,
-    ) -> (usize, Result<(), Errno>) {
-        let count = (len / PAGE_SIZE).min(MOST_PAGES);
+    fn read_to_area(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        let (from, len) = (uio.offset(), uio.left());
+        let count = (len / PAGE_SIZE).min(MAX_PAGES);
         if from.is_multiple_of(PAGE_SIZE as u64)
             && count > 0
             && let Ok(at) = self.lend(call, from, None, count)
         {
-            (got.at, got.lent_pages) = (at, count);
-            return (count * PAGE_SIZE, Ok(()));
+            uio.pages_came(at, count * PAGE_SIZE, PagesCame::Lent);
+            return Ok(());
         }
         if len == 0 {
-            return (0, Ok(()));
+            return Ok(());
         }
-        let gathered = call.give_gathered(false, |base| {
-            let most = len.min(PAGE_SIZE);
-            let (filled, result) = self.each_page(call, from, most, false, |kva, done, piece| {
+        let (at, filled) = call.give_gathered(WaitFlag::WaitOk, |base| {
+            let mut filled = 0;
+            let result = self.each_page(call, from, len.min(PAGE_SIZE), false, &mut |kva, done, piece| {
                 call.copy_kernel(base + done, kva, piece);
+                filled = done + piece;
                 Ok(())
             });
             if filled > 0 { Ok(filled) } else { result.map(|()| 0) }
-        });
-        match gathered {
-            Ok((at, filled)) => {
-                (got.at, got.donated_pages) = (at, 1);
-                call.machine().count(KernelCounter::TransferBytesCopied, filled as u64);
-                (filled, Ok(()))
-            }
-            Err(e) => (0, Err(e)),
-        }
+        })?;
+        uio.pages_came(at, filled, PagesCame::Donated);
+        call.machine().count(KernelCounter::TransferBytesCopied, filled as u64);
+        Ok(())
     }
 
     /// Lends `count` pages of the file from byte `from` on, and makes them the process's memory.

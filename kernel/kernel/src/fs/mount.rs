@@ -16,22 +16,20 @@
 use super::buffers::{Buffers, Disk};
 use super::cursor::Rights;
 use super::file::File;
+use super::vfs::{Change, DirEntry, FileSystem, Links, Opening};
 use super::volume_file::VolumeFile;
-use super::volume_work::{self, Change, Links, Opening};
+use super::volume_work;
 use crate::Kernel;
 use crate::counter::KernelCounter;
-use crate::proc::Syscall;
+use crate::proc::{Syscall, Uio, UioRw};
 use crate::sched::{Monitor, SleepLock};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
-use pageferry_abi::Errno;
-use pageferry_fs::{Entry, Format, Ino, Stat, Volume};
+use pageferry_abi::{Errno, FileStat, SendMode};
+use pageferry_fs::{Format, Ino, Volume};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{Cause, Machine, StructArena, Threads, Va};
-
-/// Where the volume is.
-const MOUNT_POINT: &str = "/mnt";
 
 /// The mounted volume of a kernel, if there is one. See the [module](self).
 pub(crate) struct Mount<M: Machine> {
@@ -49,47 +47,16 @@ pub(super) struct Mounted<M: Machine> {
     opens: u32,
 }
 
-/// The path of a name on the volume, if it is one's: below the mount point, without it.
-pub(crate) fn on_volume(name: &str) -> Option<&str> {
-    let rest = name.strip_prefix(MOUNT_POINT)?;
-    if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
-}
-
-/// Who has the volume of a kernel, by what is done with it. The memory disk is open as long as something is mounted.
+/// Who has the volume of a kernel. The memory disk is open as long as something is mounted.
 ///
 /// # Locks
 /// Calls sleep: no spin lock is held before and after.
-pub(crate) trait Volumes<M: Machine> {
+pub(crate) trait Volumes<M: Machine>: FileSystem<M> {
     /// Makes a volume on the memory disk (`newfs`), which is not mounted, or mounts what is there.
     fn mount(&self, call: &Syscall<'_, M>, format: Option<Format>) -> Result<(), Errno>;
 
     /// Writes all, and lets go of the disk.
     fn unmount(&self, call: &Syscall<'_, M>) -> Result<(), Errno>;
-
-    /// Opens a file by its path on the volume, or makes one. Directories are not opened.
-    fn open(&self, call: &Syscall<'_, M>, path: &str, how: Opening, rights: Rights)
-    -> Result<File<M>, Errno>;
-
-    /// Makes a directory, takes a name or an empty directory away.
-    fn change_name(&self, call: &Syscall<'_, M>, path: &str, how: Change) -> Result<(), Errno>;
-
-    /// What is known of what has a path.
-    fn stat(&self, call: &Syscall<'_, M>, path: &str, links: Links) -> Result<Stat, Errno>;
-
-    /// Gives a file a path more.
-    fn link(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno>;
-
-    /// Makes a symbolic link, which has a path and a name.
-    fn make_link(&self, call: &Syscall<'_, M>, path: &str, name: &str) -> Result<(), Errno>;
-
-    /// The path of a symbolic link.
-    fn read_link(&self, call: &Syscall<'_, M>, name: &str) -> Result<Vec<u8>, Errno>;
-
-    /// Renames.
-    fn rename(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno>;
-
-    /// The names of a directory.
-    fn entries(&self, call: &Syscall<'_, M>, path: &str) -> Result<Vec<Entry>, Errno>;
 }
 
 impl<M: Machine> Mount<M> {
@@ -211,7 +178,9 @@ impl<M: Machine> Volumes<M> for Mount<M> {
     fn unmount(&self, call: &Syscall<'_, M>) -> Result<(), Errno> {
         self.let_go(call.kernel, call.thread, true)
     }
+}
 
+impl<M: Machine> FileSystem<M> for Mount<M> {
     fn open(
         &self,
         call: &Syscall<'_, M>,
@@ -222,7 +191,7 @@ impl<M: Machine> Volumes<M> for Mount<M> {
         self.with(call.kernel, call.thread, true, |volume, disk, opens| {
             let found = volume_work::open(volume, disk, path, how)?;
             *opens += 1;
-            Ok(File::new(VolumeFile::new(call.machine(), found, rights)))
+            Ok(File::vnode(VolumeFile::new(call.machine(), found, rights), rights))
         })
     }
 
@@ -232,13 +201,13 @@ impl<M: Machine> Volumes<M> for Mount<M> {
         })
     }
 
-    fn stat(&self, call: &Syscall<'_, M>, path: &str, links: Links) -> Result<Stat, Errno> {
+    fn stat(&self, call: &Syscall<'_, M>, path: &str, links: Links) -> Result<FileStat, Errno> {
         self.with(call.kernel, call.thread, true, |volume, disk, _| {
-            volume_work::stat(volume, disk, path, links)
+            volume_work::stat(volume, disk, path, links).map(volume_work::file_stat)
         })
     }
 
-    fn make_link(&self, call: &Syscall<'_, M>, path: &str, name: &str) -> Result<(), Errno> {
+    fn symlink(&self, call: &Syscall<'_, M>, path: &str, name: &str) -> Result<(), Errno> {
         self.with(call.kernel, call.thread, true, |volume, disk, _| {
             volume_work::make_link(volume, disk, path, name)
         })
@@ -260,27 +229,35 @@ impl<M: Machine> Volumes<M> for Mount<M> {
         })
     }
 
-    fn entries(&self, call: &Syscall<'_, M>, path: &str) -> Result<Vec<Entry>, Errno> {
-        self.with(call.kernel, call.thread, true, |volume, disk, _| volume_work::entries(volume, disk, path))
+    fn list(&self, call: &Syscall<'_, M>, path: &str) -> Result<Vec<DirEntry>, Errno> {
+        self.with(call.kernel, call.thread, true, |volume, disk, _| {
+            Ok(volume_work::dir_entries(&volume_work::entries(volume, disk, path)?))
+        })
     }
 }
 
 impl<M: Machine> Kernel<M> {
-    /// Moves whole sectors between the memory disk and kernel memory.
+    /// Moves whole sectors between the memory disk and kernel memory at `own`.
     pub(super) fn move_disk(
         &self,
         threads: &dyn Threads,
         bytes: Range<u64>,
         own: Va,
-        writes: bool,
+        rw: UioRw,
     ) -> Result<(), Errno> {
-        let (_, result) = self.memory_disk.request(self, threads, bytes, writes, &mut |va, done, len| {
+        let len = (bytes.end - bytes.start) as usize;
+        let uio = match rw {
+            UioRw::Read => Uio::read(own, len),
+            UioRw::Write => Uio::write(own, len, SendMode::Copy),
+        };
+        let mut uio = uio.at_offset(bytes.start);
+        self.memory_disk.request(self, threads, &mut uio, &mut |va, len, uio| {
             let _c = self.machine.scope(Cause::Copy);
-            let (to, from) = if writes { (va, own + done) } else { (own + done, va) };
+            let (to, from) = if rw == UioRw::Write { (va, uio.at()) } else { (uio.at(), va) };
             self.machine.copy_kernel(to, from, len).expect("the kernel's own addresses are mapped");
             self.machine.count(KernelCounter::BytesCopied, len as u64);
+            uio.advance(len);
             Ok(())
-        })?;
-        result
+        })
     }
 }

@@ -9,75 +9,63 @@
 //! Rights that the file was not opened with; space on the disk, memory, the disk itself; the caller's addresses;
 //! signals.
 
-use super::cursor::{Cursor, either};
-use super::file::FileOps;
-use super::vnode::{Regular, trace_copy};
-use crate::proc::{Shown, Syscall, Window};
+use super::ops::{FileOps, MapRequest, VnodeOps};
+use super::vnode::Regular;
+use crate::config::NetDefect;
+use crate::proc::{Shown, Syscall, Uio, UioMode, Window};
 use alloc::boxed::Box;
-use pageferry_abi::{Errno, ReceiveMode, Received, SendMode};
-use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Pfn, Place, Prot, Va};
-use pageferry_vm::{Inherit, MapAddr, Mapped, PushDown};
+use pageferry_abi::Errno;
+use pageferry_hal::{Cause, Machine, PAGE_SIZE, Pfn, Va};
+use pageferry_vm::{Inherit, KernelLoan, Mapped, PushDown};
 
 impl<M: Machine> FileOps<M> for Regular<M> {
-    fn cursor(&self) -> Option<&Cursor<M>> {
-        Some(&self.cursor)
+    /// Reads up to the end of the file, by copy or by [transfer](Regular::transfer).
+    fn read(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        if uio.mode() == UioMode::Auto {
+            // Measured before the sleep lock is taken, not under it.
+            call.move_costs();
+        }
+        let _c = call.machine().scope(Cause::Protocol);
+        self.inode.locked(call, || {
+            self.cursor.moving(
+                uio,
+                || Ok(self.cursor.at()),
+                |uio| {
+                    let left = self.inode.size_bytes().saturating_sub(uio.offset());
+                    uio.limit(usize::try_from(left).unwrap_or(usize::MAX));
+                    match uio.mode() {
+                        UioMode::Copy => self.copy_bytes(call, uio.left(), uio),
+                        UioMode::Pages | UioMode::Auto => self.transfer(call, uio),
+                    }
+                },
+            )
+        })
     }
 
-    /// Reads from the offset on, and moves it: up to `len_bytes`, zero at the end of the file.
-    fn read(&self, call: &Syscall<'_, M>, to: Va, len_bytes: usize, _: bool) -> Result<usize, Errno> {
-        self.read_by(call, len_bytes, |from, len| self.copy_out(call, from, to, len))
-    }
-
-    /// See [`Regular::transfer`].
-    fn read_transfer(
-        &self,
-        call: &Syscall<'_, M>,
-        mode: ReceiveMode,
-        at: Option<Va>,
-        len_bytes: usize,
-        _: bool,
-    ) -> Result<Received, Errno> {
-        self.transfer(call, mode, at, len_bytes)
-    }
-
-    /// Writes at the offset by copy, and moves it; the file grows by what is written behind its end, and by no more.
-    fn write(
-        &self,
-        call: &Syscall<'_, M>,
-        from: Va,
-        len_bytes: usize,
-        mode: SendMode,
-        _: bool,
-    ) -> Result<usize, Errno> {
-        if mode != SendMode::Copy {
+    /// Writes by copy; the file grows by what is written behind its end, and by no more.
+    fn write(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        if uio.mode() != UioMode::Copy {
             return Err(Errno::NotSupported);
         }
         let _c = call.machine().scope(Cause::Protocol);
         self.inode.locked(call, || {
-            let at = self.next_write();
-            let wrote = self.copy_from(call, from, at, len_bytes)?;
-            self.cursor.moved_on(at, wrote)
+            self.cursor.moving(
+                uio,
+                || Ok(self.next_write()),
+                |uio| self.inode.write_by(call, uio, |uio| self.copy_bytes(call, uio.left(), uio)),
+            )
         })
     }
 
-    fn read_at(&self, call: &Syscall<'_, M>, offset: u64, to: Va, len_bytes: usize) -> Result<usize, Errno> {
-        let _c = call.machine().scope(Cause::Protocol);
-        self.inode.locked(call, || {
-            let left = self.inode.size_bytes().saturating_sub(offset);
-            let len = usize::try_from(left).unwrap_or(usize::MAX).min(len_bytes);
-            either(self.copy_out(call, offset, to, len))
-        })
+    fn release(self: Box<Self>, call: &Syscall<'_, M>) {
+        call.kernel.files.close(&call.kernel.vm, self.inode);
     }
+}
 
-    fn write_at(
-        &self,
-        call: &Syscall<'_, M>,
-        offset: u64,
-        from: Va,
-        len_bytes: usize,
-    ) -> Result<usize, Errno> {
-        let _c = call.machine().scope(Cause::Protocol);
-        self.inode.locked(call, || either(self.copy_from(call, from, offset, len_bytes)?))
+impl<M: Machine> VnodeOps<M> for Regular<M> {
+    fn seek(&self, _: &Syscall<'_, M>, to: u64) -> Result<(), Errno> {
+        self.cursor.seek(to);
+        Ok(())
     }
 
     fn size_bytes(&self, _: &Syscall<'_, M>) -> Result<u64, Errno> {
@@ -85,9 +73,6 @@ impl<M: Machine> FileOps<M> for Regular<M> {
     }
 
     fn truncate(&self, call: &Syscall<'_, M>, size_bytes: u64) -> Result<(), Errno> {
-        if !self.cursor.rights.writable {
-            return Err(Errno::BadFd);
-        }
         self.inode.set_size(call, size_bytes)
     }
 
@@ -95,25 +80,8 @@ impl<M: Machine> FileOps<M> for Regular<M> {
         Ok(call.kernel.vm.clean_file(call.thread, &self.inode.object)?)
     }
 
-    fn map(
-        &self,
-        call: &Syscall<'_, M>,
-        offset: u64,
-        place: MapAddr,
-        len_bytes: usize,
-        prot: Prot,
-        shared: bool,
-    ) -> Result<Va, Errno> {
-        if !offset.is_multiple_of(PAGE_SIZE as u64) {
-            return Err(Errno::Invalid);
-        }
-        let mut max_prot = Prot::all();
-        if shared && !self.cursor.rights.writable {
-            max_prot.remove(Prot::WRITE);
-        }
-        if !self.cursor.rights.readable || !max_prot.contains(prot) {
-            return Err(Errno::Access);
-        }
+    fn map(&self, call: &Syscall<'_, M>, mapping: &MapRequest) -> Result<Va, Errno> {
+        let &MapRequest { offset, place, len_bytes, prot, max_prot, shared } = mapping;
         let mapped = Mapped {
             object: self.inode.object.clone(),
             first_page: offset / PAGE_SIZE as u64,
@@ -131,9 +99,6 @@ impl<M: Machine> FileOps<M> for Regular<M> {
         len_bytes: usize,
         how: PushDown,
     ) -> Result<usize, Errno> {
-        if !self.cursor.rights.writable {
-            return Err(Errno::Access);
-        }
         let object = &self.inode.object;
         self.inode.locked(call, || Ok(call.space.push_down(call.thread, at, len_bytes, object, how)?))
     }
@@ -153,32 +118,40 @@ impl<M: Machine> FileOps<M> for Regular<M> {
         shown
     }
 
-    fn as_regular(&self) -> Option<&Regular<M>> {
-        Some(self)
+    fn read_kernel(&self, call: &Syscall<'_, M>, at: u64, to: Va, len_bytes: usize) -> Result<usize, Errno> {
+        self.inode.locked(call, || {
+            let len = self.there(at, len_bytes);
+            self.each_page(call, at, len, false, &mut |kva, done, piece| {
+                call.copy_kernel(to + done, kva, piece);
+                Ok(())
+            })?;
+            Ok(len)
+        })
     }
 
-    fn release(self: Box<Self>, call: &Syscall<'_, M>) {
-        call.kernel.files.close(&call.kernel.vm, *self);
+    fn loan_to_kernel(
+        &self,
+        call: &Syscall<'_, M>,
+        at: u64,
+        len_bytes: usize,
+    ) -> Result<Option<KernelLoan>, Errno> {
+        self.inode.locked(call, || {
+            let len = self.there(at, len_bytes);
+            if len == 0 {
+                return Ok(None);
+            }
+            let beyond = call.kernel.config.net.is_some_and(|net| net.defect == NetDefect::FileBeyondEnd);
+            let len = if beyond { len_bytes } else { len };
+            Ok(Some(call.kernel.vm.loan_object_to_kernel(call.thread, &self.inode.object, at, len)?))
+        })
     }
 }
 
 impl<M: Machine> Regular<M> {
-    /// Copies from the process to the file from byte `at` on. The caller holds the inode's sleep lock.
-    fn copy_from(
-        &self,
-        call: &Syscall<'_, M>,
-        from: Va,
-        at: u64,
-        len_bytes: usize,
-    ) -> Result<(usize, Result<(), Errno>), Errno> {
-        self.inode.write_by(call, at, len_bytes, || {
-            self.each_page(call, at, len_bytes, true, |kva, done, piece| {
-                trace_copy(call, kva, piece, Place::User(from + done), FlowStep::Taken);
-                let copied = call.copy_in(kva, from + done, piece);
-                trace_copy(call, kva, piece, Place::File(at + done as u64), FlowStep::Received);
-                copied
-            })
-        })
+    /// How many of `wanted` bytes from `at` on are in the file. Under its sleep lock.
+    fn there(&self, at: u64, wanted: usize) -> usize {
+        let there = self.inode.size_bytes().saturating_sub(at);
+        usize::try_from(there).unwrap_or(usize::MAX).min(wanted)
     }
 }
 

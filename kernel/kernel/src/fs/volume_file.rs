@@ -10,18 +10,17 @@
 //! # What can fail
 //! Space on the volume, memory, the caller's addresses, signals.
 
-use super::buffers::Disk;
-use super::cursor::{Cursor, Rights, either};
-use super::file::FileOps;
+use super::cursor::{Cursor, Rights};
+use super::ops::{FileOps, MapRequest, VnodeOps};
 use super::regular::show_header;
-use super::volume_work::{Moved, read_bytes, write_bytes};
-use crate::proc::{Shown, Syscall, Window};
+use super::volume_work::{read_bytes, write_bytes};
+use crate::proc::{Shown, Syscall, Uio, UioMode, UioRw, Window};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use pageferry_abi::{Errno, SendMode};
-use pageferry_fs::{Ino, Store as _, Volume};
+use pageferry_abi::Errno;
+use pageferry_fs::{Ino, Store as _};
 use pageferry_hal::{Cause, Machine, PAGE_SIZE, Prot, Va};
-use pageferry_vm::{Backing, Inherit, MapAddr, Mapped, Object, Wired};
+use pageferry_vm::{Backing, Inherit, Mapped, Object, Wired};
 
 /// See the [module](self).
 pub(crate) struct VolumeFile<M: Machine> {
@@ -37,60 +36,53 @@ impl<M: Machine> VolumeFile<M> {
 }
 
 impl<M: Machine> FileOps<M> for VolumeFile<M> {
-    fn cursor(&self) -> Option<&Cursor<M>> {
-        Some(&self.cursor)
-    }
-
-    fn read(&self, call: &Syscall<'_, M>, to: Va, len_bytes: usize, _: bool) -> Result<usize, Errno> {
+    fn read(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        if uio.mode() != UioMode::Copy {
+            return Err(Errno::BadFd);
+        }
         call.machine().execute(call.kernel.config.disk.paths.file_call);
         call.kernel.mount.with(call.kernel, call.thread, true, |volume, disk, _| {
-            let at = self.cursor.at();
-            let read = self.copy_out(call, volume, disk, at, to, len_bytes)?;
-            self.cursor.moved_on(at, read)
+            self.cursor.moving(
+                uio,
+                || Ok(self.cursor.at()),
+                |uio| {
+                    let piece = &mut |va, len, uio: &mut Uio| call.uiomove(va, len, uio);
+                    let hole = &mut |len, uio: &mut Uio| call.uiozero(len, uio);
+                    read_bytes(volume, disk, self.ino, uio, piece, hole)
+                },
+            )
         })
     }
 
-    fn write(
-        &self,
-        call: &Syscall<'_, M>,
-        from: Va,
-        len_bytes: usize,
-        mode: SendMode,
-        _: bool,
-    ) -> Result<usize, Errno> {
-        if mode != SendMode::Copy {
+    fn write(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        if uio.mode() != UioMode::Copy {
             return Err(Errno::NotSupported);
         }
         call.machine().execute(call.kernel.config.disk.paths.file_call);
         call.kernel.mount.with(call.kernel, call.thread, true, |volume, disk, _| {
-            let at = if self.cursor.rights.appends {
-                volume.stat(disk, self.ino)?.size_bytes
-            } else {
-                self.cursor.at()
-            };
-            let wrote = self.copy_in(call, volume, disk, at, from, len_bytes)?;
-            self.cursor.moved_on(at, wrote)
+            if self.cursor.rights.appends && !uio.is_positional() {
+                self.cursor.seek(volume.stat(disk, self.ino)?.size_bytes);
+            }
+            self.cursor.moving(
+                uio,
+                || Ok(self.cursor.at()),
+                |uio| {
+                    let piece = &mut |va, len, uio: &mut Uio| call.uiomove(va, len, uio);
+                    write_bytes(volume, disk, self.ino, uio, piece)
+                },
+            )
         })
     }
 
-    fn read_at(&self, call: &Syscall<'_, M>, offset: u64, to: Va, len_bytes: usize) -> Result<usize, Errno> {
-        call.machine().execute(call.kernel.config.disk.paths.file_call);
-        call.kernel.mount.with(call.kernel, call.thread, true, |volume, disk, _| {
-            either(self.copy_out(call, volume, disk, offset, to, len_bytes)?)
-        })
+    fn release(self: Box<Self>, call: &Syscall<'_, M>) {
+        call.kernel.mount.close(call, self.ino);
     }
+}
 
-    fn write_at(
-        &self,
-        call: &Syscall<'_, M>,
-        offset: u64,
-        from: Va,
-        len_bytes: usize,
-    ) -> Result<usize, Errno> {
-        call.machine().execute(call.kernel.config.disk.paths.file_call);
-        call.kernel.mount.with(call.kernel, call.thread, true, |volume, disk, _| {
-            either(self.copy_in(call, volume, disk, offset, from, len_bytes)?)
-        })
+impl<M: Machine> VnodeOps<M> for VolumeFile<M> {
+    fn seek(&self, _: &Syscall<'_, M>, to: u64) -> Result<(), Errno> {
+        self.cursor.seek(to);
+        Ok(())
     }
 
     fn size_bytes(&self, call: &Syscall<'_, M>) -> Result<u64, Errno> {
@@ -100,9 +92,6 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
     }
 
     fn truncate(&self, call: &Syscall<'_, M>, size_bytes: u64) -> Result<(), Errno> {
-        if !self.cursor.rights.writable {
-            return Err(Errno::BadFd);
-        }
         call.kernel.mount.with(call.kernel, call.thread, true, |volume, disk, _| {
             Ok(volume.truncate(disk, self.ino, size_bytes)?)
         })
@@ -114,21 +103,8 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
             .with(call.kernel, call.thread, true, |volume, disk, _| Ok(volume.fsync(disk, self.ino)?))
     }
 
-    fn map(
-        &self,
-        call: &Syscall<'_, M>,
-        offset: u64,
-        place: MapAddr,
-        len_bytes: usize,
-        prot: Prot,
-        shared: bool,
-    ) -> Result<Va, Errno> {
-        let wanted = Wanted { offset, place, len_bytes, prot, shared };
-        wanted.check()?;
-        if !self.cursor.rights.readable {
-            return Err(Errno::Access);
-        }
-        map_private(call, &wanted, || self.size_bytes(call), &mut |va, at| self.fill(call, va, at))
+    fn map(&self, call: &Syscall<'_, M>, mapping: &MapRequest) -> Result<Va, Errno> {
+        map_private(call, mapping, || self.size_bytes(call), &mut |va, at| self.fill(call, va, at))
     }
 
     fn with_header(
@@ -140,41 +116,28 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
         show_first_page(call, size, &mut |va, at| self.fill(call, va, at), work)
     }
 
-    fn release(self: Box<Self>, call: &Syscall<'_, M>) {
-        call.kernel.mount.close(call, self.ino);
+    fn read_kernel(&self, call: &Syscall<'_, M>, at: u64, to: Va, len_bytes: usize) -> Result<usize, Errno> {
+        call.machine().execute(call.kernel.config.disk.paths.file_call);
+        let mut uio = Uio::read(to, len_bytes).at_offset(at);
+        call.kernel.mount.with(call.kernel, call.thread, true, |volume, disk, _| {
+            let piece = &mut |va, len, uio: &mut Uio| {
+                call.copy_kernel(uio.at(), va, len);
+                uio.advance(len);
+                Ok(())
+            };
+            let hole = &mut |len, uio: &mut Uio| {
+                let _c = call.machine().scope(Cause::Zero);
+                call.machine().zero(uio.at(), len).expect("the kernel's own address is mapped");
+                uio.advance(len);
+                Ok(())
+            };
+            read_bytes(volume, disk, self.ino, &mut uio, piece, hole)
+        })?;
+        Ok(uio.done())
     }
 }
 
 impl<M: Machine> VolumeFile<M> {
-    /// Copies bytes of the file from `at` on to the process.
-    fn copy_out(
-        &self,
-        call: &Syscall<'_, M>,
-        volume: &mut Volume,
-        disk: &mut Disk<'_, M>,
-        at: u64,
-        to: Va,
-        len_bytes: usize,
-    ) -> Result<Moved, Errno> {
-        let piece = &mut |va, before, len| call.copy_out(to + before, va, len);
-        let hole = &mut |before, len| call.clear(to + before, len);
-        read_bytes(volume, disk, (self.ino, at), len_bytes, piece, hole)
-    }
-
-    /// Copies bytes of the process to the file from `at` on.
-    fn copy_in(
-        &self,
-        call: &Syscall<'_, M>,
-        volume: &mut Volume,
-        disk: &mut Disk<'_, M>,
-        at: u64,
-        from: Va,
-        len_bytes: usize,
-    ) -> Result<Moved, Errno> {
-        let piece = &mut |va, before, len| call.copy_in(va, from + before, len);
-        write_bytes(volume, disk, (self.ino, at), len_bytes, piece)
-    }
-
     /// Fills a page at `va`, which is clear, with the bytes of the file from `at` on: block by block from the disk.
     fn fill(&self, call: &Syscall<'_, M>, va: Va, at: u64) -> Result<(), Errno> {
         let kernel = call.kernel;
@@ -192,7 +155,7 @@ impl<M: Machine> VolumeFile<M> {
                     let len = piece.len_bytes.next_multiple_of(512) as u64;
                     disk.flush(from..from + len)?;
                     let _c = kernel.machine.scope(Cause::Protocol);
-                    kernel.move_disk(call.thread, from..from + len, va + done, false)?;
+                    kernel.move_disk(call.thread, from..from + len, va + done, UioRw::Read)?;
                 }
                 done += piece.len_bytes;
             }
@@ -204,34 +167,20 @@ impl<M: Machine> VolumeFile<M> {
 /// Fills a page at a kernel address, which is clear, with the bytes of a file from some byte on.
 pub(crate) type Fill<'a> = &'a mut dyn FnMut(Va, u64) -> Result<(), Errno>;
 
-/// A mapping that is asked for, and has been [looked at](Wanted::check).
-pub(crate) struct Wanted {
-    pub(crate) offset: u64,
-    pub(crate) place: MapAddr,
-    pub(crate) len_bytes: usize,
-    pub(crate) prot: Prot,
-    pub(crate) shared: bool,
-}
-
-impl Wanted {
-    /// Tests what does not depend on the file.
-    pub(crate) fn check(&self) -> Result<(), Errno> {
-        if self.shared {
-            return Err(Errno::NotSupported);
-        }
-        let whole = self.offset.is_multiple_of(PAGE_SIZE as u64) && self.len_bytes > 0;
-        if whole { Ok(()) } else { Err(Errno::Invalid) }
-    }
-}
-
 /// Maps a file privately: the pages of an object of its own, all filled now.
 pub(crate) fn map_private<M: Machine>(
     call: &Syscall<'_, M>,
-    wanted: &Wanted,
+    mapping: &MapRequest,
     size: impl FnOnce() -> Result<u64, Errno>,
     fill: Fill<'_>,
 ) -> Result<Va, Errno> {
-    let &Wanted { offset, place, len_bytes, prot, .. } = wanted;
+    let &MapRequest { offset, place, len_bytes, prot, shared, .. } = mapping;
+    if shared {
+        return Err(Errno::NotSupported);
+    }
+    if len_bytes == 0 {
+        return Err(Errno::Invalid);
+    }
     let (kernel, thread) = (call.kernel, call.thread);
     // Behind the file's end there are zeros.
     let mapped_pages = len_bytes.div_ceil(PAGE_SIZE) as u64;

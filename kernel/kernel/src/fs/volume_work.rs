@@ -15,13 +15,14 @@
 //! What fails in a file system, and the caller's part of moving bytes; then what came before is done.
 
 use super::cursor::Create;
-use super::mount::on_volume;
-use crate::proc::{Stopped, moved};
+use super::vfs::{Change, DirEntry, Links, Opening, path_below};
+use crate::proc::{Uio, UioRw};
 use alloc::borrow::Cow;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
-use pageferry_abi::Errno;
+use pageferry_abi::{Errno, FileStat};
 use pageferry_fs::{Entry, FsError, Ino, Kind, Stat, Store, Volume, When};
 use pageferry_hal::Va;
 
@@ -29,11 +30,8 @@ use pageferry_hal::Va;
 pub(crate) const BUFFER_BYTES: usize = 16384;
 pub(crate) const SECTOR: usize = 512;
 
-/// How many bytes moved, and why not more.
-pub(crate) type Moved = (usize, Result<(), Errno>);
-
-/// Moves the bytes of one piece: at an address of a buffer, behind so many bytes of the call, so many.
-pub(crate) type MovePiece<'a> = &'a mut dyn FnMut(Va, usize, usize) -> Result<(), Stopped>;
+/// Moves so many bytes between an address of a cached block and the buffer of a call, and that on.
+pub(crate) type MovePiece<'a> = &'a mut dyn FnMut(Va, usize, &mut Uio) -> Result<(), Errno>;
 
 /// A store whose buffers have addresses.
 pub(crate) trait Buffered: Store {
@@ -58,28 +56,42 @@ pub(crate) trait Buffered: Store {
     /// As of the disk.
     fn write_oldest(&mut self) -> Result<(), Errno>;
 
-    /// Does `piece` with each piece of bytes of the disk, at their addresses: to read them, or, if `writes`, to write
-    /// them later.
-    fn each_piece(&mut self, at: u64, len_bytes: usize, writes: bool, piece: MovePiece<'_>) -> Moved {
-        let mut done = 0;
+    /// Does `piece` with each piece of bytes of the disk, at an address and so many: to read them, or, if `writes`, to write
+    /// them later. It answers how many it has moved, and why not more.
+    ///
+    /// # Errors
+    /// Those of the disk and of `piece`; the bytes before have moved.
+    fn each_piece(
+        &mut self,
+        at: u64,
+        len_bytes: usize,
+        writes: bool,
+        piece: &mut dyn FnMut(Va, usize) -> (usize, Result<(), Errno>),
+    ) -> Result<(), Errno> {
         for (index, span) in spans(at..at + len_bytes as u64) {
             // Where the writer's memory ends, whole sectors would be left with what was there before.
             let needed = if writes { cut_sectors(&span) } else { sectors(&span) };
-            let va = match self.buffer(index, needed) {
-                Ok(va) => va,
-                Err(e) => return (done, Err(e)),
-            };
-            let moved = piece(va + span.start, done, span.len());
-            let bytes = moved.as_ref().map_or_else(|stopped| stopped.done_bytes, |()| span.len());
+            let va = self.buffer(index, needed)?;
+            let (bytes, moved) = piece(va + span.start, span.len());
             if writes && bytes > 0 {
                 self.stored(index, sectors(&(span.start..span.start + bytes)));
             }
-            done += bytes;
-            if let Err(stopped) = moved {
-                return (done, Err(stopped.why));
-            }
+            moved?;
         }
-        (done, Ok(()))
+        Ok(())
+    }
+
+    /// Moves bytes of the disk into a buffer on its way, or from it, to be written later.
+    ///
+    /// # Errors
+    /// Those of the disk and of `piece`; the bytes before have moved.
+    fn move_pieces(&mut self, at: u64, len: usize, uio: &mut Uio, piece: MovePiece<'_>) -> Result<(), Errno> {
+        let writes = uio.rw() == UioRw::Write;
+        self.each_piece(at, len, writes, &mut |va, len| {
+            let before = uio.done();
+            let moved = piece(va, len, uio);
+            (uio.done() - before, moved)
+        })
     }
 
     /// Writes the oldest of what waits, if there is too much of it, until half may wait.
@@ -95,14 +107,6 @@ pub(crate) trait Buffered: Store {
         }
         Ok(())
     }
-}
-
-/// What is done to a name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Change {
-    MakeDirectory,
-    RemoveDirectory,
-    Unlink,
 }
 
 // --------------------------------------------------------------------------------------------------- names
@@ -170,7 +174,7 @@ impl<'a> Walk<'a> {
             Some(_) => {
                 self.dir = volume.root();
                 let text = core::str::from_utf8(&path).ok();
-                text.and_then(on_volume).ok_or(Errno::NoFile)?.as_bytes().to_vec()
+                text.and_then(|name| path_below(name, MOUNT_POINT)).ok_or(Errno::NoFile)?.as_bytes().to_vec()
             }
         };
         if !others.is_empty() {
@@ -201,29 +205,15 @@ impl<'a> Walk<'a> {
     }
 }
 
+/// Where volumes are mounted: what a symbolic link's path begins with that leads somewhere on one.
+pub(crate) const MOUNT_POINT: &str = "/mnt";
+
 /// Symbolic links that one path leads through, at most (`MAXSYMLINKS` of FreeBSD).
 const MOST_LINKS: usize = 32;
-
-/// What is done about a symbolic link at the end of a path.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Links {
-    /// The call is about what it leads to.
-    Followed,
-    /// The call is about the link.
-    Taken,
-}
 
 /// The directory of a path, and its last name.
 fn walk(volume: &mut Volume, disk: &mut impl Buffered, path: &str) -> Result<(Ino, Vec<u8>), Errno> {
     Walk::new(volume, path).name(volume, disk)
-}
-
-/// How a file is opened by its path.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Opening {
-    pub(crate) create: Create,
-    pub(crate) truncate: bool,
-    pub(crate) links: Links,
 }
 
 /// Opens a file by its path, or makes one. Directories are not opened, and no symbolic links.
@@ -332,68 +322,77 @@ pub(crate) fn entries(
     Ok(volume.entries(disk, dir)?)
 }
 
+/// What a process is told of a file.
+pub(crate) fn file_stat(Stat { kind, size_bytes, links, .. }: Stat) -> FileStat {
+    FileStat { is_directory: kind == Kind::Directory, is_link: kind == Kind::Link, size_bytes, links }
+}
+
+/// What a process is told of the names in a directory. Bytes of names that are no UTF-8 are replaced.
+pub(crate) fn dir_entries(entries: &[Entry]) -> Vec<DirEntry> {
+    let shown = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+    entries.iter().map(|e| (shown(&e.name), e.kind == Kind::Directory)).collect()
+}
+
 // --------------------------------------------------------------------------------------------------- bytes
 
-/// Gives `piece` the bytes of a file from `at` on, and `hole` what is a hole: `(bytes of the call before, length)`.
+/// Fills a buffer with the bytes of a file: `piece` moves what is there, `hole` as many zeros.
+///
+/// # Errors
+/// Those of the disk, of `piece` and of `hole`; the bytes before have moved.
 pub(crate) fn read_bytes(
     volume: &mut Volume,
     disk: &mut impl Buffered,
-    (ino, at): (Ino, u64),
-    len_bytes: usize,
+    ino: Ino,
+    uio: &mut Uio,
     piece: MovePiece<'_>,
-    hole: &mut dyn FnMut(usize, usize) -> Result<(), Stopped>,
-) -> Result<Moved, Errno> {
-    let (mut done, mut result) = (0, Ok(()));
-    while done < len_bytes && result.is_ok() {
-        let next = volume.piece(disk, ino, at.saturating_add(done as u64), len_bytes - done)?;
-        if next.len_bytes == 0 {
-            break;
-        }
-        let (bytes, how) = match next.at {
-            Some(from) => disk.each_piece(from, next.len_bytes, false, &mut |va, before, len| {
-                piece(va, done + before, len)
-            }),
+    hole: &mut dyn FnMut(usize, &mut Uio) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    while uio.left() > 0 {
+        let next = volume.piece(disk, ino, uio.offset(), uio.left())?;
+        match next.at {
+            _ if next.len_bytes == 0 => break,
+            Some(from) => disk.move_pieces(from, next.len_bytes, uio, piece)?,
             // Nothing to copy from.
-            None => moved(next.len_bytes, hole(done, next.len_bytes)),
-        };
-        done += bytes;
-        result = how;
+            None => hole(next.len_bytes, uio)?,
+        }
     }
-    Ok((done, result))
+    Ok(())
 }
 
-/// Has `piece` bring the bytes of a file from `at` on.
+/// Has `piece` bring the bytes of a file from a buffer.
+///
+/// # Errors
+/// Those of the disk and of `piece`; the bytes before have moved.
 pub(crate) fn write_bytes(
     volume: &mut Volume,
     disk: &mut impl Buffered,
-    (ino, at): (Ino, u64),
-    len_bytes: usize,
+    ino: Ino,
+    uio: &mut Uio,
     piece: MovePiece<'_>,
-) -> Result<Moved, Errno> {
-    at.checked_add(len_bytes as u64).ok_or(Errno::TooLarge)?;
-    let (mut done, mut result) = (0, Ok(()));
-    while done < len_bytes && result.is_ok() {
-        let next = match volume.piece_to_write(disk, ino, at + done as u64, len_bytes - done) {
+) -> Result<(), Errno> {
+    uio.offset().checked_add(uio.left() as u64).ok_or(Errno::TooLarge)?;
+    let mut result = Ok(());
+    while uio.left() > 0 && result.is_ok() {
+        let next = match volume.piece_to_write(disk, ino, uio.offset(), uio.left()) {
             Ok(next) => next,
             Err(e) => {
                 result = Err(e.into());
                 break;
             }
         };
-        let (to, len) = (next.at, next.len_bytes);
-        let (moved, how) =
-            disk.each_piece(to, len, true, &mut |va, before, len| piece(va, done + before, len));
+        let (to, len, before) = (next.at, next.len_bytes, uio.done());
+        let how = disk.move_pieces(to, len, uio, piece);
+        let moved = uio.done() - before;
         if next.is_new && moved < len {
             // The writer's memory ends: what another file had there is not this one's.
             disk.write(to + moved as u64, &vec![0; len - moved], When::Later)?;
         }
-        done += moved;
         result = how.and_then(|()| disk.limit());
     }
-    if done > 0 {
-        volume.wrote(disk, ino, at + done as u64)?;
+    if uio.done() > 0 {
+        volume.wrote(disk, ino, uio.offset())?;
     }
-    Ok((done, result))
+    result
 }
 
 // --------------------------------------------------------------------------------------------------- buffers

@@ -14,10 +14,10 @@ use super::pipe_state::{Direct, End, Held, PIPE_USED_BYTES, Pipe};
 use crate::Kernel;
 use crate::counter::KernelCounter;
 use crate::fs::FileOps;
-use crate::proc::{Syscall, moved};
+use crate::proc::{Syscall, Uio, UioMode};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use pageferry_abi::{Errno, ReceiveMode, Received, SendMode};
+use pageferry_abi::Errno;
 use pageferry_ephemeral::KvaRun;
 use pageferry_hal::{
     Access, Cause, Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Place, SpinLock, Threads, Va,
@@ -30,41 +30,32 @@ pub const ATOMIC_WRITE_BYTES: usize = 512;
 impl<M: Machine> Pipe<M> {
     // ------------------------------------------------------------------------------------------- reading
 
-    /// Reads up to `len_bytes`: what is there, at least one byte; zero at the end of the stream.
+    /// Fills a buffer with what is there, at least one byte; nothing at the end of the stream.
     ///
     /// # Errors
-    /// [`Errno::WouldBlock`], [`Errno::Interrupted`], or a bad address: only if nothing was read. Bytes that could not
-    /// be delivered stay in the pipe.
-    pub(crate) fn read(
-        &self,
-        call: &Syscall<'_, M>,
-        to: Va,
-        len_bytes: usize,
-        nonblocking: bool,
-    ) -> Result<usize, Errno> {
+    /// [`Errno::WouldBlock`], [`Errno::Interrupted`], or a bad address. Bytes that could not be delivered stay in the
+    /// pipe.
+    pub(crate) fn read(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
         let m = call.machine();
         let _c = m.scope(Cause::Protocol);
         m.execute(call.kernel.config.paths.pipe_call);
         m.touch(self.at(), PIPE_USED_BYTES, Access::Write);
         let (mut held, locked) = self.lock_io(call, self.lock(), true);
         locked?;
-        let mut done = 0;
         let mut have_io = true;
         let result = loop {
-            if done == len_bytes {
+            if uio.left() == 0 {
                 break Ok(());
             }
             if held.count > 0 {
-                let (again, moved, result) = self.read_buffer(call, held, to + done, len_bytes - done);
+                let (again, result) = self.read_buffer(call, held, uio);
                 held = again;
-                done += moved;
                 if result.is_err() {
                     break result;
                 }
             } else if matches!(held.direct, Direct::Ready { .. }) {
-                let (again, moved, result) = self.read_direct(call, held, to + done, len_bytes - done);
+                let (again, result) = self.read_direct(call, held, uio);
                 held = again;
-                done += moved;
                 if result.is_err() {
                     break result;
                 }
@@ -72,10 +63,10 @@ impl<M: Machine> Pipe<M> {
                 break Ok(());
             } else {
                 self.wake_writer(call, &mut held);
-                if done > 0 {
+                if uio.done() > 0 {
                     break Ok(());
                 }
-                if nonblocking {
+                if uio.wait.is_no_wait() {
                     break Err(Errno::WouldBlock);
                 }
                 self.unlock_io(call, &mut held);
@@ -100,7 +91,7 @@ impl<M: Machine> Pipe<M> {
             self.wake_writer(call, &mut held);
         }
         drop(held);
-        if done > 0 { Ok(done) } else { result.map(|()| 0) }
+        result
     }
 
     /// Moves one contiguous piece out of the buffer. Holds the sleep lock.
@@ -108,38 +99,32 @@ impl<M: Machine> Pipe<M> {
         &'a self,
         call: &Syscall<'_, M>,
         held: Held<'a, M>,
-        to: Va,
-        most: usize,
-    ) -> (Held<'a, M>, usize, Result<(), Errno>) {
+        uio: &mut Uio,
+    ) -> (Held<'a, M>, Result<(), Errno>) {
         let (size, out) = (held.size(), held.out);
-        let len = held.count.min(most).min(size - out);
+        let len = held.count.min(uio.left()).min(size - out);
         let from = held.base() + out;
         drop(held);
-        let result = call.copy_out(to, from, len);
+        let (to, before) = (uio.at(), uio.done());
+        let result = call.uiomove(from, len, uio);
         let mut held = self.lock();
         assert!(held.io.is_taken() && held.out == out, "another thread has read under the sleep lock");
-        let (len, result) = moved(len, result);
+        let len = uio.done() - before;
         trace_buffer(call, from, len, |at| (to + at, FlowStep::Received));
         held.count -= len;
         // An empty buffer begins at its start again, where it is still warm.
         held.out = if held.count == 0 { 0 } else { (out + len) % size };
-        (held, len, result)
+        (held, result)
     }
 
     // ------------------------------------------------------------------------------------------- writing
 
-    /// Writes all of `len_bytes`, or with `nonblocking` what there is space for.
+    /// Takes all of a buffer, or what there is space for if the call does not wait.
     ///
     /// # Errors
     /// [`Errno::BrokenPipe`] when the last reader is gone before all is written; [`Errno::WouldBlock`],
-    /// [`Errno::Interrupted`] or a bad address only if nothing was written.
-    pub(crate) fn write(
-        &self,
-        call: &Syscall<'_, M>,
-        from: Va,
-        len_bytes: usize,
-        nonblocking: bool,
-    ) -> Result<usize, Errno> {
+    /// [`Errno::Interrupted`] or a bad address.
+    pub(crate) fn write(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
         let m = call.machine();
         let config = &call.kernel.config.pipe;
         let _c = m.scope(Cause::Protocol);
@@ -147,25 +132,22 @@ impl<M: Machine> Pipe<M> {
         m.touch(self.at(), PIPE_USED_BYTES, Access::Write);
         let (held, locked) = self.lock_io(call, self.lock(), true);
         locked?;
-        let mut held = self.grow_for(call, held, len_bytes);
+        let mut held = self.grow_for(call, held, uio.len());
         self.unlock_io(call, &mut held);
-        let mut done = 0;
-        let mut direct = config.direct && !nonblocking;
+        let mut direct = config.direct && !uio.wait.is_no_wait();
         let result = loop {
-            if done == len_bytes {
+            if uio.left() == 0 {
                 break Ok(());
             }
             if held.reader_gone {
                 break Err(Errno::BrokenPipe);
             }
-            let (again, moved, result) = if direct && len_bytes - done >= config.min_direct_bytes {
-                self.write_direct(call, held, from + done, len_bytes - done)
+            let (again, result) = if direct && uio.left() >= config.min_direct_bytes {
+                self.write_direct(call, held, uio)
             } else {
-                let atomic = len_bytes <= ATOMIC_WRITE_BYTES;
-                self.write_buffered(call, held, from + done, len_bytes - done, atomic, nonblocking)
+                self.write_buffered(call, held, uio)
             };
             held = again;
-            done += moved;
             match result {
                 // No frames can be wired or no addresses found: the buffer needs neither.
                 Err(Errno::NoMemory) if direct => direct = false,
@@ -177,11 +159,7 @@ impl<M: Machine> Pipe<M> {
             self.wake_reader(call, &mut held);
         }
         drop(held);
-        match result {
-            Err(Errno::BrokenPipe) => Err(Errno::BrokenPipe),
-            Err(e) if done == 0 => Err(e),
-            _ => Ok(done),
-        }
+        result
     }
 
     /// One step of a buffered write: moves what there is space for, or sleeps.
@@ -189,11 +167,9 @@ impl<M: Machine> Pipe<M> {
         &'a self,
         call: &Syscall<'_, M>,
         mut held: Held<'a, M>,
-        from: Va,
-        len: usize,
-        atomic: bool,
-        nonblocking: bool,
-    ) -> (Held<'a, M>, usize, Result<(), Errno>) {
+        uio: &mut Uio,
+    ) -> (Held<'a, M>, Result<(), Errno>) {
+        let (len, atomic) = (uio.left(), uio.len() <= ATOMIC_WRITE_BYTES);
         let space = |held: &Held<'_, M>| {
             let space = held.size() - held.count;
             let blocked = !matches!(held.direct, Direct::None) || (atomic && space < len);
@@ -203,25 +179,23 @@ impl<M: Machine> Pipe<M> {
             let (again, locked) = self.lock_io(call, held, true);
             held = again;
             if locked.is_err() {
-                return (held, 0, locked);
+                return (held, locked);
             }
             // The state may have changed while this thread waited for the sleep lock.
             let len = if held.reader_gone { 0 } else { space(&held) };
-            let mut moved_bytes = 0;
             let mut result = Ok(());
             if len > 0 {
-                (held, moved_bytes, result) = self.fill_buffer(call, held, from, len);
+                (held, result) = self.fill_buffer(call, held, len, uio);
             }
             self.unlock_io(call, &mut held);
-            return (held, moved_bytes, result);
+            return (held, result);
         }
         self.wake_reader(call, &mut held);
-        if nonblocking {
-            return (held, 0, Err(Errno::WouldBlock));
+        if uio.wait.is_no_wait() {
+            return (held, Err(Errno::WouldBlock));
         }
         held.want_write = true;
-        let (held, woken) = self.wait(call, held, "pipewr", true);
-        (held, 0, woken)
+        self.wait(call, held, "pipewr", true)
     }
 
     /// Moves `len` bytes into the free part of the buffer, in two pieces where it wraps. Holds the sleep lock.
@@ -229,27 +203,28 @@ impl<M: Machine> Pipe<M> {
         &'a self,
         call: &Syscall<'_, M>,
         held: Held<'a, M>,
-        from: Va,
         len: usize,
-    ) -> (Held<'a, M>, usize, Result<(), Errno>) {
+        uio: &mut Uio,
+    ) -> (Held<'a, M>, Result<(), Errno>) {
         let (size, base, count) = (held.size(), held.base(), held.count);
         assert!(count + len <= size, "{len} bytes do not fit a buffer of {size} that holds {count}");
         let start = (held.out + count) % size;
         drop(held);
         call.machine().count(KernelCounter::PipeBufferedWrites, 1);
         let first = len.min(size - start);
-        let (mut done, mut result) = moved(first, call.copy_in(base + start, from, first));
+        let (from, before) = (uio.at(), uio.done());
+        let mut result = call.uiomove(base + start, first, uio);
         if result.is_ok() && first < len {
-            let (more, r) = moved(len - first, call.copy_in(base, from + first, len - first));
-            (done, result) = (done + more, r);
+            result = call.uiomove(base, len - first, uio);
         }
+        let done = uio.done() - before;
         let whole = first.min(done);
         trace_buffer(call, base + start, whole, |at| (from + at, FlowStep::Sent));
         trace_buffer(call, base, done - whole, |at| (from + whole + at, FlowStep::Sent));
         let mut held = self.lock();
         assert_eq!((held.out + held.count) % size, start, "another thread has written under the sleep lock");
         held.count += done;
-        (held, done, result)
+        (held, result)
     }
 
     /// Takes the large buffer if a write of `len_bytes` exceeds the small one, that is empty, and there is memory:
@@ -331,29 +306,11 @@ pub(crate) struct ReadEnd<M: Machine>(pub(crate) Arc<Pipe<M>>);
 pub(crate) struct WriteEnd<M: Machine>(pub(crate) Arc<Pipe<M>>);
 
 impl<M: Machine> FileOps<M> for ReadEnd<M> {
-    fn is_writable(&self) -> bool {
-        false
-    }
-
-    fn read(
-        &self,
-        call: &Syscall<'_, M>,
-        to: Va,
-        len_bytes: usize,
-        nonblocking: bool,
-    ) -> Result<usize, Errno> {
-        self.0.read(call, to, len_bytes, nonblocking)
-    }
-
-    fn read_transfer(
-        &self,
-        _: &Syscall<'_, M>,
-        _: ReceiveMode,
-        _: Option<Va>,
-        _: usize,
-        _: bool,
-    ) -> Result<Received, Errno> {
-        Err(Errno::NotSupported)
+    fn read(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        if uio.mode() != UioMode::Copy {
+            return Err(Errno::NotSupported);
+        }
+        self.0.read(call, uio)
     }
 
     fn release(self: Box<Self>, call: &Syscall<'_, M>) {
@@ -362,22 +319,11 @@ impl<M: Machine> FileOps<M> for ReadEnd<M> {
 }
 
 impl<M: Machine> FileOps<M> for WriteEnd<M> {
-    fn is_readable(&self) -> bool {
-        false
-    }
-
-    fn write(
-        &self,
-        call: &Syscall<'_, M>,
-        from: Va,
-        len_bytes: usize,
-        mode: SendMode,
-        nonblocking: bool,
-    ) -> Result<usize, Errno> {
-        if mode != SendMode::Copy {
+    fn write(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        if uio.mode() != UioMode::Copy {
             return Err(Errno::NotSupported);
         }
-        self.0.write(call, from, len_bytes, nonblocking)
+        self.0.write(call, uio)
     }
 
     fn release(self: Box<Self>, call: &Syscall<'_, M>) {

@@ -22,7 +22,7 @@
 use super::pipe_state::{Direct, Held, Pipe, Run};
 use crate::config::{Defect, PipeMapping};
 use crate::counter::KernelCounter;
-use crate::proc::{Syscall, moved};
+use crate::proc::{Syscall, Uio};
 use alloc::sync::Arc;
 use core::ops::Range;
 use pageferry_abi::Errno;
@@ -31,8 +31,8 @@ use pageferry_hal::{Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Pfn, Plac
 use pageferry_vm::VmError;
 
 impl<M: Machine> Pipe<M> {
-    /// Hands over up to a buffer's length of the caller's pages, and waits until they are read. Answers how many bytes
-    /// are out of the writer's hands, even with an error.
+    /// Hands over up to a buffer's length of the caller's pages, and waits until they are read. The buffer is moved on by
+    /// what is out of the writer's hands, even with an error.
     ///
     /// # Errors
     /// [`Errno::Interrupted`], [`Errno::BrokenPipe`], a bad address, or [`Errno::NoMemory`]: then the buffer may do.
@@ -40,20 +40,19 @@ impl<M: Machine> Pipe<M> {
         &'a self,
         call: &Syscall<'_, M>,
         held: Held<'a, M>,
-        from: Va,
-        len: usize,
-    ) -> (Held<'a, M>, usize, Result<(), Errno>) {
+        uio: &mut Uio,
+    ) -> (Held<'a, M>, Result<(), Errno>) {
         let (mut held, waited) = self.wait_until_empty(call, held);
         if waited.is_err() {
-            return (held, 0, waited);
+            return (held, waited);
         }
         held.direct = Direct::Building;
         let (again, locked) = self.lock_io(call, held, false);
         assert!(locked.is_ok(), "a sleep that no signal can end was interrupted");
         held = again;
-        let len = len.min(held.size());
+        let len = uio.left().min(held.size());
         drop(held);
-        let built = self.build(call, from, len);
+        let built = self.build(call, uio.at(), len);
         held = self.lock();
         let result = match built {
             Ok(run) => {
@@ -68,11 +67,13 @@ impl<M: Machine> Pipe<M> {
         };
         self.unlock_io(call, &mut held);
         if result.is_err() {
-            return (held, 0, result);
+            return (held, result);
         }
         call.machine().count(KernelCounter::PipeDirectWrites, 1);
         let (held, waited) = self.wait_until_drained(call, held, true);
-        self.finish(call, held, len, waited)
+        let (held, handed_over, result) = self.finish(call, held, len, waited);
+        uio.advance(handed_over);
+        (held, result)
     }
 
     /// Waits until no other direct write is under way and the buffer is empty: direct bytes come behind all others.
@@ -253,14 +254,14 @@ impl<M: Machine> Pipe<M> {
         let to = held.base();
         drop(held);
         let mut at = 0;
-        let (copied, result) = self.each_piece(call, run, done, left, &mut |from, len| {
+        let result = self.each_piece(call, run, done, left, &mut |from, len| {
             call.copy_kernel(to + at, from, len);
             at += len;
-            (len, Ok(()))
+            Ok(())
         });
         let mut held = self.lock();
         let all = result.is_ok();
-        assert!(!all || copied == left, "bytes of an interrupted writer were lost");
+        assert!(!all || at == left, "bytes of an interrupted writer were lost");
         if all {
             held.count = left;
         }
@@ -272,25 +273,20 @@ impl<M: Machine> Pipe<M> {
         &'a self,
         call: &Syscall<'_, M>,
         held: Held<'a, M>,
-        to: Va,
-        most: usize,
-    ) -> (Held<'a, M>, usize, Result<(), Errno>) {
+        uio: &mut Uio,
+    ) -> (Held<'a, M>, Result<(), Errno>) {
         let Direct::Ready { run, done, left } = &held.direct else {
             panic!("there is nothing to read directly")
         };
-        let (run, done, len) = (run.clone(), *done, most.min(*left));
+        let (run, done, len) = (run.clone(), *done, uio.left().min(*left));
         drop(held);
-        trace_direct(call, &run, done..done + len, to);
-        let mut at = 0;
-        let (len, result) = self.each_piece(call, &run, done, len, &mut |from, len| {
-            let piece = moved(len, call.copy_out(to + at, from, len));
-            at += len;
-            piece
-        });
+        trace_direct(call, &run, done..done + len, uio.at());
+        let before = uio.done();
+        let result = self.each_piece(call, &run, done, len, &mut |from, len| call.uiomove(from, len, uio));
         drop(run);
         let mut held = self.lock();
-        self.took(call, &mut held, len);
-        (held, len, result)
+        self.took(call, &mut held, uio.done() - before);
+        (held, result)
     }
 
     /// The reader has taken `len` bytes of the run.
@@ -310,37 +306,37 @@ impl<M: Machine> Pipe<M> {
         }
     }
 
-    /// Calls `copy` with the kernel address of each piece of `len` bytes from `done` on. Answers how many were moved.
+    /// Calls `copy` with the kernel address of each piece of `len` bytes from `done` on.
     fn each_piece(
         &self,
         call: &Syscall<'_, M>,
         run: &Run,
         done: usize,
         len: usize,
-        copy: &mut dyn FnMut(Va, usize) -> (usize, Result<(), Errno>),
-    ) -> (usize, Result<(), Errno>) {
+        copy: &mut dyn FnMut(Va, usize) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         if let Some(at) = run.mapped_at {
             return copy(at + run.offset + done, len);
         }
         let (ephemeral, thread) = (&call.kernel.ephemeral, call.thread);
-        let mut moved_bytes = 0;
+        let mut copied = 0;
         let mut result = Ok(());
         thread.pin();
-        while moved_bytes < len && result.is_ok() {
-            let at = run.offset + done + moved_bytes;
-            let piece = (PAGE_SIZE - at % PAGE_SIZE).min(len - moved_bytes);
-            match ephemeral.alloc(thread, run.frames[at / PAGE_SIZE], Flags::PRIVATE) {
-                Ok(mapping) => {
-                    let (n, r) = copy(ephemeral.kva(&mapping) + at % PAGE_SIZE, piece);
+        while copied < len && result.is_ok() {
+            let at = run.offset + done + copied;
+            let piece = (PAGE_SIZE - at % PAGE_SIZE).min(len - copied);
+            result = ephemeral
+                .alloc(thread, run.frames[at / PAGE_SIZE], Flags::PRIVATE)
+                .map_err(Errno::from)
+                .and_then(|mapping| {
+                    let result = copy(ephemeral.kva(&mapping) + at % PAGE_SIZE, piece);
                     ephemeral.free(thread, mapping);
-                    moved_bytes += n;
-                    result = r;
-                }
-                Err(e) => result = Err(e.into()),
-            }
+                    result
+                });
+            copied += piece;
         }
         thread.unpin();
-        (moved_bytes, result)
+        result
     }
 }
 

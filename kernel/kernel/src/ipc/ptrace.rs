@@ -12,9 +12,9 @@
 
 use crate::Kernel;
 use crate::config::PtraceBy;
-use crate::proc::{Shown, Syscall, Window, moved};
+use crate::proc::{Shown, Syscall, Uio, UioRw, Window};
 use alloc::sync::Arc;
-use pageferry_abi::{Errno, Pid};
+use pageferry_abi::{Errno, Pid, SendMode};
 use pageferry_hal::{Access, Machine, PAGE_SIZE, Prot, SpinLock, Va};
 use pageferry_vm::{QUICK_REF_PAGES, Space, VmError, quick_ref};
 
@@ -57,13 +57,17 @@ impl<M: Machine> Kernel<M> {
             let (theirs, own) = (traced.theirs.checked_add(done), traced.own + done);
             let theirs = theirs.ok_or(Errno::Fault)?;
             if self.config.disk.ptrace == PtraceBy::Frames {
-                let left = Traced { theirs, own, len_bytes: traced.len_bytes - done, ..traced };
-                let (bytes, result) = trace_frames(call, &child, left);
-                done += bytes;
+                let left = traced.len_bytes - done;
+                let mut own = match traced.access {
+                    Access::Write => Uio::write(own, left, SendMode::Copy),
+                    _ => Uio::read(own, left),
+                };
+                let result = trace_frames(call, &child, theirs, &mut own);
+                done += own.done();
                 match result {
                     Ok(()) => break,
                     // What is left of this page may go by the other way.
-                    Err(_) if bytes > 0 => continue,
+                    Err(_) if own.done() > 0 => continue,
                     Err(_) => {}
                 }
             }
@@ -98,43 +102,28 @@ fn trace_piece<M: Machine>(
     copied.map_err(|stopped| (stopped.done_bytes, stopped.why))
 }
 
-/// Copies through the frames of the child, page by page; how many bytes, and why not more.
+/// Copies through the frames of the child, page by page; the caller's buffer is moved on by what was copied.
 fn trace_frames<M: Machine>(
     call: &Syscall<'_, M>,
     child: &Space<M>,
-    Traced { theirs, own, len_bytes, access }: Traced,
-) -> (usize, Result<(), Errno>) {
+    theirs: Va,
+    own: &mut Uio,
+) -> Result<(), Errno> {
     let (kernel, thread) = (call.kernel, call.thread);
-    let mut window = match Window::open(kernel) {
-        Ok(window) => window,
-        Err(e) => return (0, Err(e)),
-    };
-    let prot = if access == Access::Write { Prot::RW } else { Prot::READ };
-    let (mut done, mut result) = (0, Ok(()));
-    while done < len_bytes && result.is_ok() {
-        let at = theirs + done;
-        let len = (PAGE_SIZE - at.offset()).min(len_bytes - done);
-        let shown = child.wire(thread, at, len, prot).map_err(Errno::from).and_then(|wired| {
+    let mut window = Window::open(kernel)?;
+    let prot = if own.rw() == UioRw::Write { Prot::RW } else { Prot::READ };
+    let mut result = Ok(());
+    while own.left() > 0 && result.is_ok() {
+        let at = theirs + own.done();
+        let len = (PAGE_SIZE - at.offset()).min(own.left());
+        result = child.wire(thread, at, len, prot).map_err(Errno::from).and_then(|wired| {
             let frame = wired.frames()[0];
-            let shown = window.show(kernel, thread, frame, Shown::Privately, |va| {
-                let (va, own) = (va + at.offset(), own + done);
-                let copied = match access {
-                    Access::Write => call.copy_in(va, own, len),
-                    _ => call.copy_out(own, va, len),
-                };
-                moved(len, copied)
-            });
+            let shown = window
+                .show(kernel, thread, frame, Shown::Privately, |va| call.uiomove(va + at.offset(), len, own));
             kernel.vm.unwire(wired);
-            shown
+            shown.and_then(|copied| copied)
         });
-        match shown {
-            Ok((bytes, how)) => {
-                done += bytes;
-                result = how;
-            }
-            Err(e) => result = Err(e),
-        }
     }
     window.close(kernel);
-    (done, result)
+    result
 }

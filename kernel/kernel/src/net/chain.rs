@@ -11,6 +11,7 @@
 //! [`Chain::free`].
 
 use super::mbuf::{Mbuf, Pool};
+use crate::proc::WaitFlag;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use etherparse::checksum::Sum16BitWords;
@@ -192,7 +193,7 @@ fn load<'a, M: Machine>(
         let mut at = core::mem::take(&mut skip);
         let end = mbuf.len().min(at + buffer.len() - done);
         while at < end {
-            let loaded = pool.look((pool.waker(), false), mbuf, at, end - at, |va, piece| {
+            let loaded = pool.look((pool.waker(), WaitFlag::NoWait), mbuf, at, end - at, |va, piece| {
                 let loaded = pool.machine().load(Mode::Kernel, va, &mut buffer[done..done + piece]);
                 loaded.expect("the kernel's own addresses are mapped");
                 piece

@@ -15,6 +15,7 @@
 use super::mbuf::{Mbuf, Pool, Storage};
 use crate::config::{LentMapping, NetDefect};
 use crate::net::lending::Lender;
+use crate::proc::WaitFlag;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_abi::Errno;
@@ -162,7 +163,7 @@ impl<M: Machine> Pool<M> {
     /// [`Errno::WouldBlock`], or where it waits [`Errno::Interrupted`]; [`Errno::NoMemory`]. Nothing was looked at.
     pub(crate) fn look<R>(
         &self,
-        (threads, waits): (&dyn Threads, bool),
+        (threads, wait): (&dyn Threads, WaitFlag),
         mbuf: &Mbuf,
         at: usize,
         most: usize,
@@ -177,7 +178,11 @@ impl<M: Machine> Pool<M> {
             return Ok(look(va, if external.is_run() { most } else { in_page }));
         }
         let frame = external.loan.frames()[position / PAGE_SIZE];
-        let flags = Flags::PRIVATE | if waits { Flags::INTERRUPTIBLE } else { Flags::NOWAIT };
+        let patience = match wait {
+            WaitFlag::WaitOk => Flags::INTERRUPTIBLE,
+            WaitFlag::NoWait => Flags::NOWAIT,
+        };
+        let flags = Flags::PRIVATE | patience;
         threads.pin();
         let result = self.ephemeral().alloc(threads, frame, flags).map(|mapping| {
             let result = look(self.ephemeral().kva(&mapping) + position % PAGE_SIZE, in_page);

@@ -11,61 +11,32 @@
 //! Making a buffer, for want of a structure; all else as in `sosend` and `soreceive`.
 
 use super::inet::PcbId;
+use super::sendfile::FileSupply;
 use super::sockbuf::{SockBuf, Socket};
+use super::sosend::{Supply, sent};
 use crate::Kernel;
-use crate::fs::FileOps;
-use crate::proc::Syscall;
+use crate::fs::{File, FileOps, FilePart, Rights, SocketOps, VnodeOps};
+use crate::proc::{Syscall, Uio, WaitFlag};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use pageferry_abi::{Errno, Readiness, ReceiveMode, Received, SendMode};
-use pageferry_hal::{Cause, Machine, SpinLock, Va};
+use pageferry_abi::{Errno, Readiness};
+use pageferry_hal::{Cause, Machine, SpinLock};
+
+impl<M: Machine> Socket<M> {
+    /// It as an open file.
+    pub(crate) fn open(self) -> File<M> {
+        let (readable, writable) = (self.receive.is_some(), self.send.is_some());
+        File::socket(self, Rights { readable, writable, appends: false })
+    }
+}
 
 impl<M: Machine> FileOps<M> for Socket<M> {
-    fn is_readable(&self) -> bool {
-        self.receive.is_some()
+    fn read(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        self.receive.as_ref().ok_or(Errno::BadFd)?.receive(call, uio)
     }
 
-    fn is_writable(&self) -> bool {
-        self.send.is_some()
-    }
-
-    fn read(
-        &self,
-        call: &Syscall<'_, M>,
-        to: Va,
-        len_bytes: usize,
-        nonblocking: bool,
-    ) -> Result<usize, Errno> {
-        let buffer = self.receive.as_ref().ok_or(Errno::BadFd)?;
-        buffer.receive(call, to, len_bytes, nonblocking)
-    }
-
-    fn read_transfer(
-        &self,
-        call: &Syscall<'_, M>,
-        mode: ReceiveMode,
-        at: Option<Va>,
-        len_bytes: usize,
-        nonblocking: bool,
-    ) -> Result<Received, Errno> {
-        let buffer = self.receive.as_ref().ok_or(Errno::BadFd)?;
-        buffer.receive_transfer(call, mode, at, len_bytes, nonblocking)
-    }
-
-    fn write(
-        &self,
-        call: &Syscall<'_, M>,
-        from: Va,
-        len_bytes: usize,
-        mode: SendMode,
-        nonblocking: bool,
-    ) -> Result<usize, Errno> {
-        let buffer = self.send.as_ref().ok_or(Errno::BadFd)?;
-        buffer.send(call, from, len_bytes, mode, nonblocking)
-    }
-
-    fn as_socket(&self) -> Option<&Socket<M>> {
-        Some(self)
+    fn write(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        self.send.as_ref().ok_or(Errno::BadFd)?.send(call, uio)
     }
 
     fn readiness(&self, _call: &Syscall<'_, M>) -> Readiness {
@@ -87,38 +58,53 @@ impl<M: Machine> FileOps<M> for Socket<M> {
     }
 }
 
+impl<M: Machine> SocketOps<M> for Socket<M> {
+    fn send_file(
+        &self,
+        call: &Syscall<'_, M>,
+        file: &dyn VnodeOps<M>,
+        part: FilePart,
+        wait: WaitFlag,
+    ) -> Result<usize, Errno> {
+        let buffer = self.send.as_ref().ok_or(Errno::NotSupported)?;
+        let mut supply = FileSupply::new(call, file, part, wait);
+        call.machine().execute(call.kernel.config.paths.sosend);
+        let result = buffer.send_from(call, &mut supply, wait);
+        sent(supply.done(), result)
+    }
+
+    fn tee(
+        &self,
+        call: &Syscall<'_, M>,
+        to: &dyn SocketOps<M>,
+        len: usize,
+        wait: WaitFlag,
+    ) -> Result<usize, Errno> {
+        let target = to.peer_buffer()?;
+        self.receive.as_ref().ok_or(Errno::BadFd)?.tee(call, target, len, wait)
+    }
+
+    fn peer_buffer(&self) -> Result<&SockBuf<M>, Errno> {
+        self.send.as_deref().ok_or(Errno::BadFd)
+    }
+}
+
 /// A socket of the null protocol.
 pub(crate) struct NullSocket;
 
 impl<M: Machine> FileOps<M> for NullSocket {
-    fn read(&self, call: &Syscall<'_, M>, to: Va, len_bytes: usize, _: bool) -> Result<usize, Errno> {
-        Ok(call.receive_from_null(ReceiveMode::Copy, Some(to), len_bytes)?.len_bytes)
+    fn read(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        call.receive_from_null(uio)
     }
 
-    fn read_transfer(
-        &self,
-        call: &Syscall<'_, M>,
-        mode: ReceiveMode,
-        at: Option<Va>,
-        len_bytes: usize,
-        _: bool,
-    ) -> Result<Received, Errno> {
-        call.receive_from_null(mode, at, len_bytes)
-    }
-
-    fn write(
-        &self,
-        call: &Syscall<'_, M>,
-        from: Va,
-        len_bytes: usize,
-        mode: SendMode,
-        _: bool,
-    ) -> Result<usize, Errno> {
-        call.send_to_null(from, len_bytes, mode)
+    fn write(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        call.send_to_null(uio)
     }
 
     fn release(self: Box<Self>, _: &Syscall<'_, M>) {}
 }
+
+impl<M: Machine> SocketOps<M> for NullSocket {}
 
 impl<M: Machine> Kernel<M> {
     /// Makes one direction of a pair of connected sockets, with a buffer of `high_water_bytes`.

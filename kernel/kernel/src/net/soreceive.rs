@@ -24,51 +24,21 @@ use super::sockbuf::{Held, SockBuf};
 use crate::choose::Peer;
 use crate::config::Defect;
 use crate::counter::KernelCounter;
-use crate::proc::{Syscall, moved};
+use crate::proc::{PagesCame, Syscall, Uio, UioMode, WaitFlag};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use pageferry_abi::{Errno, ReceiveMode, Received};
+use pageferry_abi::{Errno, ReceiveMode};
 use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Va};
 use pageferry_vm::{AnonLoan, VmError};
-
-/// Where received bytes go.
-#[derive(Clone, Copy)]
-enum To {
-    Copy(Va),
-    Transfer(Option<Va>),
-    /// Pages where that is cheaper; data comes from there.
-    Auto(Va, Peer),
-}
-
-impl To {
-    /// What a choice needs is measured now, before anything is taken that it might be short of.
-    fn new<M: Machine>(
-        call: &Syscall<'_, M>,
-        mode: ReceiveMode,
-        at: Option<Va>,
-        from: Peer,
-    ) -> Result<To, Errno> {
-        if mode == ReceiveMode::Auto {
-            call.move_costs();
-        }
-        match (mode, at) {
-            (ReceiveMode::Transfer, at) => Ok(To::Transfer(at)),
-            (ReceiveMode::Copy, Some(at)) => Ok(To::Copy(at)),
-            (ReceiveMode::Auto, Some(at)) => Ok(To::Auto(at, from)),
-            (_, None) => Err(Errno::Fault),
-        }
-    }
-}
 
 /// A receiver on its way through the mbufs that it has taken out of a socket.
 pub(crate) struct Receiver<'a, M: Machine> {
     call: &'a Syscall<'a, M>,
-    to: To,
-    len: usize,
-    /// It must not sleep: memory that is short is not waited for.
-    nonblocking: bool,
-    /// What is received, so far.
-    got: Received,
+    uio: &'a mut Uio,
+    /// Where the data comes from.
+    peer: Peer,
+    /// Pages go to an address that the kernel chooses.
+    to_area: bool,
     /// Pages were refused: the rest is copied.
     refused: bool,
     /// Neither way pays for the rest of the run: what is left of it is shorter.
@@ -78,47 +48,43 @@ pub(crate) struct Receiver<'a, M: Machine> {
 }
 
 impl<'a, M: Machine> Receiver<'a, M> {
-    fn new(call: &'a Syscall<'a, M>, to: To, len: usize) -> Receiver<'a, M> {
-        let at = match to {
-            To::Copy(at) | To::Transfer(Some(at)) | To::Auto(at, _) => at,
-            To::Transfer(None) => Va::default(),
-        };
-        let got = Received { at, ..Received::default() };
-        Receiver {
-            call,
-            to,
-            len,
-            nonblocking: false,
-            got,
-            refused: false,
-            no_donation: false,
-            no_lending: false,
-            mbufs: VecDeque::new(),
-        }
-    }
-
-    /// As [`Receiver::new`], for mbufs that a device has filled.
-    pub(crate) fn of_device(
+    /// What a choice needs is measured now, before anything is taken that it might be short of.
+    ///
+    /// # Errors
+    /// [`Errno::Fault`]: only whole pages can go to an address that the kernel chooses.
+    pub(crate) fn new(
         call: &'a Syscall<'a, M>,
-        mode: ReceiveMode,
-        at: Option<Va>,
-        len: usize,
-        nonblocking: bool,
+        uio: &'a mut Uio,
+        peer: Peer,
     ) -> Result<Receiver<'a, M>, Errno> {
-        let to = To::new(call, mode, at, Peer::Device)?;
-        Ok(Receiver { nonblocking, ..Receiver::new(call, to, len) })
+        if uio.mode() == UioMode::Auto {
+            call.move_costs();
+        }
+        if uio.base().is_none() && uio.mode() != UioMode::Pages {
+            return Err(Errno::Fault);
+        }
+        let to_area = uio.base().is_none();
+        let (refused, no_donation, no_lending) = (false, false, false);
+        let mbufs = VecDeque::new();
+        Ok(Receiver { call, uio, peer, to_area, refused, no_donation, no_lending, mbufs })
     }
 
     pub(crate) fn left(&self) -> usize {
-        self.len - self.got.len_bytes
+        self.uio.left()
     }
 
+    /// Bytes that have been received.
+    pub(crate) fn done(&self) -> usize {
+        self.uio.done()
+    }
+
+    pub(crate) fn wait(&self) -> WaitFlag {
+        self.uio.wait
+    }
+
+    /// Nothing more may be added where it would have to go behind what is there and need not be free.
     pub(crate) fn wants_more(&self) -> bool {
-        self.left() > 0 && !self.is_complete()
-    }
-
-    pub(crate) fn received(&self) -> Received {
-        self.got
+        self.left() > 0 && !(self.to_area && self.done() > 0)
     }
 
     /// Moves `mbufs` as far as they are wanted; returns what is left of them.
@@ -131,43 +97,32 @@ impl<'a, M: Machine> Receiver<'a, M> {
     /// Moves what was taken, as far as it is wanted.
     fn deliver(&mut self) -> Result<(), Errno> {
         while !self.mbufs.is_empty() && self.wants_more() {
-            match self.to {
-                To::Copy(_) => self.copy()?,
-                To::Transfer(at) => self.transfer(at)?,
-                To::Auto(at, _) => self.transfer(Some(at))?,
+            match self.uio.mode() {
+                UioMode::Copy => self.copy()?,
+                UioMode::Pages | UioMode::Auto => self.transfer()?,
             }
         }
         Ok(())
     }
 
-    /// True when nothing more may be added, because it would have to go behind what is there and need not be free.
-    fn is_complete(&self) -> bool {
-        matches!(self.to, To::Transfer(None)) && self.got.len_bytes > 0
-    }
-
-    fn next_at(&self) -> Va {
-        self.got.at + self.got.len_bytes
-    }
-
     /// Copies from the first mbuf.
     fn copy(&mut self) -> Result<(), Errno> {
-        let pool = &self.call.kernel.mbufs;
+        let (call, pool) = (self.call, &self.call.kernel.mbufs);
         let mbuf = self.mbufs.front().expect("the caller has seen one");
         let most = mbuf.len().min(self.left());
-        let copied = pool.look((self.call.thread, !self.nonblocking), mbuf, 0, most, |from, len| {
-            moved(len, self.call.copy_out(self.next_at(), from, len))
-        });
-        let (len, result) = copied.unwrap_or_else(|e| (0, Err(e)));
-        pool.trace(mbuf, len, Place::User(self.next_at()), FlowStep::Received);
+        let (to, before) = (self.uio.at(), self.done());
+        let (wait, uio) = (self.uio.wait, &mut *self.uio);
+        let copied = pool.look((call.thread, wait), mbuf, 0, most, |from, len| call.uiomove(from, len, uio));
+        let len = self.done() - before;
+        pool.trace(mbuf, len, Place::User(to), FlowStep::Received);
         self.consume(len);
-        result
+        copied.and_then(|result| result)
     }
 
     /// Notes that `len` bytes of the first mbuf are delivered, and frees it when it is empty.
     fn consume(&mut self, len: usize) {
         let mbuf = self.mbufs.front_mut().expect("the caller has seen one");
         mbuf.advance(len);
-        self.got.len_bytes += len;
         if mbuf.len() == 0 {
             let mbuf = self.mbufs.pop_front().expect("just seen");
             self.call.kernel.mbufs.free(mbuf);
@@ -177,8 +132,8 @@ impl<'a, M: Machine> Receiver<'a, M> {
     // ------------------------------------------------------------------------------------------- transfer
 
     /// The one place where it is decided how each byte goes.
-    fn transfer(&mut self, at: Option<Va>) -> Result<(), Errno> {
-        let aligned = at.is_none() || self.next_at().is_page_aligned();
+    fn transfer(&mut self) -> Result<(), Errno> {
+        let aligned = self.to_area || self.uio.at().is_page_aligned();
         let pages = if aligned && !self.refused { self.left() / PAGE_SIZE } else { 0 };
         let most = if self.no_donation { 0 } else { pages };
         let pool = &self.call.kernel.mbufs;
@@ -191,41 +146,31 @@ impl<'a, M: Machine> Receiver<'a, M> {
         if donatable == 0 && lent > 0 && self.lending_on_pays(lent) && self.lend_on(pages) {
             return Ok(());
         }
-        let before = self.got.len_bytes;
-        let copied = if at.is_some() { self.copy() } else { self.gather() };
-        let count = (self.got.len_bytes - before) as u64;
+        let before = self.done();
+        let copied = if self.to_area { self.gather() } else { self.copy() };
+        let count = (self.done() - before) as u64;
         self.call.machine().count(KernelCounter::TransferBytesCopied, count);
         copied
     }
 
     fn donation_pays(&mut self, pages: usize) -> bool {
-        if let To::Auto(_, peer) = self.to {
-            self.no_donation = self.no_donation || !self.call.chooses_donation(pages, self.len, peer);
+        if self.uio.mode() == UioMode::Auto {
+            let len = self.uio.len();
+            self.no_donation = self.no_donation || !self.call.chooses_donation(pages, len, self.peer);
         }
         !self.no_donation
     }
 
     fn lending_on_pays(&mut self, pages: usize) -> bool {
-        if let To::Auto(..) = self.to {
-            self.no_lending = self.no_lending || !self.call.chooses_lending_on(pages, self.len);
+        if self.uio.mode() == UioMode::Auto {
+            self.no_lending = self.no_lending || !self.call.chooses_lending_on(pages, self.uio.len());
         }
         !self.no_lending
     }
 
     /// Where transferred pages go.
     fn target(&self) -> Option<Va> {
-        match self.to {
-            To::Transfer(None) => None,
-            _ => Some(self.next_at()),
-        }
-    }
-
-    /// Notes that `pages` went to `va`.
-    fn arrived(&mut self, va: Va, pages: usize) {
-        if self.target().is_none() {
-            self.got.at = va;
-        }
-        self.got.len_bytes += pages * PAGE_SIZE;
+        (!self.to_area).then(|| self.uio.at())
     }
 
     /// Donates the pages of the first `count` clusters; false when they were refused.
@@ -240,8 +185,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
         };
         match call.kernel.mbufs.donate(clusters, give) {
             Ok(va) => {
-                self.arrived(va, count);
-                self.got.donated_pages += count;
+                self.uio.pages_came(va, count * PAGE_SIZE, PagesCame::Donated);
                 true
             }
             Err(NotDonated { back, .. }) => {
@@ -280,13 +224,10 @@ impl<'a, M: Machine> Receiver<'a, M> {
         let Some(anons) = all else { return false };
         match call.give_anons(target, anons) {
             Ok(va) => {
-                let before = self.got.len_bytes;
                 parts.into_iter().for_each(|len| self.consume(len));
-                self.got.len_bytes = before;
-                self.arrived(va, pages);
-                self.got.lent_pages += pages;
+                self.uio.pages_came(va, pages * PAGE_SIZE, PagesCame::Lent);
                 call.machine().count(KernelCounter::PagesLentOn, pages as u64);
-                if matches!(self.to, To::Auto(..)) {
+                if self.uio.mode() == UioMode::Auto {
                     call.chosen_pages_lent(pages);
                 }
                 true
@@ -301,24 +242,18 @@ impl<'a, M: Machine> Receiver<'a, M> {
     /// Gathers up to a page of bytes in a clear page, and transfers that to the transfer area.
     fn gather(&mut self) -> Result<(), Errno> {
         let (call, pool) = (self.call, &self.call.kernel.mbufs);
-        let most = self.left().min(PAGE_SIZE);
+        let (most, wait) = (self.left().min(PAGE_SIZE), self.uio.wait);
         let mut used = Vec::new();
-        let (va, _) = call.give_gathered(self.nonblocking, |base| {
+        let (va, _) = call.give_gathered(wait, |base| {
             let mut filled = 0;
             for mbuf in &self.mbufs {
                 let len = mbuf.len().min(most - filled);
                 let mut done = 0;
                 while done < len {
-                    done += pool.look(
-                        (call.thread, !self.nonblocking),
-                        mbuf,
-                        done,
-                        len - done,
-                        |from, piece| {
-                            call.copy_kernel(base + filled + done, from, piece);
-                            piece
-                        },
-                    )?;
+                    done += pool.look((call.thread, wait), mbuf, done, len - done, |from, piece| {
+                        call.copy_kernel(base + filled + done, from, piece);
+                        piece
+                    })?;
                 }
                 filled += len;
                 used.push(len);
@@ -335,8 +270,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
             filled += len;
             self.consume(len);
         }
-        self.got.at = va;
-        self.got.donated_pages += 1;
+        self.uio.pages_came(va, filled, PagesCame::Donated);
         Ok(())
     }
 }
@@ -360,11 +294,11 @@ impl<M: Machine> Syscall<'_, M> {
     /// What `fill` answers; [`Errno::NoMemory`].
     pub(crate) fn give_gathered(
         &self,
-        nonblocking: bool,
+        wait: WaitFlag,
         fill: impl FnOnce(Va) -> Result<usize, Errno>,
     ) -> Result<(Va, usize), Errno> {
         let (pool, m) = (&self.kernel.mbufs, self.machine());
-        let page = pool.cluster_to_gather(self.sleeper(nonblocking))?;
+        let page = pool.cluster_to_gather(self.sleeper(wait))?;
         let base = pool.address(&page, 0..PAGE_SIZE);
         let filled = match fill(base) {
             Ok(filled) => filled,
@@ -403,48 +337,22 @@ pub(crate) fn deliver<M: Machine>(
     len: usize,
     mbufs: Vec<Mbuf>,
 ) -> Result<(), Errno> {
-    let mut receiver = Receiver::new(call, To::new(call, mode, Some(at), Peer::Null)?, len);
+    let mut uio = Uio::receive(Some(at), len, mode);
+    let mut receiver = Receiver::new(call, &mut uio, Peer::Null)?;
     let (rest, result) = receiver.deliver_all(mbufs.into());
     rest.into_iter().for_each(|mbuf| call.kernel.mbufs.free(mbuf));
     result
 }
 
 impl<M: Machine> SockBuf<M> {
-    /// Receives up to `len` bytes by copy: what is there, at least one byte; zero at the end of the stream.
+    /// Fills a buffer with what is there, at least one byte; nothing at the end of the stream.
     ///
     /// # Errors
-    /// [`Errno::WouldBlock`], [`Errno::Interrupted`], or a bad address: only if nothing was received. Bytes that could
-    /// not be delivered stay in the socket.
-    pub(crate) fn receive(
-        &self,
-        call: &Syscall<'_, M>,
-        to: Va,
-        len: usize,
-        nonblocking: bool,
-    ) -> Result<usize, Errno> {
-        self.receive_by(Receiver::new(call, To::Copy(to), len), nonblocking).map(|got| got.len_bytes)
-    }
-
-    /// Receives up to `len` bytes by transfer, to `at` or to the transfer area; or as is cheaper, to `at`.
-    ///
-    /// # Errors
-    /// As [`SockBuf::receive`]; [`Errno::NoMemory`] also when the transfer area is full; [`Errno::Fault`] where an
-    /// address is needed and missing.
-    pub(crate) fn receive_transfer(
-        &self,
-        call: &Syscall<'_, M>,
-        mode: ReceiveMode,
-        at: Option<Va>,
-        len: usize,
-        nonblocking: bool,
-    ) -> Result<Received, Errno> {
-        let to = To::new(call, mode, at, Peer::Socket)?;
-        self.receive_by(Receiver::new(call, to, len), nonblocking)
-    }
-
-    fn receive_by(&self, mut receiver: Receiver<'_, M>, nonblocking: bool) -> Result<Received, Errno> {
-        receiver.nonblocking = nonblocking;
-        let call = receiver.call;
+    /// [`Errno::WouldBlock`], [`Errno::Interrupted`], or a bad address. Bytes that could not be delivered stay in the
+    /// socket. By pages also [`Errno::NoMemory`], when the transfer area is full; [`Errno::Fault`] where an address is
+    /// needed and missing.
+    pub(crate) fn receive(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        let mut receiver = Receiver::new(call, uio, Peer::Socket)?;
         let m = call.machine();
         let _c = m.scope(Cause::Protocol);
         m.execute(call.kernel.config.paths.soreceive);
@@ -461,9 +369,9 @@ impl<M: Machine> SockBuf<M> {
                 if result.is_err() {
                     break (result, true);
                 }
-            } else if held.has_ended() || receiver.got.len_bytes > 0 {
+            } else if held.has_ended() || receiver.done() > 0 {
                 break (Ok(()), true);
-            } else if nonblocking {
+            } else if receiver.wait().is_no_wait() {
                 break (Err(Errno::WouldBlock), true);
             } else {
                 let (again, result) = self.wait_for_data(call, held);
@@ -476,11 +384,11 @@ impl<M: Machine> SockBuf<M> {
         if has_lock {
             self.unlock_receiving(call, &mut held);
         }
-        if receiver.got.len_bytes > 0 {
+        if receiver.done() > 0 {
             self.wake_writer(call, &mut held);
         }
         drop(held);
-        if receiver.got.len_bytes > 0 { Ok(receiver.got) } else { result.map(|()| Received::default()) }
+        result
     }
 
     /// Takes mbufs out, delivers them with the lock released, and puts back what is left.
@@ -489,7 +397,7 @@ impl<M: Machine> SockBuf<M> {
         mut held: Held<'a, M>,
         receiver: &mut Receiver<'_, M>,
     ) -> (Held<'a, M>, Result<(), Errno>) {
-        let before = receiver.got.len_bytes;
+        let before = receiver.done();
         let taken: VecDeque<Mbuf> = held.take(receiver.left()).into();
         drop(held);
         let memory = |mbufs: &VecDeque<Mbuf>| mbufs.iter().map(Mbuf::memory_bytes).sum::<usize>();
@@ -497,7 +405,7 @@ impl<M: Machine> SockBuf<M> {
         let (rest, result) = receiver.deliver_all(taken);
         let freed = memory_before - memory(&rest);
         let mut held = self.lock();
-        held.put_back(rest.into(), receiver.got.len_bytes - before, freed);
+        held.put_back(rest.into(), receiver.done() - before, freed);
         (held, result)
     }
 }
@@ -507,19 +415,17 @@ impl<M: Machine> Syscall<'_, M> {
     /// are, or fewer when there are no more (UVM paper, 5.2).
     ///
     /// # Errors
-    /// [`Errno::NoMemory`] or a bad address, only if nothing was received.
-    pub(crate) fn receive_from_null(
-        &self,
-        mode: ReceiveMode,
-        at: Option<Va>,
-        len: usize,
-    ) -> Result<Received, Errno> {
+    /// [`Errno::NoMemory`] or a bad address.
+    pub(crate) fn receive_from_null(&self, uio: &mut Uio) -> Result<(), Errno> {
         let m = self.machine();
         let _c = m.scope(Cause::Protocol);
         m.execute(self.kernel.config.paths.soreceive);
         m.execute(self.kernel.config.paths.protocol);
         let pool = &self.kernel.mbufs;
-        let mut receiver = Receiver::new(self, To::new(self, mode, at, Peer::Null)?, len);
+        // There is nothing to wait for but memory.
+        uio.wait = WaitFlag::WaitOk;
+        let mut receiver = Receiver::new(self, uio, Peer::Null)?;
+        let len = receiver.left();
         let (mut answered, mut answer) = (0, VecDeque::new());
         while answered < len {
             let piece = (len - answered).min(PAGE_SIZE);
@@ -532,6 +438,6 @@ impl<M: Machine> Syscall<'_, M> {
         }
         let (rest, result) = receiver.deliver_all(answer);
         rest.into_iter().for_each(|mbuf| pool.free(mbuf));
-        if receiver.got.len_bytes > 0 { Ok(receiver.got) } else { result.map(|()| Received::default()) }
+        result
     }
 }

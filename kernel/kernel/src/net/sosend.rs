@@ -17,7 +17,7 @@ use super::mbuf::Mbuf;
 use super::sockbuf::{Held, SockBuf};
 use crate::choose::{Peer, Plan, Sending};
 use crate::counter::KernelCounter;
-use crate::proc::{Syscall, moved};
+use crate::proc::{Syscall, Uio, UioMode, WaitFlag};
 use pageferry_abi::{Errno, SendMode};
 use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Va};
 
@@ -34,50 +34,43 @@ pub(crate) trait Supply {
     fn take_back(&mut self, done: usize);
 }
 
+/// What a call comes to that has sent `done` bytes and ends with `result`: it fails only if it has sent none, or if nobody
+/// is left to read them.
+pub(crate) fn sent(done: usize, result: Result<(), Errno>) -> Result<usize, Errno> {
+    match result {
+        Err(e) if done == 0 || e.ends_stream() => Err(e),
+        _ => Ok(done),
+    }
+}
+
 /// A sender on its way through its buffer.
 pub(crate) struct Sender<'a, M: Machine> {
     call: &'a Syscall<'a, M>,
-    from: Va,
-    len: usize,
-    done: usize,
+    uio: &'a mut Uio,
     plan: Plan,
-    /// It must not sleep: memory that is short is not waited for.
-    nonblocking: bool,
+    /// Whether it waits for memory that is short.
+    wait: WaitFlag,
     /// Bytes go to a device, which takes them out of pages only.
     to_device: bool,
 }
 
 impl<'a, M: Machine> Sender<'a, M> {
-    /// The one place where it is decided how each byte goes.
-    pub(crate) fn new(call: &'a Syscall<'a, M>, sending: Sending, mode: SendMode) -> Sender<'a, M> {
-        let Sending { from, len, .. } = sending;
-        let plan = match mode {
-            SendMode::Copy => Plan::fixed(len..len),
-            SendMode::Loan => Plan::fixed(0..len),
-            SendMode::Auto => call.plan(sending),
+    /// The one place where it is decided how each byte goes. They go to `peer`, which has `space` when it is empty.
+    pub(crate) fn new(call: &'a Syscall<'a, M>, uio: &'a mut Uio, peer: Peer, space: usize) -> Sender<'a, M> {
+        let len = uio.left();
+        let plan = match uio.mode() {
+            UioMode::Copy => Plan::fixed(len..len),
+            UioMode::Pages => Plan::fixed(0..len),
+            UioMode::Auto => call.plan(Sending { from: uio.at(), len, peer, space }),
         };
-        Sender { call, from, len, done: 0, plan, nonblocking: false, to_device: false }
-    }
-
-    /// As [`Sender::new`], for mbufs that a device reads: none is small.
-    pub(crate) fn to_device(
-        call: &'a Syscall<'a, M>,
-        sending: Sending,
-        mode: SendMode,
-        nonblocking: bool,
-    ) -> Sender<'a, M> {
-        Sender { nonblocking, to_device: true, ..Sender::new(call, sending, mode) }
-    }
-
-    /// The same; it must not sleep for memory, if `on`.
-    pub(crate) fn nonblocking(self, on: bool) -> Sender<'a, M> {
-        Sender { nonblocking: on, ..self }
+        let wait = uio.wait;
+        Sender { call, uio, plan, wait, to_device: peer == Peer::Device }
     }
 
     /// Copies up to `most` bytes into a new mbuf.
     fn copy(&mut self, most: usize) -> (Option<Mbuf>, Result<(), Errno>) {
         let pool = &self.call.kernel.mbufs;
-        let sleeper = self.call.sleeper(self.nonblocking);
+        let sleeper = self.call.sleeper(self.wait);
         let made = match self.to_device {
             true => pool.cluster_for(sleeper, most.min(PAGE_SIZE)),
             false => pool.alloc_for(sleeper, most),
@@ -89,16 +82,19 @@ impl<'a, M: Machine> Sender<'a, M> {
         let len = mbuf.len();
         let to = pool.address(&mbuf, 0..len);
         // After a vain wait for the page of a cluster, do not wait again for each of many small mbufs.
-        self.nonblocking |= len < most.min(PAGE_SIZE);
+        if len < most.min(PAGE_SIZE) {
+            self.wait = WaitFlag::NoWait;
+        }
         let m = self.call.machine();
         let began = m.now();
-        let (len, result) = moved(len, self.call.copy_in(to, self.from + self.done, len));
+        let (from, before) = (self.uio.at(), self.uio.done());
+        let result = self.call.uiomove(to, len, self.uio);
+        let len = self.uio.done() - before;
         if let (Some(expected), PAGE_SIZE) = (self.plan.copy_page_cycles, len) {
             // The copy may have slept, and this be another CPU now, whose clock may be behind.
             self.call.watched_copy(expected, m.now().saturating_sub(began).0);
         }
-        pool.trace(&mbuf, len, Place::User(self.from + self.done), FlowStep::Sent);
-        self.done += len;
+        pool.trace(&mbuf, len, Place::User(from), FlowStep::Sent);
         mbuf.truncate(len);
         if len == 0 {
             pool.free(mbuf);
@@ -109,7 +105,7 @@ impl<'a, M: Machine> Sender<'a, M> {
 
     /// Lends `len` bytes, whole pages; or copies, if they are refused.
     fn lend(&mut self, len: usize) -> (Option<Mbuf>, Result<(), Errno>) {
-        let (call, at) = (self.call, self.from + self.done);
+        let (call, at) = (self.call, self.uio.at());
         let lent = call.space.loan_to_kernel(call.thread, at, len);
         let made = lent.map_err(Errno::from).and_then(|loan| {
             let lender = call.kernel.lenders.lent(call.pid, loan.frames().len());
@@ -117,7 +113,7 @@ impl<'a, M: Machine> Sender<'a, M> {
         });
         match made {
             Ok(mbuf) => {
-                self.done += len;
+                self.uio.advance(len);
                 call.machine().count(KernelCounter::PagesLent, (len / PAGE_SIZE) as u64);
                 if self.plan.is_chosen {
                     call.chosen_pages_lent(len / PAGE_SIZE);
@@ -127,7 +123,7 @@ impl<'a, M: Machine> Sender<'a, M> {
             // What cannot be lent may be copied up to where the memory ends.
             Err(_) => {
                 call.machine().count(KernelCounter::LoansRefused, 1);
-                self.plan.lent.start = self.done + len;
+                self.plan.lent.start = self.uio.done() + len;
                 self.copy(len)
             }
         }
@@ -136,19 +132,19 @@ impl<'a, M: Machine> Sender<'a, M> {
 
 impl<M: Machine> Supply for Sender<'_, M> {
     fn left(&self) -> usize {
-        self.len - self.done
+        self.uio.left()
     }
 
     fn done(&self) -> usize {
-        self.done
+        self.uio.done()
     }
 
     fn next(&mut self, space: usize) -> (Option<Mbuf>, Result<(), Errno>) {
         let space = space.min(self.left());
-        let at = self.from + self.done;
+        let (at, done) = (self.uio.at(), self.uio.done());
         let to_boundary = PAGE_SIZE - at.offset();
-        if self.plan.lent.contains(&self.done) {
-            let space = space.min(self.plan.lent.end - self.done);
+        if self.plan.lent.contains(&done) {
+            let space = space.min(self.plan.lent.end - done);
             if !at.is_page_aligned() && space >= to_boundary + PAGE_SIZE {
                 return self.copy(to_boundary);
             }
@@ -158,24 +154,20 @@ impl<M: Machine> Supply for Sender<'_, M> {
             }
         }
         // Copies end where loans begin.
-        let behind = self
-            .plan
-            .lent
-            .start
-            .checked_sub(self.done)
-            .filter(|&behind| behind > 0 && !self.plan.lent.is_empty());
+        let behind =
+            self.plan.lent.start.checked_sub(done).filter(|&behind| behind > 0 && !self.plan.lent.is_empty());
         self.copy(behind.map_or(space, |behind| space.min(behind)))
     }
 
     fn take_back(&mut self, done: usize) {
-        self.done = done;
+        self.uio.take_back(done);
     }
 }
 
 /// An mbuf over pages that are lent, or with a copy of the first if they are refused: for measuring.
 pub(crate) fn lend_or_copy<M: Machine>(call: &Syscall<'_, M>, from: Va, len: usize) -> Result<Mbuf, Errno> {
-    let sending = Sending { from, len, peer: Peer::Null, space: len };
-    let (mbuf, result) = Sender::new(call, sending, SendMode::Loan).next(len);
+    let mut uio = Uio::write(from, len, SendMode::Loan);
+    let (mbuf, result) = Sender::new(call, &mut uio, Peer::Null, len).next(len);
     mbuf.ok_or_else(|| result.expect_err("without an mbuf there is an error"))
 }
 
@@ -188,29 +180,22 @@ enum Step {
 }
 
 impl<M: Machine> SockBuf<M> {
-    /// Sends all of `len` bytes, or with `nonblocking` what there is space for.
+    /// Sends all of a buffer, or what there is space for if the call does not wait.
     ///
     /// # Errors
     /// [`Errno::BrokenPipe`] when the last reader is gone before all is sent; [`Errno::WouldBlock`],
-    /// [`Errno::Interrupted`], [`Errno::NoMemory`] or a bad address only if nothing was sent.
-    pub(crate) fn send(
-        &self,
-        call: &Syscall<'_, M>,
-        from: Va,
-        len: usize,
-        mode: SendMode,
-        nonblocking: bool,
-    ) -> Result<usize, Errno> {
+    /// [`Errno::Interrupted`], [`Errno::NoMemory`] or a bad address.
+    pub(crate) fn send(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
         let m = call.machine();
         let _c = m.scope(Cause::Protocol);
         m.execute(call.kernel.config.paths.sosend);
         self.touch(m);
-        let sending = Sending { from, len, peer: Peer::Socket, space: self.high_water_bytes() };
-        let mut sender = Sender { nonblocking, ..Sender::new(call, sending, mode) };
-        self.send_from(call, &mut sender, nonblocking)
+        let wait = uio.wait;
+        let mut sender = Sender::new(call, uio, Peer::Socket, self.high_water_bytes());
+        self.send_from(call, &mut sender, wait)
     }
 
-    /// Sends all that there is, or with `nonblocking` what there is space for.
+    /// Sends all that there is, or what there is space for if the call does not wait.
     ///
     /// # Errors
     /// As [`SockBuf::send`].
@@ -218,15 +203,15 @@ impl<M: Machine> SockBuf<M> {
         &self,
         call: &Syscall<'_, M>,
         sender: &mut dyn Supply,
-        nonblocking: bool,
-    ) -> Result<usize, Errno> {
+        wait: WaitFlag,
+    ) -> Result<(), Errno> {
         let (mut held, locked) = self.lock_sending(call, self.lock());
         locked?;
         let (result, has_lock) = loop {
             if sender.left() == 0 {
                 break (Ok(()), true);
             }
-            let (again, step) = self.send_some(call, held, sender, nonblocking);
+            let (again, step) = self.send_some(call, held, sender, wait);
             held = again;
             match step {
                 Step::Sent => {}
@@ -238,11 +223,7 @@ impl<M: Machine> SockBuf<M> {
             self.unlock_sending(call, &mut held);
         }
         drop(held);
-        match result {
-            Err(Errno::BrokenPipe) => Err(Errno::BrokenPipe),
-            Err(e) if sender.done() == 0 => Err(e),
-            _ => Ok(sender.done()),
-        }
+        result
     }
 
     /// Sends an mbuf, or sleeps for space.
@@ -251,14 +232,14 @@ impl<M: Machine> SockBuf<M> {
         call: &Syscall<'_, M>,
         held: Held<'a, M>,
         sender: &mut dyn Supply,
-        nonblocking: bool,
+        wait: WaitFlag,
     ) -> (Held<'a, M>, Step) {
         if held.refuses() {
             return (held, Step::Failed(Errno::BrokenPipe));
         }
         let space = self.space(&held, sender.left());
         if space == 0 {
-            if nonblocking {
+            if wait.is_no_wait() {
                 return (held, Step::Failed(Errno::WouldBlock));
             }
             return match self.wait_for_space(call, held) {
@@ -300,25 +281,23 @@ impl<M: Machine> Syscall<'_, M> {
     /// Sends to the null protocol, which frees what it gets (UVM paper, 5.1).
     ///
     /// # Errors
-    /// [`Errno::NoMemory`] or a bad address, only if nothing was sent.
-    pub(crate) fn send_to_null(&self, from: Va, len: usize, mode: SendMode) -> Result<usize, Errno> {
+    /// [`Errno::NoMemory`] or a bad address.
+    pub(crate) fn send_to_null(&self, uio: &mut Uio) -> Result<(), Errno> {
         let m = self.machine();
         let _c = m.scope(Cause::Protocol);
         m.execute(self.kernel.config.paths.sosend);
         let space = self.kernel.config.socket.high_water_bytes;
-        let mut sender = Sender::new(self, Sending { from, len, peer: Peer::Null, space }, mode);
+        // There is nothing to wait for but memory.
+        uio.wait = WaitFlag::WaitOk;
+        let mut sender = Sender::new(self, uio, Peer::Null, space);
         while sender.left() > 0 {
             let (mbuf, result) = sender.next(space);
             if let Some(mbuf) = mbuf {
                 m.execute(self.kernel.config.paths.protocol);
                 self.kernel.mbufs.free(mbuf);
             }
-            match result {
-                Err(e) if sender.done == 0 => return Err(e),
-                Err(_) => break,
-                Ok(()) => {}
-            }
+            result?;
         }
-        Ok(sender.done)
+        Ok(())
     }
 }

@@ -13,7 +13,7 @@
 
 use super::mbuf::Mbuf;
 use super::sockbuf::{Held, SockBuf};
-use crate::proc::Syscall;
+use crate::proc::{Syscall, WaitFlag};
 use alloc::vec::Vec;
 use pageferry_abi::Errno;
 use pageferry_hal::{Cause, Machine};
@@ -23,14 +23,14 @@ impl<M: Machine> SockBuf<M> {
     /// there. Sleeps for the first one. Zero at the end of the stream.
     ///
     /// # Errors
-    /// [`Errno::WouldBlock`] when there is no space, or no byte and `nonblocking`; [`Errno::BrokenPipe`],
+    /// [`Errno::WouldBlock`] when there is no space, or no byte and the call does not wait; [`Errno::BrokenPipe`],
     /// [`Errno::Interrupted`], [`Errno::NoMemory`]. Nothing was sent then.
     pub(crate) fn tee(
         &self,
         call: &Syscall<'_, M>,
         other: &SockBuf<M>,
         len: usize,
-        nonblocking: bool,
+        wait: WaitFlag,
     ) -> Result<usize, Errno> {
         if core::ptr::eq(self, other) {
             return Err(Errno::Invalid);
@@ -43,7 +43,7 @@ impl<M: Machine> SockBuf<M> {
         let (mut held, locked) = self.lock_receiving(call, self.lock());
         locked?;
         while len > 0 && held.is_empty() && !held.writer_gone {
-            if nonblocking {
+            if wait.is_no_wait() {
                 self.unlock_receiving(call, &mut held);
                 return Err(Errno::WouldBlock);
             }

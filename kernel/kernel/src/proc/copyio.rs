@@ -14,6 +14,7 @@
 //! # What can fail
 //! A copy, at an address that the process may not use, or for want of memory; the bytes before that are copied.
 
+use super::uio::{Uio, UioRw, WaitFlag};
 use crate::Kernel;
 use crate::choose::KeptStats;
 use crate::counter::KernelCounter;
@@ -46,9 +47,35 @@ impl<M: Machine> Syscall<'_, M> {
         &self.kernel.machine
     }
 
-    /// What may wait for memory in this call: the thread, unless its descriptor is nonblocking.
-    pub(crate) fn sleeper(&self, nonblocking: bool) -> Option<&dyn Threads> {
-        if nonblocking { None } else { Some(self.thread) }
+    /// What may wait for memory in this call: the thread, if the call waits.
+    pub(crate) fn sleeper(&self, wait: WaitFlag) -> Option<&dyn Threads> {
+        match wait {
+            WaitFlag::WaitOk => Some(self.thread),
+            WaitFlag::NoWait => None,
+        }
+    }
+
+    /// Moves `len` bytes between kernel memory and a buffer on its way, whichever way that goes, and the buffer on by
+    /// what was moved (`uiomove`).
+    ///
+    /// # Errors
+    /// What ends the process's memory there; the bytes before have moved.
+    pub(crate) fn uiomove(&self, kva: Va, len: usize, uio: &mut Uio) -> Result<(), Errno> {
+        let at = uio.at();
+        let copied = match uio.rw() {
+            UioRw::Read => self.copy_out(at, kva, len),
+            UioRw::Write => self.copy_in(kva, at, len),
+        };
+        advanced(uio, len, copied)
+    }
+
+    /// Clears `len` bytes of a buffer that is to be filled, as if zeros had been moved there.
+    ///
+    /// # Errors
+    /// As [`Syscall::uiomove`].
+    pub(crate) fn uiozero(&self, len: usize, uio: &mut Uio) -> Result<(), Errno> {
+        let at = uio.at();
+        advanced(uio, len, self.clear(at, len))
     }
 
     /// Tests that a buffer lies within user space, as every copy does first.
@@ -156,10 +183,14 @@ impl<M: Machine> Syscall<'_, M> {
     }
 }
 
-/// What a copy of `len` bytes has moved.
-pub(crate) fn moved(len: usize, result: Result<(), Stopped>) -> (usize, Result<(), Errno>) {
-    match result {
-        Ok(()) => (len, Ok(())),
-        Err(stopped) => (stopped.done_bytes, Err(stopped.why)),
+/// Moves a buffer on by what a copy of `len` bytes has done.
+fn advanced(uio: &mut Uio, len: usize, copied: Result<(), Stopped>) -> Result<(), Errno> {
+    match copied {
+        Ok(()) => uio.advance(len),
+        Err(stopped) => {
+            uio.advance(stopped.done_bytes);
+            return Err(stopped.why);
+        }
     }
+    Ok(())
 }

@@ -10,7 +10,7 @@
 //! only a want of memory; the process then has a part of the new one.
 
 use super::copyio::Syscall;
-use crate::fs::File;
+use crate::fs::{File, MapRequest};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -107,7 +107,8 @@ impl<M: Machine> Syscall<'_, M> {
     /// The header of an image.
     fn header(&self, file: &File<M>) -> Result<Header, Errno> {
         let mut found = None;
-        file.ops().with_header(self, &mut |va, len| {
+        let vnode = file.as_vnode().map_err(|_| Errno::NotExecutable)?;
+        vnode.with_header(self, &mut |va, len| {
             let mut page = vec![0; len];
             let loaded = self.machine().load(Mode::Kernel, va, &mut page);
             loaded.unwrap_or_else(|e| panic!("the kernel's own address is mapped: {e:?}"));
@@ -130,7 +131,7 @@ impl<M: Machine> Syscall<'_, M> {
     /// Lets the image in `file` be the caller's memory; where it would begin.
     pub(crate) fn exec(&self, file: &Arc<File<M>>) -> Result<Va, Errno> {
         let header = self.header(file)?;
-        let size = file.ops().size_bytes(self)?;
+        let size = file.as_vnode()?.size_bytes(self)?;
         if header.segments.iter().any(|s| s.offset.checked_add(s.file_bytes).is_none_or(|end| end > size)) {
             return Err(Errno::NotExecutable);
         }
@@ -144,7 +145,10 @@ impl<M: Machine> Syscall<'_, M> {
             let from_file = if file_bytes == 0 { 0 } else { from_file };
             if from_file > 0 {
                 let place = MapAddr::Free(start);
-                file.ops().map(self, offset - in_page as u64, place, from_file, prot, false)?;
+                let (offset, max_prot) = (offset - in_page as u64, Prot::all());
+                let mapping =
+                    MapRequest { offset, place, len_bytes: from_file, prot, max_prot, shared: false };
+                file.map(self, mapping)?;
                 let end = in_page + file_bytes as usize;
                 if len_bytes > file_bytes && end < from_file {
                     self.clear_user(start + end, from_file - end)?;

@@ -5,9 +5,11 @@ mod copyio;
 mod exec;
 mod process;
 mod registry;
+mod uio;
 mod window;
 
-pub(crate) use copyio::{Stopped, Syscall, moved};
+pub(crate) use copyio::Syscall;
 pub use process::Killed;
 pub(crate) use process::{Body, Process, Processes, Role};
+pub(crate) use uio::{PagesCame, Uio, UioMode, UioRw, WaitFlag};
 pub(crate) use window::{Shown, Window};

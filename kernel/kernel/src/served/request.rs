@@ -8,20 +8,20 @@
 
 use super::answer::{ANSWER_BYTES, Answer};
 use crate::ispc::Pieces;
-use crate::proc::{Syscall, moved};
+use crate::proc::{Syscall, Uio};
 use alloc::vec::Vec;
-use pageferry_abi::{Errno, Pid};
+use pageferry_abi::{Errno, Pid, SendMode};
 use pageferry_hal::{Machine, PAGE_SIZE, Va};
 
 /// Where the bytes of a request come from, or go to.
 pub(super) enum Bytes<'a> {
     None,
-    /// From the program's memory, so many.
-    From(Va, usize),
+    /// From the program's buffer, up to so many; it is moved on by what was taken.
+    From(&'a mut Uio, usize),
     /// From elsewhere, so many at most: what is called puts them to an address, and answers how many.
     By(&'a mut dyn FnMut(Va) -> Result<usize, Errno>, usize),
-    /// To the program's memory, so many at most.
-    To(Va, usize),
+    /// To the program's buffer, so many at most; it is moved on by what was put there.
+    To(&'a mut Uio, usize),
     /// To the kernel's memory.
     ToKernel(Va, usize),
     /// To nowhere else: as many as the lower half of the answer's second value says are taken from the piece.
@@ -106,8 +106,8 @@ fn with_pieces<M: Machine>(
     let data = pieces.data.unwrap_or(pieces.control);
     let mut taken = (0, Ok(()));
     match bytes {
-        Bytes::From(from, len) => {
-            taken = moved(*len, call.copy_in(data, *from, *len));
+        Bytes::From(uio, len) => {
+            taken = moved(call, data, *len, uio);
             if taken.0 == 0 && *len > 0 {
                 taken.1?;
             }
@@ -121,13 +121,10 @@ fn with_pieces<M: Machine>(
     call.fetch_bytes(pieces.control, &mut answered)?;
     let answer = Answer::of(&answered);
     match bytes {
-        Bytes::To(to, len) => {
-            let len = (answer.value as usize).min(*len);
-            taken = moved(len, call.copy_out(*to, data, len));
-        }
+        Bytes::To(uio, len) => taken = moved(call, data, (answer.value as usize).min(*len), uio),
         Bytes::ToKernel(to, len) => {
             let len = (answer.value as usize).min(*len);
-            taken = moved(len, call.copy_in(*to, data, len));
+            taken = moved(call, *to, len, &mut Uio::write(data, len, SendMode::Copy));
         }
         Bytes::Taken(into) => {
             into.resize((answer.more as u32 as usize).min(PAGE_SIZE), 0);
@@ -136,6 +133,18 @@ fn with_pieces<M: Machine>(
         Bytes::None | Bytes::From(..) | Bytes::By(..) => {}
     }
     Ok(Done { answer, server, moved: taken })
+}
+
+/// Moves `len` bytes between a piece and a buffer; how many came, and why not all.
+fn moved<M: Machine>(
+    call: &Syscall<'_, M>,
+    kva: Va,
+    len: usize,
+    uio: &mut Uio,
+) -> (usize, Result<(), Errno>) {
+    let before = uio.done();
+    let result = call.uiomove(kva, len, uio);
+    (uio.done() - before, result)
 }
 
 /// How long a data piece for so many bytes is: of few lengths, because each is kept.

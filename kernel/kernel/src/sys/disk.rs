@@ -2,17 +2,12 @@
 //! is done with volumes and their directories.
 
 use super::user::User;
-use crate::dev::{DiskFile, NullFile};
-use crate::fs::{Change, File, Links, Rights, on_volume};
+use crate::fs::{Change, Links};
 use alloc::string::String;
 use alloc::vec::Vec;
-use pageferry_abi::{Errno, Fd, FileStat, OpenFlags};
-use pageferry_fs::{Format, Kind, Stat};
-use pageferry_hal::{Machine, SpinLock};
-
-/// The names of device files.
-const MEMORY_DISK: &str = "/dev/md0";
-const NULL: &str = "/dev/null";
+use pageferry_abi::{Errno, FileStat};
+use pageferry_fs::Format;
+use pageferry_hal::Machine;
 
 impl<M: Machine> User<M> {
     /// Makes the memory disk, of `len_bytes`: `/dev/md0` (`mdconfig -a`).
@@ -38,7 +33,7 @@ impl<M: Machine> User<M> {
     /// mounted. [`Errno::NoDevice`], [`Errno::NoMemory`], [`Errno::Interrupted`].
     pub fn make_volume(&self, block_bytes: u32) -> Result<(), Errno> {
         let format = Some(Format { block_bytes });
-        self.system_call(|call| self.kernel.volumes().mount(call, format))
+        self.system_call(|call| self.kernel.volumes.mount(call, format))
     }
 
     /// Mounts the volume that is on the memory disk; one that was not unmounted is repaired first.
@@ -46,7 +41,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::Invalid`]: there is none, or it cannot be used. As [`User::make_volume`].
     pub fn mount(&self) -> Result<(), Errno> {
-        self.system_call(|call| self.kernel.volumes().mount(call, None))
+        self.system_call(|call| self.kernel.volumes.mount(call, None))
     }
 
     /// Writes all that waits to be written, and unmounts the volume.
@@ -54,7 +49,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::Busy`]: files are open. [`Errno::Invalid`]: nothing is mounted. [`Errno::Io`], [`Errno::Interrupted`].
     pub fn unmount(&self) -> Result<(), Errno> {
-        self.system_call(|call| self.kernel.volumes().unmount(call))
+        self.system_call(|call| self.kernel.volumes.unmount(call))
     }
 
     /// Makes a directory on the volume (`mkdir`).
@@ -75,8 +70,10 @@ impl<M: Machine> User<M> {
     }
 
     fn change_name(&self, name: &str, how: Change) -> Result<(), Errno> {
-        let path = on_volume(name).ok_or(Errno::NotSupported);
-        self.system_call(|call| self.kernel.volumes().change_name(call, path?, how))
+        self.system_call(|call| {
+            let (fs, path) = self.kernel.mounts.resolve(name)?;
+            fs.change_name(call, path, how)
+        })
     }
 
     /// What is known of a file or directory of the volume, by its name; of what it leads to, if it is a symbolic link
@@ -96,12 +93,10 @@ impl<M: Machine> User<M> {
         self.stat_by(name, Links::Taken)
     }
 
-    fn stat_by(&self, name: &str, follows: Links) -> Result<FileStat, Errno> {
-        let path = on_volume(name).ok_or(Errno::NotSupported);
+    fn stat_by(&self, name: &str, links: Links) -> Result<FileStat, Errno> {
         self.system_call(|call| {
-            let Stat { kind, size_bytes, links, .. } = self.kernel.volumes().stat(call, path?, follows)?;
-            let (is_directory, is_link) = (kind == Kind::Directory, kind == Kind::Link);
-            Ok(FileStat { is_directory, is_link, size_bytes, links })
+            let (fs, path) = self.kernel.mounts.resolve(name)?;
+            fs.stat(call, path, links)
         })
     }
 
@@ -112,8 +107,10 @@ impl<M: Machine> User<M> {
     /// [`Errno::Exists`], [`Errno::NotDirectory`], [`Errno::NoSpace`], [`Errno::NoFile`] also for no path,
     /// [`Errno::NameTooLong`] for more than 1,023 bytes; [`Errno::NotSupported`] elsewhere.
     pub fn symlink(&self, path: &str, name: &str) -> Result<(), Errno> {
-        let name = on_volume(name).ok_or(Errno::NotSupported);
-        self.system_call(|call| self.kernel.volumes().make_link(call, path, name?))
+        self.system_call(|call| {
+            let (fs, name) = self.kernel.mounts.resolve(name)?;
+            fs.symlink(call, path, name)
+        })
     }
 
     /// The path of a symbolic link of the volume (`readlink`).
@@ -122,9 +119,9 @@ impl<M: Machine> User<M> {
     /// [`Errno::Invalid`]: it is none. [`Errno::NoFile`], [`Errno::NotDirectory`], [`Errno::Loop`];
     /// [`Errno::NotSupported`] elsewhere.
     pub fn read_link(&self, name: &str) -> Result<String, Errno> {
-        let name = on_volume(name).ok_or(Errno::NotSupported);
         self.system_call(|call| {
-            let path = self.kernel.volumes().read_link(call, name?)?;
+            let (fs, name) = self.kernel.mounts.resolve(name)?;
+            let path = fs.read_link(call, name)?;
             Ok(String::from_utf8_lossy(&path).into_owned())
         })
     }
@@ -135,10 +132,9 @@ impl<M: Machine> User<M> {
     /// [`Errno::NoFile`], [`Errno::NotDirectory`], [`Errno::Exists`], [`Errno::IsDirectory`], [`Errno::NoSpace`];
     /// [`Errno::NotSupported`] elsewhere.
     pub fn link(&self, from: &str, to: &str) -> Result<(), Errno> {
-        let (from, to) = (on_volume(from), on_volume(to));
-        self.system_call(|call| match (from, to) {
-            (Some(from), Some(to)) => self.kernel.volumes().link(call, from, to),
-            _ => Err(Errno::NotSupported),
+        self.system_call(|call| {
+            let (fs, from, to) = self.kernel.mounts.resolve_both(from, to)?;
+            fs.link(call, from, to)
         })
     }
 
@@ -148,10 +144,9 @@ impl<M: Machine> User<M> {
     /// [`Errno::NoFile`], [`Errno::NotDirectory`], [`Errno::IsDirectory`], [`Errno::NotEmpty`]; [`Errno::Invalid`]: a
     /// directory would come to lie within itself; [`Errno::NotSupported`] elsewhere.
     pub fn rename(&self, from: &str, to: &str) -> Result<(), Errno> {
-        let (from, to) = (on_volume(from), on_volume(to));
-        self.system_call(|call| match (from, to) {
-            (Some(from), Some(to)) => self.kernel.volumes().rename(call, from, to),
-            _ => Err(Errno::NotSupported),
+        self.system_call(|call| {
+            let (fs, from, to) = self.kernel.mounts.resolve_both(from, to)?;
+            fs.rename(call, from, to)
         })
     }
 
@@ -161,25 +156,9 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::NoFile`], [`Errno::NotDirectory`]; [`Errno::NotSupported`] elsewhere.
     pub fn list(&self, name: &str) -> Result<Vec<(String, bool)>, Errno> {
-        let path = on_volume(name).ok_or(Errno::NotSupported);
         self.system_call(|call| {
-            let entries = self.kernel.volumes().entries(call, path?)?;
-            let shown = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-            Ok(entries.iter().map(|e| (shown(&e.name), e.kind == Kind::Directory)).collect())
+            let (fs, path) = self.kernel.mounts.resolve(name)?;
+            fs.list(call, path)
         })
-    }
-
-    /// Opens a device file, if `name` is one's.
-    pub(super) fn open_device(&self, name: &str, flags: OpenFlags) -> Option<Result<Fd, Errno>> {
-        let file = match name {
-            MEMORY_DISK => self
-                .kernel
-                .memory_disk
-                .open()
-                .map(|()| File::new(DiskFile::new(self.machine(), Rights::of(flags)))),
-            NULL => Ok(File::new(NullFile)),
-            _ => return None,
-        };
-        Some(file.map(|file| self.process.files.lock().insert(file)))
     }
 }

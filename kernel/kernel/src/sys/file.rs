@@ -4,7 +4,9 @@
 
 use super::user::User;
 use crate::dev::AudioFile;
-use crate::fs::{Change, Create, File, Links, Opening, Rights, on_volume};
+use crate::fs::{Change, Create, File, Links, MapRequest, Opening, Rights};
+use crate::proc::Uio;
+use pageferry_abi::SendMode;
 use pageferry_abi::{Errno, Fd, OpenFlags};
 use pageferry_hal::{Machine, Prot, SpinLock, Va};
 use pageferry_vm::{MapAddr, PushDown};
@@ -26,24 +28,11 @@ impl<M: Machine> User<M> {
             if !self.process.files.lock().has_room(1) {
                 return Err(Errno::TooManyFiles);
             }
-            if let Some(device) = self.open_device(name, flags) {
-                return device;
-            }
-            if let Some(path) = on_volume(name) {
-                let links = if flags.contains(OpenFlags::NO_FOLLOW) { Links::Taken } else { Links::Followed };
-                let how = Opening { create, truncate: truncates, links };
-                let file = self.kernel.volumes().open(call, path, how, rights)?;
-                return Ok(self.process.files.lock().insert(file));
-            }
-            let files = &self.kernel.files;
-            let file = files.open(call.kernel.vm(), name, create, rights)?;
-            if flags.contains(OpenFlags::TRUNCATE)
-                && let Err(e) = file.inode.set_size(call, 0)
-            {
-                files.close(call.kernel.vm(), file);
-                return Err(e);
-            }
-            Ok(self.process.files.lock().insert(File::new(file)))
+            let links = if flags.contains(OpenFlags::NO_FOLLOW) { Links::Taken } else { Links::Followed };
+            let how = Opening { create, truncate: truncates, links };
+            let (fs, path) = self.kernel.mounts.resolve(name)?;
+            let file = fs.open(call, path, how, rights)?;
+            Ok(self.process.files.lock().insert(file))
         })
     }
 
@@ -58,7 +47,7 @@ impl<M: Machine> User<M> {
                 return Err(Errno::TooManyFiles);
             }
             self.kernel.audio.open(call.kernel.vm(), &self.kernel.mbufs)?;
-            Ok(self.process.files.lock().insert(File::new(AudioFile)))
+            Ok(self.process.files.lock().insert(File::new(AudioFile, Rights::READ_WRITE)))
         })
     }
 
@@ -67,9 +56,9 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::NoFile`].
     pub fn unlink(&self, name: &str) -> Result<(), Errno> {
-        self.system_call(|call| match on_volume(name) {
-            Some(path) => self.kernel.volumes().change_name(call, path, Change::Unlink),
-            None => self.kernel.files.unlink(call.kernel.vm(), name),
+        self.system_call(|call| {
+            let (fs, path) = self.kernel.mounts.resolve(name)?;
+            fs.change_name(call, path, Change::Unlink)
         })
     }
 
@@ -83,7 +72,7 @@ impl<M: Machine> User<M> {
     pub fn exec(&self, fd: Fd) -> Result<Va, Errno> {
         self.system_call(|call| {
             let file = self.get(fd)?;
-            if !file.ops().is_readable() {
+            if !file.rights().readable {
                 return Err(Errno::BadFd);
             }
             call.exec(&file)
@@ -111,7 +100,9 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// As [`User::read`]; [`Errno::NotSupported`] for what is no file.
     pub fn read_at(&self, fd: Fd, offset: u64, to: Va, len_bytes: usize) -> Result<usize, Errno> {
-        self.system_call(|call| self.get(fd)?.read_at(call, offset, to, len_bytes))
+        self.system_call(|call| {
+            Ok(self.get(fd)?.read(call, Uio::read(to, len_bytes).at_offset(offset))?.len_bytes)
+        })
     }
 
     /// Writes `len_bytes` of a file from byte `offset` on, and leaves where the next write begins (`pwrite`).
@@ -119,7 +110,9 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// As [`User::write`]; [`Errno::NotSupported`] for what is no file; [`Errno::NoSpace`], [`Errno::TooLarge`].
     pub fn write_at(&self, fd: Fd, offset: u64, from: Va, len_bytes: usize) -> Result<usize, Errno> {
-        self.system_call(|call| self.get(fd)?.write_at(call, offset, from, len_bytes))
+        self.system_call(|call| {
+            self.get(fd)?.write(call, Uio::write(from, len_bytes, SendMode::Copy).at_offset(offset))
+        })
     }
 
     /// Sets where the next read or write of a file begins (`lseek`).
@@ -127,7 +120,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::BadFd`], also for what is no file.
     pub fn seek(&self, fd: Fd, to: u64) -> Result<(), Errno> {
-        self.system_call(|call| self.get(fd)?.ops().seek(call, to))
+        self.system_call(|call| self.get(fd)?.as_vnode()?.seek(call, to))
     }
 
     /// The length of a file in bytes (`fstat`).
@@ -135,7 +128,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::BadFd`], also for what is no file.
     pub fn file_size(&self, fd: Fd) -> Result<u64, Errno> {
-        self.system_call(|call| self.get(fd)?.ops().size_bytes(call))
+        self.system_call(|call| self.get(fd)?.as_vnode()?.size_bytes(call))
     }
 
     /// Cuts a file, or lets it grow by zeros (`ftruncate`). A process that touches a mapping of what was cut off is
@@ -145,7 +138,11 @@ impl<M: Machine> User<M> {
     /// [`Errno::BadFd`], also for what is no file, or not open to be written. [`Errno::NoSpace`], [`Errno::NoMemory`],
     /// [`Errno::Io`], [`Errno::Interrupted`].
     pub fn truncate(&self, fd: Fd, size_bytes: u64) -> Result<(), Errno> {
-        self.system_call(|call| self.get(fd)?.ops().truncate(call, size_bytes))
+        self.system_call(|call| {
+            let file = self.get(fd)?;
+            let vnode = file.as_vnode()?;
+            if file.rights().writable { vnode.truncate(call, size_bytes) } else { Err(Errno::BadFd) }
+        })
     }
 
     /// Writes a file's dirty pages to the disk, and sleeps until they are there (`fsync`).
@@ -153,7 +150,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::BadFd`], also for what is no file; [`Errno::Io`].
     pub fn sync_file(&self, fd: Fd) -> Result<(), Errno> {
-        self.system_call(|call| self.get(fd)?.ops().sync(call))
+        self.system_call(|call| self.get(fd)?.as_vnode()?.sync(call))
     }
 
     /// Maps `len_bytes` of a file from byte `offset` on (`mmap`): shared, so that stores change the file, or private.
@@ -172,7 +169,8 @@ impl<M: Machine> User<M> {
         prot: Prot,
         shared: bool,
     ) -> Result<Va, Errno> {
-        self.system_call(|call| self.get(fd)?.ops().map(call, offset, place, len_bytes, prot, shared))
+        let mapping = MapRequest { offset, place, len_bytes, prot, max_prot: Prot::all(), shared };
+        self.system_call(|call| self.get(fd)?.map(call, mapping))
     }
 
     /// Writes what a private mapping of a file has of its own to the file, by moving the pages (UVM paper, 4.2.2): all
@@ -186,6 +184,14 @@ impl<M: Machine> User<M> {
     /// wired, or on its way to or from the disk; it is the file's already; or, if it is to be given, a fork or a loan
     /// has it too. [`Errno::Io`], [`Errno::Interrupted`]. Pages before the one that is refused are down.
     pub fn push_down(&self, fd: Fd, at: Va, len_bytes: usize, how: PushDown) -> Result<usize, Errno> {
-        self.system_call(|call| self.get(fd)?.ops().push_down(call, at, len_bytes, how))
+        self.system_call(|call| {
+            let file = self.get(fd)?;
+            let vnode = file.as_vnode()?;
+            if file.rights().writable {
+                vnode.push_down(call, at, len_bytes, how)
+            } else {
+                Err(Errno::Access)
+            }
+        })
     }
 }

@@ -2,7 +2,11 @@
 
 use super::user::User;
 use crate::fs::File;
-use crate::net::InetOps;
+use crate::fs::SocketOps;
+use crate::proc::Uio;
+use crate::proc::WaitFlag;
+use pageferry_abi::SendMode;
+
 use crate::proc::Syscall;
 use alloc::sync::Arc;
 use core::net::SocketAddrV4;
@@ -31,12 +35,11 @@ impl<M: Machine> User<M> {
     fn with_inet<R>(
         &self,
         fd: Fd,
-        work: impl FnOnce(&Syscall<'_, M>, &dyn InetOps<M>, bool) -> Result<R, Errno>,
+        work: impl FnOnce(&Syscall<'_, M>, &dyn SocketOps<M>, WaitFlag) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
         self.system_call(|call| {
             let file: Arc<File<M>> = self.get(fd)?;
-            let socket = file.ops().as_inet().ok_or(Errno::NotSupported)?;
-            work(call, socket, file.nonblocking())
+            work(call, file.as_socket()?, file.wait())
         })
     }
 
@@ -63,9 +66,9 @@ impl<M: Machine> User<M> {
     /// [`Errno::Invalid`] when it does not listen; [`Errno::WouldBlock`], [`Errno::Interrupted`],
     /// [`Errno::TooManyFiles`].
     pub fn accept(&self, fd: Fd) -> Result<(Fd, SocketAddrV4), Errno> {
-        self.with_inet(fd, |call, socket, nonblocking| {
+        self.with_inet(fd, |call, socket, wait| {
             self.room_for_one()?;
-            let (file, from) = socket.accept(call, nonblocking)?;
+            let (file, from) = socket.accept(call, wait)?;
             Ok((self.process.files.lock().insert(file), from))
         })
     }
@@ -77,7 +80,7 @@ impl<M: Machine> User<M> {
     /// [`Errno::AddressInUse`], [`Errno::IsConnected`], [`Errno::InProgress`] (at once, of a non-blocking socket: it is
     /// writable when it is connected), [`Errno::AlreadyInProgress`], [`Errno::NoMemory`], [`Errno::Interrupted`].
     pub fn connect(&self, fd: Fd, to: SocketAddrV4) -> Result<(), Errno> {
-        self.with_inet(fd, |call, socket, nonblocking| socket.connect(call, to, nonblocking))
+        self.with_inet(fd, |call, socket, wait| socket.connect(call, to, wait))
     }
 
     /// Ends one or both directions of a connection.
@@ -118,10 +121,12 @@ impl<M: Machine> User<M> {
     /// [`Errno::MessageSize`], [`Errno::IsConnected`], [`Errno::NetUnreachable`], [`Errno::NoMemory`], or a bad
     /// address; [`Errno::NotSupported`] for a stream.
     pub fn send_to(&self, fd: Fd, from: Va, len_bytes: usize, to: SocketAddrV4) -> Result<usize, Errno> {
-        self.with_inet(fd, |call, socket, nonblocking| match socket.kind() {
+        self.with_inet(fd, |call, socket, wait| match socket.kind()? {
             SocketKind::Datagram => {
                 call.check_buffer(from, len_bytes)?;
-                socket.send_to(call, (from, len_bytes), Some(to), nonblocking)
+                let mut uio = Uio::write(from, len_bytes, SendMode::Copy).waiting(wait);
+                socket.send_to(call, &mut uio, Some(to))?;
+                Ok(uio.done())
             }
             SocketKind::Stream => Err(Errno::NotSupported),
         })
@@ -133,9 +138,11 @@ impl<M: Machine> User<M> {
     /// [`Errno::WouldBlock`], [`Errno::Interrupted`], or a bad address: the datagram is lost then.
     /// [`Errno::NotSupported`] for a stream.
     pub fn receive_from(&self, fd: Fd, to: Va, len_bytes: usize) -> Result<(usize, SocketAddrV4), Errno> {
-        self.with_inet(fd, |call, socket, nonblocking| {
+        self.with_inet(fd, |call, socket, wait| {
             call.check_buffer(to, len_bytes)?;
-            socket.receive_from(call, (to, len_bytes), nonblocking)
+            let mut uio = Uio::read(to, len_bytes).waiting(wait);
+            let from = socket.receive_from(call, &mut uio)?;
+            Ok((uio.done(), from))
         })
     }
 }

@@ -60,7 +60,7 @@ impl<M: Machine> User<M> {
             let result = loop {
                 let before = select.changes.load(Ordering::Acquire);
                 for (p, file) in polled.iter_mut().zip(&files) {
-                    p.ready = file.ops().readiness(call);
+                    p.ready = file.readiness(call);
                 }
                 let ready = polled.iter().filter(|p| p.is_ready()).count();
                 if ready > 0 || over.load(Ordering::Acquire) {

@@ -3,7 +3,10 @@
 
 use super::user::User;
 use crate::fs::File;
-use crate::net::{FilePart, NullSocket, Socket};
+use crate::fs::FilePart;
+use crate::fs::Rights;
+use crate::net::{NullSocket, Socket};
+use crate::proc::Uio;
 use pageferry_abi::{Errno, Fd, ReceiveMode, Received, SendMode};
 use pageferry_costs::{Arrived, Carrier};
 use pageferry_hal::{Machine, SpinLock, Va};
@@ -22,7 +25,7 @@ impl<M: Machine> User<M> {
             let there = self.kernel.create_sockbuf(bytes)?;
             let back =
                 self.kernel.create_sockbuf(bytes).inspect_err(|_| self.kernel.discard_sockbuf(&there))?;
-            let socket = |receive, send| File::new(Socket { receive: Some(receive), send: Some(send) });
+            let socket = |receive, send| Socket { receive: Some(receive), send: Some(send) }.open();
             let mut files = self.process.files.lock();
             Ok((files.insert(socket(back.clone(), there.clone())), files.insert(socket(there, back))))
         })
@@ -42,7 +45,7 @@ impl<M: Machine> User<M> {
             if !files.has_room(1) {
                 return Err(Errno::TooManyFiles);
             }
-            Ok(files.insert(File::new(NullSocket)))
+            Ok(files.insert(File::socket(NullSocket, Rights::READ_WRITE)))
         })
     }
 
@@ -54,7 +57,7 @@ impl<M: Machine> User<M> {
     /// As [`User::write`]; [`Errno::NoMemory`]; [`Errno::NotSupported`] for other than copies to a pipe that is no
     /// socket.
     pub fn send(&self, fd: Fd, from: Va, len_bytes: usize, mode: SendMode) -> Result<usize, Errno> {
-        self.system_call(|call| self.get(fd)?.write(call, from, len_bytes, mode))
+        self.system_call(|call| self.get(fd)?.write(call, Uio::write(from, len_bytes, mode)))
     }
 
     /// Sends `len_bytes` of a file from byte `from` on over a connected socket, as many as there are; the file's own
@@ -74,23 +77,11 @@ impl<M: Machine> User<M> {
     ) -> Result<usize, Errno> {
         self.system_call(|call| {
             let (socket, file) = (self.get(socket)?, self.get(file)?);
-            let source = file.ops().as_regular().ok_or(Errno::NotSupported)?;
-            if !file.ops().is_readable() || !socket.ops().is_writable() {
+            let (target, source) = (socket.as_socket()?, file.as_vnode().map_err(|_| Errno::NotSupported)?);
+            if !file.rights().readable || !socket.rights().writable {
                 return Err(Errno::BadFd);
             }
-            let nonblocking = socket.nonblocking();
-            match (socket.ops().as_inet(), socket.ops().as_socket()) {
-                (Some(inet), _) => {
-                    let part = FilePart { file: source, from, len: len_bytes, mode };
-                    inet.send_file(call, part, nonblocking)
-                }
-                (None, Some(Socket { send: Some(buffer), .. })) => {
-                    let mut supply = source.supply(call, from, len_bytes, mode, nonblocking);
-                    call.machine().execute(call.kernel.config.paths.sosend);
-                    buffer.send_from(call, &mut supply, nonblocking)
-                }
-                _ => Err(Errno::NotSupported),
-            }
+            target.send_file(call, source, FilePart { from, len_bytes, mode }, socket.wait())
         })
     }
 
@@ -110,7 +101,7 @@ impl<M: Machine> User<M> {
     /// As [`User::read`]; [`Errno::NoMemory`] also when the transfer area is full; [`Errno::NotSupported`] for a pipe
     /// that is no socket. Nothing was received then.
     pub fn receive_transfer(&self, fd: Fd, at: Option<Va>, len_bytes: usize) -> Result<Received, Errno> {
-        self.system_call(|call| self.get(fd)?.read_transfer(call, ReceiveMode::Transfer, at, len_bytes))
+        self.system_call(|call| self.get(fd)?.read(call, Uio::receive(at, len_bytes, ReceiveMode::Transfer)))
     }
 
     /// Receives up to `len_bytes` at `at`: pages where that is cheaper on this machine, copied bytes elsewhere. What is
@@ -119,7 +110,9 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// As [`User::receive_transfer`].
     pub fn receive_auto(&self, fd: Fd, at: Va, len_bytes: usize) -> Result<Received, Errno> {
-        self.system_call(|call| self.get(fd)?.read_transfer(call, ReceiveMode::Auto, Some(at), len_bytes))
+        self.system_call(|call| {
+            self.get(fd)?.read(call, Uio::receive(Some(at), len_bytes, ReceiveMode::Auto))
+        })
     }
 
     /// Begins, or ends, to watch this process's loans to the kernel. What was lent before is not known.
@@ -164,13 +157,7 @@ impl<M: Machine> User<M> {
                 let files = self.process.files.lock();
                 (files.get(from)?, files.get(to)?)
             };
-            match (from.ops().as_socket(), to.ops().as_socket()) {
-                (Some(Socket { receive: Some(source), .. }), Some(Socket { send: Some(target), .. })) => {
-                    source.tee(call, target, len_bytes, from.nonblocking())
-                }
-                (Some(_), Some(_)) => Err(Errno::BadFd),
-                _ => Err(Errno::NotSupported),
-            }
+            from.as_socket()?.tee(call, to.as_socket()?, len_bytes, from.wait())
         })
     }
 

@@ -14,8 +14,10 @@ use crate::Kernel;
 use crate::config::PipeKind;
 use crate::counter::KernelCounter;
 use crate::fs::File;
+use crate::fs::Rights;
 use crate::ipc::{ReadEnd, WriteEnd};
 use crate::net::Socket;
+use crate::proc::Uio;
 use crate::proc::{Body, Process, Syscall};
 use crate::sched::Thread;
 use alloc::boxed::Box;
@@ -294,12 +296,12 @@ impl<M: Machine> User<M> {
             let (read, write) = match self.kernel.config.pipe.kind {
                 PipeKind::Fifo => {
                     let pipe = self.kernel.create_pipe(self.thread())?;
-                    (File::new(ReadEnd(pipe.clone())), File::new(WriteEnd(pipe)))
+                    (File::new(ReadEnd(pipe.clone()), Rights::READ), File::new(WriteEnd(pipe), Rights::WRITE))
                 }
                 PipeKind::Socket => {
                     let buffer = self.kernel.create_sockbuf(self.kernel.config.pipe.socket_buffer_bytes)?;
                     let read = Socket { receive: Some(buffer.clone()), send: None };
-                    (File::new(read), File::new(Socket { receive: None, send: Some(buffer) }))
+                    (read.open(), Socket { receive: None, send: Some(buffer) }.open())
                 }
             };
             let mut files = self.process.files.lock();
@@ -312,7 +314,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::BadFd`], [`Errno::Fault`], [`Errno::WouldBlock`], [`Errno::Interrupted`]; nothing was read then.
     pub fn read(&self, fd: Fd, to: Va, len_bytes: usize) -> Result<usize, Errno> {
-        self.system_call(|call| self.get(fd)?.read(call, to, len_bytes))
+        self.system_call(|call| Ok(self.get(fd)?.read(call, Uio::read(to, len_bytes))?.len_bytes))
     }
 
     /// Writes `len_bytes`; fewer only if a signal came, the descriptor is non-blocking, or the memory ends.
@@ -321,7 +323,7 @@ impl<M: Machine> User<M> {
     /// [`Errno::BadFd`], [`Errno::BrokenPipe`]; and, if nothing was written, [`Errno::Fault`], [`Errno::WouldBlock`],
     /// [`Errno::Interrupted`].
     pub fn write(&self, fd: Fd, from: Va, len_bytes: usize) -> Result<usize, Errno> {
-        self.system_call(|call| self.get(fd)?.write(call, from, len_bytes, SendMode::Copy))
+        self.system_call(|call| self.get(fd)?.write(call, Uio::write(from, len_bytes, SendMode::Copy)))
     }
 
     /// Makes calls on an open file fail instead of sleep, for all descriptors that share it (`O_NONBLOCK`).

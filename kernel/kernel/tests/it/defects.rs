@@ -140,7 +140,7 @@ fn threads_that_spin_for_each_other_are_named() {
         };
         let mut spinning: Vec<_> = waits.iter().map(|w| (&w.context[..], w.awaited, w.at.file())).collect();
         spinning.sort_by_key(|spinning| spinning.0);
-        let init = ("init", Awaited::Condition, "kernel/pmap/src/shootdown.rs");
+        let init = ("init", Awaited::Condition, "kernel/pmap/src/flush/shootdown.rs");
         assert_eq!(spinning, [init, ("waiter", Awaited::Condition, file!())], "{schedule}");
     }
 }

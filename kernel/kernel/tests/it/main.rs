@@ -31,6 +31,7 @@ mod ispc_random;
 mod kernel_memory;
 mod lending;
 mod memory_disk;
+mod names;
 mod net_servers;
 mod paging;
 mod pipe;

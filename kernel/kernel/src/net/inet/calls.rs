@@ -13,7 +13,7 @@ use super::{Net, Stack, State};
 use crate::Kernel;
 use crate::config::NetConfig;
 use crate::net::chain::Chain;
-use crate::proc::Syscall;
+use crate::proc::{Syscall, WaitFlag};
 use alloc::boxed::Box;
 use core::net::{Ipv4Addr, SocketAddrV4};
 use pageferry_abi::{Errno, Readiness, SocketKind, SocketOption};
@@ -89,7 +89,7 @@ impl<M: Machine> Net<M> {
         call: &Syscall<'_, M>,
         id: PcbId,
         remote: SocketAddrV4,
-        nonblocking: bool,
+        wait: WaitFlag,
     ) -> Result<(), Errno> {
         let is_stream = self.with(call.kernel, call.thread, |stack| stack.connect(id, remote))?;
         if !is_stream {
@@ -99,7 +99,7 @@ impl<M: Machine> Net<M> {
         loop {
             let channel = held.pcbs.get(id).ok_or(Errno::BadFd)?.channel();
             match held.connect_outcome(id) {
-                Err(Errno::InProgress) if !nonblocking => {}
+                Err(Errno::InProgress) if !wait.is_no_wait() => {}
                 outcome => return outcome,
             }
             held = self.wait(call, held, channel, "connec")?;
@@ -122,7 +122,7 @@ impl<M: Machine> Net<M> {
         &self,
         call: &Syscall<'_, M>,
         id: PcbId,
-        nonblocking: bool,
+        wait: WaitFlag,
     ) -> Result<(PcbId, SocketAddrV4), Errno> {
         let mut held = self.state.lock();
         loop {
@@ -137,7 +137,7 @@ impl<M: Machine> Net<M> {
                 let pcb = held.pcbs.get_mut(child).expect("it waits to be accepted");
                 return Ok((child, pcb.accepted()));
             }
-            if nonblocking {
+            if wait.is_no_wait() {
                 return Err(Errno::WouldBlock);
             }
             held = match self.wait(call, held, channel, "accept") {
@@ -302,7 +302,7 @@ impl<M: Machine> Net<M> {
         &self,
         call: &Syscall<'_, M>,
         id: PcbId,
-        nonblocking: bool,
+        wait: WaitFlag,
     ) -> Result<Option<Datagram>, Errno> {
         let mut held = self.state.lock();
         loop {
@@ -319,7 +319,7 @@ impl<M: Machine> Net<M> {
                 (None, None) if udp.has_ended() => return Ok(None),
                 (None, None) => {}
             }
-            if nonblocking {
+            if wait.is_no_wait() {
                 return Err(Errno::WouldBlock);
             }
             held = self.wait(call, held, channel, "netrd")?;

@@ -39,7 +39,7 @@ mod wire;
 pub use card::clusters_for_card;
 pub(crate) use pcb::PcbId;
 pub(crate) use socket::InetSocket;
-pub(crate) use who::{FilePart, InetOps, Protocols};
+pub(crate) use who::Protocols;
 
 use crate::Kernel;
 use crate::config::{NetConfig, NetDefect};

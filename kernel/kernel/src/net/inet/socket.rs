@@ -3,17 +3,17 @@
 //! A stream reads and writes through its connection's two buffers, as a local socket does (`sosend`, `soreceive`); then
 //! TCP looks whether there is something to send, or a window to tell.
 
-use super::{InetOps, Net, PcbId};
-use crate::choose::{Peer, Sending};
+use super::{Net, PcbId};
+use crate::choose::Peer;
 use crate::fs::FileOps;
 use crate::net::chain::Chain;
 use crate::net::{Sender, Supply};
-use crate::proc::{Syscall, moved};
+use crate::proc::{Syscall, Uio, UioMode, WaitFlag};
 use alloc::boxed::Box;
 use core::net::{Ipv4Addr, SocketAddrV4};
 use core::sync::atomic::{AtomicBool, Ordering};
-use pageferry_abi::{Errno, Readiness, ReceiveMode, Received, SendMode, Shutdown, SocketKind};
-use pageferry_hal::{Cause, Machine, Va};
+use pageferry_abi::{Errno, Readiness, Shutdown, SocketKind};
+use pageferry_hal::{Cause, Machine};
 
 /// The longest datagram.
 const MOST_DATAGRAM_BYTES: usize = 65_507;
@@ -85,16 +85,16 @@ impl InetSocket {
     }
 
     /// What a call on a connection came to: an error that is due takes its place where nothing was moved.
-    fn settled<M: Machine, R>(
+    fn settle<M: Machine>(
         &self,
         call: &Syscall<'_, M>,
-        result: Result<R, Errno>,
-        nothing: impl Fn(&R) -> bool,
-    ) -> Result<R, Errno> {
+        result: Result<(), Errno>,
+        moved_nothing: bool,
+    ) -> Result<(), Errno> {
         call.kernel.tcp_sent(call.thread, self.id);
-        let failed = match &result {
-            Ok(moved) => nothing(moved),
-            Err(e) => *e == Errno::BrokenPipe,
+        let failed = match result {
+            Ok(()) => moved_nothing,
+            Err(e) => e == Errno::BrokenPipe,
         };
         if failed && let Some(error) = self.net(call).take_error(self.id) {
             return Err(error);
@@ -107,8 +107,8 @@ impl InetSocket {
         &self,
         call: &Syscall<'_, M>,
         supply: &mut dyn Supply,
-        nonblocking: bool,
-    ) -> Result<usize, Errno> {
+        wait: WaitFlag,
+    ) -> Result<(), Errno> {
         if self.kind == SocketKind::Datagram {
             return Err(Errno::NotSupported);
         }
@@ -117,133 +117,103 @@ impl InetSocket {
         if self.no_send.load(Ordering::Relaxed) {
             return Err(Errno::BrokenPipe);
         }
-        let result = buffer.send_from(call, supply, nonblocking);
-        self.settled(call, result, |_| false)
+        let result = buffer.send_from(call, supply, wait);
+        self.settle(call, result, false)
     }
 
     /// Sends a datagram to `remote`, or to where the socket is connected to.
     pub(crate) fn send_datagram<M: Machine>(
         &self,
         call: &Syscall<'_, M>,
-        from: Va,
-        len: usize,
+        uio: &mut Uio,
         remote: Option<SocketAddrV4>,
-        nonblocking: bool,
-    ) -> Result<usize, Errno> {
+    ) -> Result<(), Errno> {
+        let len = uio.len();
         if len > MOST_DATAGRAM_BYTES {
             return Err(Errno::MessageSize);
         }
-        let sending = Sending { from, len, peer: Peer::Socket, space: len };
-        let mut sender = Sender::new(call, sending, SendMode::Copy).nonblocking(nonblocking);
-        let mut bytes = Chain::new();
-        while sender.left() > 0 {
-            let (mbuf, result) = sender.next(len);
-            mbuf.into_iter().for_each(|mbuf| bytes.push_back(mbuf));
-            if let Err(e) = result {
-                bytes.free(&call.kernel.mbufs);
-                return Err(e);
-            }
-        }
-        self.net(call).send_datagram(call, self.id, remote, bytes)?;
-        Ok(len)
+        uio.by_copy();
+        let bytes = gathered(call, uio, len)
+            .and_then(|bytes| self.net(call).send_datagram(call, self.id, remote, bytes));
+        // A part of a datagram is none.
+        bytes.inspect_err(|_| uio.take_back(0))
     }
 
     /// Receives a datagram, or as much of it as there is room for; and where it comes from.
     pub(crate) fn receive_datagram<M: Machine>(
         &self,
         call: &Syscall<'_, M>,
-        to: Va,
-        len: usize,
-        nonblocking: bool,
-    ) -> Result<(usize, SocketAddrV4), Errno> {
-        let Some(datagram) = self.net(call).receive_datagram(call, self.id, nonblocking)? else {
-            return Ok((0, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)));
+        uio: &mut Uio,
+    ) -> Result<SocketAddrV4, Errno> {
+        let Some(datagram) = self.net(call).receive_datagram(call, self.id, uio.wait)? else {
+            return Ok(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
         };
-        let (pool, from) = (&call.kernel.mbufs, datagram.from);
+        let (pool, from, wait) = (&call.kernel.mbufs, datagram.from, uio.wait);
         let mut result = Ok(());
-        let mut done = 0;
         for mbuf in datagram.bytes.iter() {
-            let want = mbuf.len().min(len - done);
-            let mut at = 0;
-            while at < want && result.is_ok() {
-                let copied = pool.look((call.thread, !nonblocking), mbuf, at, want - at, |va, piece| {
-                    moved(piece, call.copy_out(to + done, va, piece))
-                });
-                let (copied, outcome) = copied.unwrap_or_else(|e| (0, Err(e)));
-                (at, done, result) = (at + copied, done + copied, outcome);
+            let want = mbuf.len().min(uio.left());
+            let before = uio.done();
+            while uio.done() - before < want && result.is_ok() {
+                let at = uio.done() - before;
+                let copied = pool
+                    .look((call.thread, wait), mbuf, at, want - at, |va, piece| call.uiomove(va, piece, uio));
+                result = copied.and_then(|outcome| outcome);
             }
         }
         datagram.bytes.free(pool);
-        result.map(|()| (done, from))
+        // What the program's memory did not take is lost.
+        result.inspect_err(|_| uio.take_back(0)).map(|()| from)
     }
 }
 
-impl<M: Machine> FileOps<M> for InetSocket {
-    fn read(
-        &self,
-        call: &Syscall<'_, M>,
-        to: Va,
-        len_bytes: usize,
-        nonblocking: bool,
-    ) -> Result<usize, Errno> {
-        let _c = call.machine().scope(Cause::Protocol);
-        if self.no_receive.load(Ordering::Relaxed) {
-            return Ok(0);
+/// The bytes of a datagram of the process's.
+fn gathered<M: Machine>(call: &Syscall<'_, M>, uio: &mut Uio, len: usize) -> Result<Chain, Errno> {
+    let mut sender = Sender::new(call, uio, Peer::Socket, len);
+    let mut bytes = Chain::new();
+    while sender.left() > 0 {
+        let (mbuf, result) = sender.next(len);
+        mbuf.into_iter().for_each(|mbuf| bytes.push_back(mbuf));
+        if let Err(e) = result {
+            bytes.free(&call.kernel.mbufs);
+            return Err(e);
         }
-        if self.kind == SocketKind::Datagram {
-            return Ok(self.receive_datagram(call, to, len_bytes, nonblocking)?.0);
-        }
-        let buffer = self.net(call).buffers(self.id)?.receive;
-        let result = buffer.receive(call, to, len_bytes, nonblocking);
-        self.settled(call, result, |len| *len == 0 && len_bytes > 0)
     }
+    Ok(bytes)
+}
 
-    fn read_transfer(
-        &self,
-        call: &Syscall<'_, M>,
-        mode: ReceiveMode,
-        at: Option<Va>,
-        len_bytes: usize,
-        nonblocking: bool,
-    ) -> Result<Received, Errno> {
+impl<M: Machine> FileOps<M> for InetSocket {
+    fn read(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
         let _c = call.machine().scope(Cause::Protocol);
-        if self.kind == SocketKind::Datagram {
+        let by_pages = uio.mode() != UioMode::Copy;
+        if self.kind == SocketKind::Datagram && by_pages {
             return Err(Errno::NotSupported);
         }
         if self.no_receive.load(Ordering::Relaxed) {
-            return Ok(Received::default());
+            return Ok(());
+        }
+        if self.kind == SocketKind::Datagram {
+            return self.receive_datagram(call, uio).map(|_| ());
         }
         let buffer = self.net(call).buffers(self.id)?.receive;
-        let result = buffer.receive_transfer(call, mode, at, len_bytes, nonblocking);
-        self.settled(call, result, |got| got.len_bytes == 0 && len_bytes > 0)
+        let result = buffer.receive(call, uio);
+        self.settle(call, result, uio.done() == 0 && uio.len() > 0)
     }
 
-    fn write(
-        &self,
-        call: &Syscall<'_, M>,
-        from: Va,
-        len_bytes: usize,
-        mode: SendMode,
-        nonblocking: bool,
-    ) -> Result<usize, Errno> {
+    fn write(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
         let _c = call.machine().scope(Cause::Protocol);
         if self.kind == SocketKind::Datagram {
-            return self.send_datagram(call, from, len_bytes, None, nonblocking);
+            return self.send_datagram(call, uio, None);
         }
         let buffer = self.net(call).buffers(self.id)?.send;
         if self.no_send.load(Ordering::Relaxed) {
             return Err(Errno::BrokenPipe);
         }
-        let result = buffer.send(call, from, len_bytes, mode, nonblocking);
-        self.settled(call, result, |_| false)
+        let result = buffer.send(call, uio);
+        self.settle(call, result, false)
     }
 
     fn readiness(&self, call: &Syscall<'_, M>) -> Readiness {
         self.ready(call)
-    }
-
-    fn as_inet(&self) -> Option<&dyn InetOps<M>> {
-        Some(self)
     }
 
     fn release(self: Box<Self>, call: &Syscall<'_, M>) {

@@ -5,11 +5,13 @@
 //! As Unix has it; of a server also the server itself ([`Errno::ConnectionReset`]).
 
 use super::{InetSocket, Net};
-use crate::fs::{File, Regular};
-use crate::proc::Syscall;
+use crate::fs::{File, FilePart, Rights, SocketOps, VnodeOps};
+use crate::net::sendfile::FileSupply;
+use crate::net::{Supply, sent};
+use crate::proc::{Syscall, Uio, WaitFlag};
 use core::net::SocketAddrV4;
-use pageferry_abi::{Errno, SendMode, Shutdown, SocketKind, SocketOption};
-use pageferry_hal::{Machine, Va};
+use pageferry_abi::{Errno, Shutdown, SocketKind, SocketOption};
+use pageferry_hal::Machine;
 
 /// Where sockets are made.
 pub(crate) trait Protocols<M: Machine> {
@@ -20,57 +22,16 @@ pub(crate) trait Protocols<M: Machine> {
     fn socket(&self, call: &Syscall<'_, M>, kind: SocketKind) -> Result<File<M>, Errno>;
 }
 
-/// A part of a file that is to be sent, and how.
-pub(crate) struct FilePart<'a, M: Machine> {
-    pub(crate) file: &'a Regular<M>,
-    pub(crate) from: u64,
-    pub(crate) len: usize,
-    pub(crate) mode: SendMode,
-}
-
-/// What can be asked of an Internet socket, beside what can of any open file. Errors are those of the system calls of
-/// the same name.
-pub(crate) trait InetOps<M: Machine> {
-    fn kind(&self) -> SocketKind;
-    fn bind(&self, call: &Syscall<'_, M>, name: SocketAddrV4) -> Result<(), Errno>;
-    fn listen(&self, call: &Syscall<'_, M>, backlog: usize) -> Result<(), Errno>;
-    fn accept(&self, call: &Syscall<'_, M>, nonblocking: bool) -> Result<(File<M>, SocketAddrV4), Errno>;
-    fn connect(&self, call: &Syscall<'_, M>, to: SocketAddrV4, nonblocking: bool) -> Result<(), Errno>;
-    fn shutdown(&self, call: &Syscall<'_, M>, how: Shutdown) -> Result<(), Errno>;
-    fn names(&self, call: &Syscall<'_, M>) -> Result<(SocketAddrV4, Option<SocketAddrV4>), Errno>;
-    fn set_option(&self, call: &Syscall<'_, M>, option: SocketOption) -> Result<(), Errno>;
-    fn take_error(&self, call: &Syscall<'_, M>) -> Result<Option<Errno>, Errno>;
-    fn send_to(
-        &self,
-        call: &Syscall<'_, M>,
-        buffer: (Va, usize),
-        to: Option<SocketAddrV4>,
-        nonblocking: bool,
-    ) -> Result<usize, Errno>;
-    fn receive_from(
-        &self,
-        call: &Syscall<'_, M>,
-        buffer: (Va, usize),
-        nonblocking: bool,
-    ) -> Result<(usize, SocketAddrV4), Errno>;
-    fn send_file(
-        &self,
-        call: &Syscall<'_, M>,
-        part: FilePart<'_, M>,
-        nonblocking: bool,
-    ) -> Result<usize, Errno>;
-}
-
 impl<M: Machine> Protocols<M> for Net<M> {
     fn socket(&self, call: &Syscall<'_, M>, kind: SocketKind) -> Result<File<M>, Errno> {
         let id = self.create(call, kind)?;
-        Ok(File::new(InetSocket::new(id, kind)))
+        Ok(File::socket(InetSocket::new(id, kind), Rights::READ_WRITE))
     }
 }
 
-impl<M: Machine> InetOps<M> for InetSocket {
-    fn kind(&self) -> SocketKind {
-        self.kind
+impl<M: Machine> SocketOps<M> for InetSocket {
+    fn kind(&self) -> Result<SocketKind, Errno> {
+        Ok(self.kind)
     }
 
     fn bind(&self, call: &Syscall<'_, M>, name: SocketAddrV4) -> Result<(), Errno> {
@@ -81,13 +42,13 @@ impl<M: Machine> InetOps<M> for InetSocket {
         self.net(call).listen(call, self.id, backlog)
     }
 
-    fn accept(&self, call: &Syscall<'_, M>, nonblocking: bool) -> Result<(File<M>, SocketAddrV4), Errno> {
-        let (id, from) = self.net(call).accept(call, self.id, nonblocking)?;
-        Ok((File::new(InetSocket::new(id, SocketKind::Stream)), from))
+    fn accept(&self, call: &Syscall<'_, M>, wait: WaitFlag) -> Result<(File<M>, SocketAddrV4), Errno> {
+        let (id, from) = self.net(call).accept(call, self.id, wait)?;
+        Ok((File::socket(InetSocket::new(id, SocketKind::Stream), Rights::READ_WRITE), from))
     }
 
-    fn connect(&self, call: &Syscall<'_, M>, to: SocketAddrV4, nonblocking: bool) -> Result<(), Errno> {
-        self.net(call).connect(call, self.id, to, nonblocking)
+    fn connect(&self, call: &Syscall<'_, M>, to: SocketAddrV4, wait: WaitFlag) -> Result<(), Errno> {
+        self.net(call).connect(call, self.id, to, wait)
     }
 
     fn shutdown(&self, call: &Syscall<'_, M>, how: Shutdown) -> Result<(), Errno> {
@@ -106,33 +67,24 @@ impl<M: Machine> InetOps<M> for InetSocket {
         Ok(self.net(call).take_error(self.id))
     }
 
-    fn send_to(
-        &self,
-        call: &Syscall<'_, M>,
-        (from, len): (Va, usize),
-        to: Option<SocketAddrV4>,
-        nonblocking: bool,
-    ) -> Result<usize, Errno> {
-        self.send_datagram(call, from, len, to, nonblocking)
+    fn send_to(&self, call: &Syscall<'_, M>, uio: &mut Uio, to: Option<SocketAddrV4>) -> Result<(), Errno> {
+        self.send_datagram(call, uio, to)
     }
 
-    fn receive_from(
-        &self,
-        call: &Syscall<'_, M>,
-        (to, len): (Va, usize),
-        nonblocking: bool,
-    ) -> Result<(usize, SocketAddrV4), Errno> {
-        self.receive_datagram(call, to, len, nonblocking)
+    fn receive_from(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<SocketAddrV4, Errno> {
+        self.receive_datagram(call, uio)
     }
 
     fn send_file(
         &self,
         call: &Syscall<'_, M>,
-        part: FilePart<'_, M>,
-        nonblocking: bool,
+        file: &dyn VnodeOps<M>,
+        part: FilePart,
+        wait: WaitFlag,
     ) -> Result<usize, Errno> {
-        let mut supply = part.file.supply(call, part.from, part.len, part.mode, nonblocking);
+        let mut supply = FileSupply::new(call, file, part, wait);
         call.machine().execute(call.kernel.config.paths.sosend);
-        self.send_from(call, &mut supply, nonblocking)
+        let result = self.send_from(call, &mut supply, wait);
+        sent(supply.done(), result)
     }
 }

@@ -235,9 +235,11 @@ impl<M: Machine> Store for Disk<'_, M> {
     fn read(&mut self, at: u64, bytes: &mut [u8]) -> Result<(), IoError> {
         self.check(at, bytes.len())?;
         let user = self.user;
-        let (done, result) = self.each_piece(at, bytes.len(), false, &mut |va, done, len| {
+        let mut done = 0;
+        let result = self.each_piece(at, bytes.len(), false, &mut |va, len| {
             user.load(va, &mut bytes[done..][..len]);
-            Ok(())
+            done += len;
+            (len, Ok(()))
         });
         // A server that was killed has loaded zeros.
         let result = result.and(if user.is_killed() { Err(Errno::Killed) } else { Ok(()) });
@@ -247,10 +249,12 @@ impl<M: Machine> Store for Disk<'_, M> {
     fn write(&mut self, at: u64, bytes: &[u8], when: When) -> Result<(), IoError> {
         self.check(at, bytes.len())?;
         let user = self.user;
-        let (done, result) = self.each_piece(at, bytes.len(), true, &mut |va, done, len| {
+        let mut done = 0;
+        let result = self.each_piece(at, bytes.len(), true, &mut |va, len| {
             let _c = user.machine().scope(Cause::Copy);
             user.store(va, &bytes[done..][..len]);
-            Ok(())
+            done += len;
+            (len, Ok(()))
         });
         result.map_err(|_| IoError { at: at + done as u64 })?;
         match when {

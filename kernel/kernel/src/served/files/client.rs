@@ -17,14 +17,19 @@ use super::config::{FileServiceConfig, FileServiceDefect};
 use super::file::ServedFile;
 use super::words::{Asked, Op, entries_of_bytes};
 use super::{server, words};
+use crate::fs::DirEntry;
+use crate::fs::FileSystem;
+use crate::fs::dir_entries;
+use crate::fs::file_stat;
 use crate::fs::{Change, File, Links, Opening, Rights, Volumes};
 use crate::ispc::FILES;
 use crate::proc::Syscall;
 use crate::sys::User;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use pageferry_abi::FileStat;
 use pageferry_abi::{Errno, Pid};
-use pageferry_fs::{Entry, Format, Stat};
+use pageferry_fs::Format;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{Machine, PAGE_SIZE, StructArena, Threads};
 
@@ -149,7 +154,9 @@ impl<M: Machine> Volumes<M> for FileService<M> {
         }
         error.map_or(Ok(()), Err)
     }
+}
 
+impl<M: Machine> FileSystem<M> for FileService<M> {
     fn open(
         &self,
         call: &Syscall<'_, M>,
@@ -160,7 +167,7 @@ impl<M: Machine> Volumes<M> for FileService<M> {
         let at = words::open_flags(how, rights.appends);
         let done = self.ask(call, None, Asked { at, ..Asked::named(Op::Open, path) }, Bytes::None, true)?;
         let server = done.server;
-        Ok(File::new(ServedFile::new(server, done.answer()?.value, rights)))
+        Ok(File::vnode(ServedFile::new(server, done.answer()?.value), rights))
     }
 
     fn change_name(&self, call: &Syscall<'_, M>, path: &str, how: Change) -> Result<(), Errno> {
@@ -172,14 +179,14 @@ impl<M: Machine> Volumes<M> for FileService<M> {
         self.ask_names(call, Asked::named(op, path)).map(|_| ())
     }
 
-    fn stat(&self, call: &Syscall<'_, M>, path: &str, links: Links) -> Result<Stat, Errno> {
+    fn stat(&self, call: &Syscall<'_, M>, path: &str, links: Links) -> Result<FileStat, Errno> {
         let at = u64::from(links == Links::Taken);
         let Answer { value, more, .. } =
             self.ask_names(call, Asked { at, ..Asked::named(Op::Stat, path) })?;
-        Ok(words::stat_of(value, more))
+        Ok(file_stat(words::stat_of(value, more)))
     }
 
-    fn make_link(&self, call: &Syscall<'_, M>, path: &str, name: &str) -> Result<(), Errno> {
+    fn symlink(&self, call: &Syscall<'_, M>, path: &str, name: &str) -> Result<(), Errno> {
         let names = [path.into(), name.into()];
         self.ask_names(call, Asked { names, ..Asked::new(Op::MakeLink) }).map(|_| ())
     }
@@ -202,7 +209,7 @@ impl<M: Machine> Volumes<M> for FileService<M> {
     }
 
     /// A directory whose entries do not fit into one answer is read by several, between which others may change it.
-    fn entries(&self, call: &Syscall<'_, M>, path: &str) -> Result<Vec<Entry>, Errno> {
+    fn list(&self, call: &Syscall<'_, M>, path: &str) -> Result<Vec<DirEntry>, Errno> {
         let mut entries = Vec::new();
         loop {
             let mut bytes = Vec::new();
@@ -210,7 +217,7 @@ impl<M: Machine> Volumes<M> for FileService<M> {
             let answer = self.ask(call, None, asked, Bytes::Taken(&mut bytes), true)?.answer()?;
             entries.extend(entries_of_bytes(&bytes, answer.value as usize)?);
             if answer.value == 0 || answer.more & words::LAST_ENTRIES != 0 {
-                return Ok(entries);
+                return Ok(dir_entries(&entries));
             }
         }
     }

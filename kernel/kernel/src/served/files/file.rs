@@ -13,12 +13,11 @@ use super::super::request::{Bytes, Done};
 use super::client::FileService;
 use super::config::FileServiceDefect;
 use super::words::{Asked, Op};
-use crate::fs::{FileOps, Rights, Wanted, either, map_private, show_first_page};
-use crate::proc::Syscall;
+use crate::fs::{FileOps, MapRequest, VnodeOps, map_private, show_first_page};
+use crate::proc::{Syscall, Uio, UioMode};
 use alloc::boxed::Box;
-use pageferry_abi::{Errno, Pid, SendMode};
-use pageferry_hal::{Machine, PAGE_SIZE, Prot, Va};
-use pageferry_vm::MapAddr;
+use pageferry_abi::{Errno, Pid};
+use pageferry_hal::{Machine, PAGE_SIZE, Va};
 
 /// See the [module](self).
 pub(crate) struct ServedFile {
@@ -26,16 +25,15 @@ pub(crate) struct ServedFile {
     server: Pid,
     /// as what.
     handle: u64,
-    rights: Rights,
 }
 
 fn service<'a, M: Machine>(call: &'a Syscall<'_, M>) -> Result<&'a FileService<M>, Errno> {
-    call.kernel.file_service.as_ref().ok_or(Errno::NotSupported)
+    call.kernel.file_service.as_deref().ok_or(Errno::NotSupported)
 }
 
 impl ServedFile {
-    pub(super) fn new(server: Pid, handle: u64, rights: Rights) -> ServedFile {
-        ServedFile { server, handle, rights }
+    pub(super) fn new(server: Pid, handle: u64) -> ServedFile {
+        ServedFile { server, handle }
     }
 
     fn ask<M: Machine>(
@@ -54,67 +52,51 @@ impl ServedFile {
         Ok(self.ask(call, asked, Bytes::None, true)?.answer()?.value)
     }
 
-    /// Reads, from where the file is or from `offset` on.
-    fn read_from<M: Machine>(
-        &self,
-        call: &Syscall<'_, M>,
-        offset: Option<u64>,
-        to: Va,
-        len_bytes: usize,
-    ) -> Result<usize, Errno> {
+    /// Reads, from where the file is or from the byte that the call says on.
+    fn read_bytes<M: Machine>(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
         let most = service(call)?.config.data_pages * PAGE_SIZE;
-        let op = if offset.is_some() { Op::ReadAt } else { Op::Read };
-        let mut done = 0;
-        while done < len_bytes {
-            let len = most.min(len_bytes - done);
-            let at = offset.map_or(0, |offset| offset.saturating_add(done as u64));
+        let positional = uio.is_positional();
+        let op = if positional { Op::ReadAt } else { Op::Read };
+        while uio.left() > 0 {
+            let len = most.min(uio.left());
+            let at = if positional { uio.offset() } else { 0 };
             let asked = Asked { at, len, ..Asked::of_file(op, self.handle) };
-            let read = match self.ask(call, asked, Bytes::To(to + done, len), true) {
-                Ok(read) => read,
-                Err(e) => return either((done, Err(e))),
-            };
+            let read = self.ask(call, asked, Bytes::To(uio, len), true)?;
             let ((taken, how), got) = (read.moved, read.answer.value as usize);
-            done += taken;
-            if taken < got && offset.is_none() && !service(call)?.has(FileServiceDefect::ReadTooFar) {
+            if taken < got && !positional && !service(call)?.has(FileServiceDefect::ReadTooFar) {
                 let asked = Asked { at: (got - taken) as u64, ..Asked::of_file(Op::Unread, self.handle) };
                 _ = self.ask(call, asked, Bytes::None, false);
             }
-            let how = how.and(read.answer.error.map_or(Ok(()), Err));
-            if how.is_err() || got < len {
-                return either((done, how));
+            how?;
+            read.answer.error.map_or(Ok(()), Err)?;
+            if got < len {
+                break;
             }
         }
-        Ok(done)
+        Ok(())
     }
 
-    /// Writes, from where the file is or from `offset` on.
-    fn write_from<M: Machine>(
-        &self,
-        call: &Syscall<'_, M>,
-        offset: Option<u64>,
-        from: Va,
-        len_bytes: usize,
-    ) -> Result<usize, Errno> {
+    /// Writes, from where the file is or from the byte that the call says on.
+    fn write_bytes<M: Machine>(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
         let most = service(call)?.config.data_pages * PAGE_SIZE;
-        let op = if offset.is_some() { Op::WriteAt } else { Op::Write };
-        let mut done = 0;
-        while done < len_bytes {
-            let len = most.min(len_bytes - done);
-            let at = offset.map_or(0, |offset| offset.saturating_add(done as u64));
-            let asked = Asked { at, len, of: len_bytes - done, ..Asked::of_file(op, self.handle) };
-            let wrote = match self.ask(call, asked, Bytes::From(from + done, len), true) {
-                Ok(wrote) => wrote,
-                Err(e) => return either((done, Err(e))),
-            };
+        let positional = uio.is_positional();
+        let op = if positional { Op::WriteAt } else { Op::Write };
+        while uio.left() > 0 {
+            let (before, of) = (uio.done(), uio.left());
+            let len = most.min(of);
+            let at = if positional { uio.offset() } else { 0 };
+            let asked = Asked { at, len, of, ..Asked::of_file(op, self.handle) };
+            let wrote = self.ask(call, asked, Bytes::From(uio, len), true);
+            let wrote = wrote.inspect_err(|_| uio.take_back(before))?;
             let (given, how) = wrote.moved;
             let put = (wrote.answer.value as usize).min(given);
-            done += put;
-            let how = wrote.answer.error.map_or(how, Err);
-            if how.is_err() || put < len {
-                return either((done, how));
+            uio.take_back(before + put);
+            wrote.answer.error.map_or(how, Err)?;
+            if put < len {
+                break;
             }
         }
-        Ok(done)
+        Ok(())
     }
 
     /// Brings the bytes from `at` on to a page of the kernel's that is clear.
@@ -127,46 +109,24 @@ impl ServedFile {
 }
 
 impl<M: Machine> FileOps<M> for ServedFile {
-    fn is_readable(&self) -> bool {
-        self.rights.readable
+    fn read(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        if uio.mode() == UioMode::Copy { self.read_bytes(call, uio) } else { Err(Errno::BadFd) }
     }
 
-    fn is_writable(&self) -> bool {
-        self.rights.writable
+    fn write(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        if uio.mode() == UioMode::Copy { self.write_bytes(call, uio) } else { Err(Errno::NotSupported) }
     }
 
-    fn read(&self, call: &Syscall<'_, M>, to: Va, len_bytes: usize, _: bool) -> Result<usize, Errno> {
-        self.read_from(call, None, to, len_bytes)
-    }
-
-    fn write(
-        &self,
-        call: &Syscall<'_, M>,
-        from: Va,
-        len_bytes: usize,
-        mode: SendMode,
-        _: bool,
-    ) -> Result<usize, Errno> {
-        if mode != SendMode::Copy {
-            return Err(Errno::NotSupported);
+    fn release(self: Box<Self>, call: &Syscall<'_, M>) {
+        let Ok(service) = service(call) else { return };
+        if !service.has(FileServiceDefect::CloseUntold) {
+            // A server that has died has nothing open.
+            _ = self.ask(call, Asked::of_file(Op::Close, self.handle), Bytes::None, false);
         }
-        self.write_from(call, None, from, len_bytes)
     }
+}
 
-    fn read_at(&self, call: &Syscall<'_, M>, offset: u64, to: Va, len_bytes: usize) -> Result<usize, Errno> {
-        self.read_from(call, Some(offset), to, len_bytes)
-    }
-
-    fn write_at(
-        &self,
-        call: &Syscall<'_, M>,
-        offset: u64,
-        from: Va,
-        len_bytes: usize,
-    ) -> Result<usize, Errno> {
-        self.write_from(call, Some(offset), from, len_bytes)
-    }
-
+impl<M: Machine> VnodeOps<M> for ServedFile {
     fn seek(&self, call: &Syscall<'_, M>, to: u64) -> Result<(), Errno> {
         self.simply(call, Op::Seek, to).map(|_| ())
     }
@@ -176,9 +136,6 @@ impl<M: Machine> FileOps<M> for ServedFile {
     }
 
     fn truncate(&self, call: &Syscall<'_, M>, size_bytes: u64) -> Result<(), Errno> {
-        if !self.rights.writable {
-            return Err(Errno::BadFd);
-        }
         self.simply(call, Op::Truncate, size_bytes).map(|_| ())
     }
 
@@ -186,22 +143,9 @@ impl<M: Machine> FileOps<M> for ServedFile {
         self.simply(call, Op::Sync, 0).map(|_| ())
     }
 
-    fn map(
-        &self,
-        call: &Syscall<'_, M>,
-        offset: u64,
-        place: MapAddr,
-        len_bytes: usize,
-        prot: Prot,
-        shared: bool,
-    ) -> Result<Va, Errno> {
-        let wanted = Wanted { offset, place, len_bytes, prot, shared };
-        wanted.check()?;
-        if !self.rights.readable {
-            return Err(Errno::Access);
-        }
+    fn map(&self, call: &Syscall<'_, M>, mapping: &MapRequest) -> Result<Va, Errno> {
         let size = || self.simply(call, Op::Size, 0);
-        map_private(call, &wanted, size, &mut |va, at| self.fill(call, va, at))
+        map_private(call, mapping, size, &mut |va, at| self.fill(call, va, at))
     }
 
     fn with_header(
@@ -211,13 +155,5 @@ impl<M: Machine> FileOps<M> for ServedFile {
     ) -> Result<(), Errno> {
         let size = self.simply(call, Op::Size, 0)?;
         show_first_page(call, size, &mut |va, at| self.fill(call, va, at), work)
-    }
-
-    fn release(self: Box<Self>, call: &Syscall<'_, M>) {
-        let Ok(service) = service(call) else { return };
-        if !service.has(FileServiceDefect::CloseUntold) {
-            // A server that has died has nothing open.
-            _ = self.ask(call, Asked::of_file(Op::Close, self.handle), Bytes::None, false);
-        }
     }
 }

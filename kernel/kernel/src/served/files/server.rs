@@ -16,13 +16,15 @@ use super::super::inside::{Inside, Whole};
 use super::buffers::{Buffers, Disk, clear, copy};
 use super::config::FileServiceDefect;
 use super::words::{Asked, LAST_ENTRIES, Op, entries_to_bytes, open_flags_of, stat_word};
-use crate::fs::volume_work::{self, Moved, read_bytes, write_bytes};
+use crate::fs::volume_work::{self, read_bytes, write_bytes};
 use crate::fs::{Change, Links};
 use crate::ispc::{FILES, Inquiry, Wait};
+use crate::proc::Uio;
 use crate::sys::User;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use litemap::LiteMap;
+use pageferry_abi::SendMode;
 use pageferry_abi::{Errno, OpenFlags};
 use pageferry_fs::{Format, Ino, Volume};
 use pageferry_hal::{Machine, Va};
@@ -225,27 +227,33 @@ impl Server {
             Op::Write if opened.appends => volume.stat(disk, ino)?.size_bytes,
             _ => opened.at,
         };
-        let (moved, result): Moved = if writes {
+        let uio = if writes { Uio::write(piece, len, SendMode::Copy) } else { Uio::read(piece, len) };
+        let mut uio = uio.at_offset(at);
+        let result = if writes {
             at.checked_add(asked.of as u64).ok_or(Errno::TooLarge)?;
-            let bring = &mut |va, before, len| {
-                copy(user, va, piece + before, len);
+            let bring = &mut |va, len, uio: &mut Uio| {
+                copy(user, va, uio.at(), len);
+                uio.advance(len);
                 Ok(())
             };
-            write_bytes(volume, disk, (ino, at), len, bring)?
+            write_bytes(volume, disk, ino, &mut uio, bring)
         } else {
-            let take = &mut |va, before, len| {
-                copy(user, piece + before, va, len);
+            let take = &mut |va, len, uio: &mut Uio| {
+                copy(user, uio.at(), va, len);
+                uio.advance(len);
                 Ok(())
             };
-            let hole = &mut |before, len| {
-                clear(user, piece + before, len);
+            let hole = &mut |len, uio: &mut Uio| {
+                clear(user, uio.at(), len);
+                uio.advance(len);
                 Ok(())
             };
-            read_bytes(volume, disk, (ino, at), len, take, hole)?
+            read_bytes(volume, disk, ino, &mut uio, take, hole)
         };
         if matches!(asked.op, Op::Read | Op::Write) {
-            opened.at = at + moved as u64;
+            opened.at = uio.offset();
         }
+        let moved = uio.done();
         let is_hidden = self.defect == FileServiceDefect::FullUntold && result == Err(Errno::NoSpace);
         let (moved, result) = if is_hidden { (len, Ok(())) } else { (moved, result) };
         Ok(Answer { value: moved as u64, more: 0, error: result.err() })

@@ -20,6 +20,7 @@ use super::words::{Asked, Op, kind_word};
 use super::{driver, protocols};
 use crate::Kernel;
 use crate::fs::File;
+use crate::fs::Rights;
 use crate::ispc::{DRIVER, PROTOCOLS};
 use crate::net::{PcbId, Protocols};
 use crate::proc::Syscall;
@@ -240,7 +241,10 @@ impl<M: Machine> Protocols<M> for NetService<M> {
                 Err(Errno::ConnectionReset | Errno::ConnectionRefused) => {
                     self.protocols.wait_ended(call, server);
                 }
-                done => return Ok(File::new(ServedSocket::new(server, done?.answer()?.value, kind))),
+                done => {
+                    let socket = ServedSocket::new(server, done?.answer()?.value, kind);
+                    return Ok(File::socket(socket, Rights::READ_WRITE));
+                }
             }
         }
     }

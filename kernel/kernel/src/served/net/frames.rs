@@ -14,7 +14,7 @@ use super::client::NetService;
 use super::words::{Asked, Op, checksum_word};
 use crate::ispc::{DRIVER, Finished, Ispc, RequestId, Wait};
 use crate::net::{Chain, Net};
-use crate::proc::{Syscall, moved};
+use crate::proc::{Syscall, Uio, WaitFlag};
 use alloc::vec::Vec;
 use litemap::LiteMap;
 use pageferry_abi::Errno;
@@ -138,16 +138,14 @@ impl Frames {
 /// Copies a frame out of its mbufs.
 fn copy<M: Machine>(call: &Syscall<'_, M>, frame: &Chain, to: Va) -> Result<(), Errno> {
     let pool = &call.kernel.mbufs;
-    let mut done = 0;
+    let mut uio = Uio::read(to, frame.iter().map(|mbuf| mbuf.len()).sum());
     for mbuf in frame.iter() {
-        let mut at = 0;
-        while at < mbuf.len() {
-            let copied = pool.look((call.thread, false), mbuf, at, mbuf.len() - at, |va, piece| {
-                moved(piece, call.copy_out(to + done, va, piece))
-            });
-            let (copied, outcome) = copied?;
-            outcome?;
-            (at, done) = (at + copied, done + copied);
+        let first = uio.done();
+        while uio.done() - first < mbuf.len() {
+            let at = uio.done() - first;
+            pool.look((call.thread, WaitFlag::NoWait), mbuf, at, mbuf.len() - at, |va, piece| {
+                call.uiomove(va, piece, &mut uio)
+            })??;
         }
     }
     Ok(())

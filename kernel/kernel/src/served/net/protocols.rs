@@ -22,9 +22,12 @@ use super::words::{
     Asked, Op, error_word, kind_of, name_of, name_word, option_of, readiness_word, shutdown_of, verdict_of,
 };
 use crate::fs::FileOps;
+use crate::fs::SocketOps;
 use crate::ispc::{Event, Finished, Inquiry, Ispc, PROTOCOLS, Wait};
-use crate::net::{Chain, InetOps, InetSocket, Net};
+use crate::net::{Chain, InetSocket, Net};
 use crate::proc::Syscall;
+use crate::proc::Uio;
+use crate::proc::WaitFlag;
 use crate::sys::User;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -225,13 +228,15 @@ impl Sockets {
         let socket = self.by_handle.get(&handle).ok_or(Errno::BadFd)?;
         match op {
             Op::Accept => {
-                let (id, from) = net.accept(call, socket.id, true)?;
+                let (id, from) = net.accept(call, socket.id, WaitFlag::NoWait)?;
                 self.by_handle.insert(id.handle(), InetSocket::new(id, SocketKind::Stream));
                 Ok(Answer { value: id.handle(), more: name_word(Some(from)), error: None })
             }
             Op::Bind => socket.bind(call, name_of(at).ok_or(Errno::Invalid)?).and(done),
             Op::Listen => socket.listen(call, at as usize).and(done),
-            Op::Connect => socket.connect(call, name_of(at).ok_or(Errno::Invalid)?, true).and(done),
+            Op::Connect => {
+                socket.connect(call, name_of(at).ok_or(Errno::Invalid)?, WaitFlag::NoWait).and(done)
+            }
             Op::ConnectOutcome => net.connect_outcome(socket.id).and(done),
             Op::Shutdown => {
                 let ended = socket.shutdown(call, shutdown_of(at));
@@ -262,20 +267,31 @@ fn move_bytes<M: Machine>(
     // For no bytes no data piece is needed.
     let (piece, room) = inquiry.data.unwrap_or((inquiry.control, 0));
     let len = asked.len.min(room);
+    let mut read = Uio::read(piece, len).waiting(WaitFlag::NoWait);
+    let mut write = Uio::write(piece, len, SendMode::Copy).waiting(WaitFlag::NoWait);
     match op {
         Op::Read if at != 0 && socket.queued(call)? == 0 => Err(Errno::WouldBlock),
-        Op::Read => Ok(Answer::value(socket.read(call, piece, len, true)? as u64)),
+        Op::Read => {
+            let result = socket.read(call, &mut read);
+            Ok(Answer::value(read.outcome(result)? as u64))
+        }
         Op::Unread => {
             let from = (at as usize).min(room);
             let chain = chain_of(call, piece + from, len.min(room - from))?;
             socket.take_back(call, chain).map(|()| Answer::default())
         }
-        Op::Write => Ok(Answer::value(socket.write(call, piece, len, SendMode::Copy, true)? as u64)),
+        Op::Write => {
+            let result = socket.write(call, &mut write);
+            Ok(Answer::value(write.outcome(result)? as u64))
+        }
         Op::SendTo if of > len => Err(socket.refuse_long(call, name_of(at))),
-        Op::SendTo => Ok(Answer::value(socket.send_datagram(call, piece, len, name_of(at), true)? as u64)),
+        Op::SendTo => {
+            socket.send_datagram(call, &mut write, name_of(at))?;
+            Ok(Answer::value(len as u64))
+        }
         Op::ReceiveFrom => {
-            let (len, from) = socket.receive_datagram(call, piece, len, true)?;
-            Ok(Answer { value: len as u64, more: name_word(Some(from)), error: None })
+            let from = socket.receive_datagram(call, &mut read)?;
+            Ok(Answer { value: read.done() as u64, more: name_word(Some(from)), error: None })
         }
         _ => Err(Errno::Invalid),
     }

@@ -15,18 +15,16 @@ use super::super::request::{Bytes, Done};
 use super::client::NetService;
 use super::config::NetServiceDefect;
 use super::words::{Asked, Op, name_of, name_word, option_word, readiness_of, shutdown_word, told_error};
-use crate::fs::{File, FileOps, either};
-use crate::net::{FilePart, InetOps};
-use crate::proc::Syscall;
+use crate::fs::{File, FileOps, FilePart, Rights, SocketOps, VnodeOps};
+use crate::net::sent;
+use crate::proc::{Syscall, Uio, UioMode, WaitFlag};
 use alloc::boxed::Box;
 use core::net::{Ipv4Addr, SocketAddrV4};
-use pageferry_abi::{
-    Errno, Pid, Readiness, ReceiveMode, Received, SendMode, Shutdown, SocketKind, SocketOption,
-};
+use pageferry_abi::{Errno, Pid, Readiness, Shutdown, SocketKind, SocketOption};
 use pageferry_hal::{Machine, Va};
 
 /// The longest datagram.
-const MOST_DATAGRAM_BYTES: usize = 65_507;
+const MAX_DATAGRAM_BYTES: usize = 65_507;
 
 /// See the [module](self).
 pub(crate) struct ServedSocket {
@@ -39,13 +37,6 @@ pub(crate) struct ServedSocket {
 
 fn service<'a, M: Machine>(call: &'a Syscall<'_, M>) -> Result<&'a NetService<M>, Errno> {
     call.kernel.net_service.as_ref().ok_or(Errno::NotSupported)
-}
-
-/// What a call on a stream comes to that has moved `done` bytes when one of its requests fails: what is wrong with the
-/// connection is told at once, all else with the next call.
-fn cut_short(done: usize, error: Errno) -> Result<usize, Errno> {
-    let is_passing = matches!(error, Errno::WouldBlock | Errno::Interrupted | Errno::Fault | Errno::NoMemory);
-    if is_passing { either((done, Err(error))) } else { Err(error) }
 }
 
 impl ServedSocket {
@@ -71,122 +62,92 @@ impl ServedSocket {
     fn until<M: Machine, R>(
         &self,
         call: &Syscall<'_, M>,
-        nonblocking: bool,
+        wait: WaitFlag,
         reason: &'static str,
         mut ask: impl FnMut() -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        match nonblocking {
-            true => ask(),
-            false => service(call)?.waiters.until(call, self.handle, reason, ask),
+        match wait {
+            WaitFlag::NoWait => ask(),
+            WaitFlag::WaitOk => service(call)?.waiters.until(call, self.handle, reason, ask),
         }
     }
 
     /// Reads of a stream: what is there, at least a byte.
-    fn read_stream<M: Machine>(
-        &self,
-        call: &Syscall<'_, M>,
-        to: Va,
-        len_bytes: usize,
-        nonblocking: bool,
-    ) -> Result<usize, Errno> {
+    fn read_stream<M: Machine>(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
         let most = service(call)?.most_bytes();
-        let mut done = 0;
         loop {
-            let len = most.min(len_bytes - done);
-            let asked = Asked { len, ..self.asked(Op::Read, u64::from(done > 0)) };
-            let read = self.until(call, nonblocking || done > 0, "netrd", || {
-                let read = self.ask(call, asked, Bytes::To(to + done, len))?;
+            let len = most.min(uio.left());
+            let begun = uio.done() > 0;
+            let asked = Asked { len, ..self.asked(Op::Read, u64::from(begun)) };
+            let wait = if begun { WaitFlag::NoWait } else { uio.wait };
+            let read = self.until(call, wait, "netrd", || {
+                let read = self.ask(call, asked, Bytes::To(uio, len))?;
                 read.answer.error.map_or(Ok(read), Err)
-            });
-            let read = match read {
-                Ok(read) => read,
-                Err(error) => return either((done, Err(error))),
-            };
+            })?;
             let (taken, how) = read.moved;
-            done += taken;
-            if how.is_err() || taken < len || done == len_bytes {
-                return either((done, how));
+            if how.is_err() || taken < len || uio.left() == 0 {
+                return how;
             }
         }
     }
 
-    /// Writes to a stream: all, or what there is room for if it does not wait.
+    /// Writes to a stream: all of `len_bytes`, or what there is room for if the call does not wait. `bring` makes a request
+    /// with bytes from `done` on, so many. Moves `done` on by what the server has.
     fn write_stream<M: Machine>(
         &self,
         call: &Syscall<'_, M>,
-        len_bytes: usize,
-        nonblocking: bool,
+        (done, len_bytes): (&mut usize, usize),
+        wait: WaitFlag,
         mut bring: impl FnMut(
             &mut dyn FnMut(Bytes<'_>) -> Result<Done, Errno>,
             usize,
             usize,
         ) -> Result<Done, Errno>,
-    ) -> Result<usize, Errno> {
+    ) -> Result<(), Errno> {
         let most = service(call)?.most_bytes();
-        let mut done = 0;
         loop {
-            let len = most.min(len_bytes - done);
-            let wrote = self.until(call, nonblocking, "netwr", || {
+            let len = most.min(len_bytes - *done);
+            let wrote = self.until(call, wait, "netwr", || {
                 let mut ask = |bytes: Bytes<'_>| self.ask(call, self.asked(Op::Write, 0), bytes);
-                let wrote = bring(&mut ask, done, len)?;
+                let wrote = bring(&mut ask, *done, len)?;
                 wrote.answer.error.map_or(Ok(wrote), Err)
-            });
-            let wrote = match wrote {
-                Ok(wrote) => wrote,
-                Err(error) => return cut_short(done, error),
-            };
+            })?;
             let (given, how) = wrote.moved;
             let put = (wrote.answer.value as usize).min(given);
-            done += put;
-            if put == given && (how.is_err() || given < len || done == len_bytes) {
-                return either((done, how));
+            *done += put;
+            if put == given && (how.is_err() || given < len || *done == len_bytes) {
+                return how;
             }
         }
     }
 }
 
 impl<M: Machine> FileOps<M> for ServedSocket {
-    fn read(
-        &self,
-        call: &Syscall<'_, M>,
-        to: Va,
-        len_bytes: usize,
-        nonblocking: bool,
-    ) -> Result<usize, Errno> {
-        match self.kind {
-            SocketKind::Datagram => Ok(self.receive_from(call, (to, len_bytes), nonblocking)?.0),
-            SocketKind::Stream => self.read_stream(call, to, len_bytes, nonblocking),
-        }
-    }
-
-    fn read_transfer(
-        &self,
-        _: &Syscall<'_, M>,
-        _: ReceiveMode,
-        _: Option<Va>,
-        _: usize,
-        _: bool,
-    ) -> Result<Received, Errno> {
-        Err(Errno::NotSupported)
-    }
-
-    fn write(
-        &self,
-        call: &Syscall<'_, M>,
-        from: Va,
-        len_bytes: usize,
-        mode: SendMode,
-        nonblocking: bool,
-    ) -> Result<usize, Errno> {
-        if mode == SendMode::Loan {
+    fn read(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        if uio.mode() != UioMode::Copy {
             return Err(Errno::NotSupported);
         }
         match self.kind {
-            SocketKind::Datagram => self.send_to(call, (from, len_bytes), None, nonblocking),
-            SocketKind::Stream => self.write_stream(call, len_bytes, nonblocking, |ask, done, len| {
-                ask(Bytes::From(from + done, len))
-            }),
+            SocketKind::Datagram => self.receive_from(call, uio).map(|_| ()),
+            SocketKind::Stream => self.read_stream(call, uio),
         }
+    }
+
+    fn write(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        if uio.mode() == UioMode::Pages {
+            return Err(Errno::NotSupported);
+        }
+        if self.kind == SocketKind::Datagram {
+            return self.send_to(call, uio, None);
+        }
+        let (mut done, len, wait) = (0, uio.len(), uio.wait);
+        let result = self.write_stream(call, (&mut done, len), wait, |ask, done, len| {
+            // What was brought and not taken is brought again.
+            uio.take_back(done);
+            ask(Bytes::From(uio, len))
+        });
+        uio.take_back(done);
+        result
     }
 
     fn readiness(&self, call: &Syscall<'_, M>) -> Readiness {
@@ -195,10 +156,6 @@ impl<M: Machine> FileOps<M> for ServedSocket {
         let asked = self.asked(Op::Ready, 0);
         let ready = service(call).and_then(|s| s.ask(call, self.server, asked, Bytes::None, false)?.answer());
         ready.map_or(over, |answer| readiness_of(answer.value))
-    }
-
-    fn as_inet(&self) -> Option<&dyn InetOps<M>> {
-        Some(self)
     }
 
     fn release(self: Box<Self>, call: &Syscall<'_, M>) {
@@ -210,9 +167,9 @@ impl<M: Machine> FileOps<M> for ServedSocket {
     }
 }
 
-impl<M: Machine> InetOps<M> for ServedSocket {
-    fn kind(&self) -> SocketKind {
-        self.kind
+impl<M: Machine> SocketOps<M> for ServedSocket {
+    fn kind(&self) -> Result<SocketKind, Errno> {
+        Ok(self.kind)
     }
 
     fn bind(&self, call: &Syscall<'_, M>, name: SocketAddrV4) -> Result<(), Errno> {
@@ -223,15 +180,16 @@ impl<M: Machine> InetOps<M> for ServedSocket {
         self.simply(call, Op::Listen, backlog as u64).map(|_| ())
     }
 
-    fn accept(&self, call: &Syscall<'_, M>, nonblocking: bool) -> Result<(File<M>, SocketAddrV4), Errno> {
-        let answer = self.until(call, nonblocking, "accept", || self.simply(call, Op::Accept, 0))?;
+    fn accept(&self, call: &Syscall<'_, M>, wait: WaitFlag) -> Result<(File<M>, SocketAddrV4), Errno> {
+        let answer = self.until(call, wait, "accept", || self.simply(call, Op::Accept, 0))?;
         let from = name_of(answer.more).ok_or(Errno::Io)?;
-        Ok((File::new(ServedSocket::new(self.server, answer.value, SocketKind::Stream)), from))
+        let socket = ServedSocket::new(self.server, answer.value, SocketKind::Stream);
+        Ok((File::socket(socket, Rights::READ_WRITE), from))
     }
 
-    fn connect(&self, call: &Syscall<'_, M>, to: SocketAddrV4, nonblocking: bool) -> Result<(), Errno> {
+    fn connect(&self, call: &Syscall<'_, M>, to: SocketAddrV4, wait: WaitFlag) -> Result<(), Errno> {
         let mut op = Op::Connect;
-        self.until(call, nonblocking, "connec", || {
+        self.until(call, wait, "connec", || {
             let asked = core::mem::replace(&mut op, Op::ConnectOutcome);
             self.simply(call, asked, name_word(Some(to)))
         })
@@ -255,56 +213,57 @@ impl<M: Machine> InetOps<M> for ServedSocket {
         Ok(told_error(self.simply(call, Op::TakeError, 0)?.value))
     }
 
-    fn send_to(
-        &self,
-        call: &Syscall<'_, M>,
-        (from, len): (Va, usize),
-        to: Option<SocketAddrV4>,
-        _: bool,
-    ) -> Result<usize, Errno> {
-        if len > MOST_DATAGRAM_BYTES {
+    fn send_to(&self, call: &Syscall<'_, M>, uio: &mut Uio, to: Option<SocketAddrV4>) -> Result<(), Errno> {
+        let len = uio.len();
+        if len > MAX_DATAGRAM_BYTES {
             return Err(Errno::MessageSize);
         }
         let asked = Asked { of: len, ..self.asked(Op::SendTo, name_word(to)) };
         let sent = len.min(service(call)?.most_bytes());
         // A part of a datagram is none.
-        let whole =
-            &mut |data: Va| call.copy_in(data, from, sent).map(|()| sent).map_err(|stopped| stopped.why);
-        self.ask(call, asked, Bytes::By(whole, sent))?.answer()?;
-        Ok(len)
+        let whole = &mut |data: Va| call.uiomove(data, sent, uio).map(|()| sent);
+        let answer = self.ask(call, asked, Bytes::By(whole, sent)).and_then(Done::answer);
+        uio.take_back(0);
+        answer?;
+        uio.advance(len);
+        Ok(())
     }
 
-    fn receive_from(
-        &self,
-        call: &Syscall<'_, M>,
-        (to, len): (Va, usize),
-        nonblocking: bool,
-    ) -> Result<(usize, SocketAddrV4), Errno> {
-        let most = len.min(service(call)?.most_bytes());
+    fn receive_from(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<SocketAddrV4, Errno> {
+        let most = uio.len().min(service(call)?.most_bytes());
         let asked = Asked { len: most, ..self.asked(Op::ReceiveFrom, 0) };
-        let got = self.until(call, nonblocking, "netrd", || {
-            let got = self.ask(call, asked, Bytes::To(to, most))?;
+        let got = self.until(call, uio.wait, "netrd", || {
+            let got = self.ask(call, asked, Bytes::To(uio, most))?;
             got.answer.error.map_or(Ok(got), Err)
         })?;
         // What the program's memory did not take is lost.
-        got.moved.1?;
+        got.moved.1.inspect_err(|_| uio.take_back(0))?;
         let nobody = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
-        Ok((got.moved.0, name_of(got.answer.more).unwrap_or(nobody)))
+        Ok(name_of(got.answer.more).unwrap_or(nobody))
     }
 
     /// The file is the kernel's own: its bytes go into the data piece, by copy whatever is asked for.
     fn send_file(
         &self,
         call: &Syscall<'_, M>,
-        part: FilePart<'_, M>,
-        nonblocking: bool,
+        file: &dyn VnodeOps<M>,
+        part: FilePart,
+        wait: WaitFlag,
     ) -> Result<usize, Errno> {
         if self.kind == SocketKind::Datagram {
             return Err(Errno::NotSupported);
         }
-        self.write_stream(call, part.len, nonblocking, |ask, done, len| {
-            let mut put = |data: Va| part.file.read_at(call, part.from + done as u64, data, len);
+        let mut done = 0;
+        let result = self.write_stream(call, (&mut done, part.len_bytes), wait, |ask, done, len| {
+            let mut put = |data: Va| {
+                let mut piece = Uio::read(data, len).at_offset(part.from + done as u64);
+                match file.read(call, &mut piece) {
+                    Err(e) if piece.done() == 0 => Err(e),
+                    _ => Ok(piece.done()),
+                }
+            };
             ask(Bytes::By(&mut put, len))
-        })
+        });
+        sent(done, result)
     }
 }

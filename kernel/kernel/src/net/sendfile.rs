@@ -6,75 +6,61 @@
 //! copied. Either way what is sent is what was in the file at that turn: a write to a page that is lent goes to another
 //! frame.
 //!
-//! A turn holds the inode's sleep lock; the wait for space, and for an address, is without it, so that a slow receiver
+//! A turn holds the file's sleep lock; the wait for space, and for an address, is without it, so that a slow receiver
 //! does not keep others from the file. A file that is cut meanwhile ends there: the call answers how much was sent.
 //!
 //! # What can fail
 //! What can in reading the file and in sending. A call that has sent anything fails only if the receiver is gone.
 
-use super::vnode::Regular;
+use super::mbuf::Mbuf;
+use super::sosend::Supply;
 use crate::choose::Plan;
-use crate::config::NetDefect;
 use crate::counter::KernelCounter;
-use crate::net::{Mbuf, Supply};
-use crate::proc::Syscall;
+use crate::fs::{FilePart, VnodeOps};
+use crate::proc::{Syscall, WaitFlag};
 use pageferry_abi::{Errno, SendMode};
 use pageferry_hal::{Machine, PAGE_SIZE};
 
 /// A file on its way into a socket.
-pub(crate) struct FileSupply<'a, M: Machine> {
+pub(super) struct FileSupply<'a, M: Machine> {
     call: &'a Syscall<'a, M>,
-    file: &'a Regular<M>,
+    file: &'a dyn VnodeOps<M>,
     from: u64,
     len: usize,
     done: usize,
     /// Which of the bytes go by loan.
     plan: Plan,
-    nonblocking: bool,
+    wait: WaitFlag,
 }
 
-impl<M: Machine> Regular<M> {
-    /// Its bytes from `from` on, up to `len`, to be sent.
-    pub(crate) fn supply<'a>(
-        &'a self,
+impl<'a, M: Machine> FileSupply<'a, M> {
+    /// A part of `file`, to be sent.
+    pub(super) fn new(
         call: &'a Syscall<'a, M>,
-        from: u64,
-        len: usize,
-        mode: SendMode,
-        nonblocking: bool,
+        file: &'a dyn VnodeOps<M>,
+        FilePart { from, len_bytes: len, mode }: FilePart,
+        wait: WaitFlag,
     ) -> FileSupply<'a, M> {
         let plan = match mode {
             SendMode::Copy => Plan::fixed(len..len),
             SendMode::Loan => Plan::fixed(0..len),
             SendMode::Auto => call.plan_file(len),
         };
-        FileSupply { call, file: self, from, len, done: 0, plan, nonblocking }
-    }
-}
-
-impl<M: Machine> FileSupply<'_, M> {
-    /// How many of `wanted` bytes from `at` on are in the file. Under its sleep lock.
-    fn there(&self, at: u64, wanted: usize) -> usize {
-        let there = self.file.inode.size_bytes().saturating_sub(at);
-        usize::try_from(there).unwrap_or(usize::MAX).min(wanted)
+        FileSupply { call, file, from, len, done: 0, plan, wait }
     }
 
     /// Copies up to `wanted` bytes, all in one page. Nothing at the end of the file.
     fn copy(&self, at: u64, wanted: usize) -> (Option<Mbuf>, Result<(), Errno>) {
         let (call, pool) = (self.call, &self.call.kernel.mbufs);
-        let mut mbuf = match pool.alloc_for(call.sleeper(self.nonblocking), wanted) {
+        let mut mbuf = match pool.alloc_for(call.sleeper(self.wait), wanted) {
             Ok(mbuf) => mbuf,
             Err(e) => return (None, Err(e)),
         };
-        let copied = self.file.inode.locked(call, || {
-            let len = self.there(at, mbuf.len());
-            let to = pool.address(&mbuf, 0..mbuf.len());
-            Ok(self.file.each_page(call, at, len, false, |kva, done, piece| {
-                call.copy_kernel(to + done, kva, piece);
-                Ok(())
-            }))
-        });
-        let (len, result) = copied.unwrap_or_else(|e| (0, Err(e)));
+        let to = pool.address(&mbuf, 0..mbuf.len());
+        let (len, result) = match self.file.read_kernel(call, at, to, mbuf.len()) {
+            Ok(len) => (len, Ok(())),
+            Err(e) => (0, Err(e)),
+        };
         mbuf.truncate(len);
         if len > 0 {
             return (Some(mbuf), result);
@@ -88,17 +74,9 @@ impl<M: Machine> FileSupply<'_, M> {
     /// # Errors
     /// Why it cannot be lent; nothing is.
     fn lend(&self, at: u64, wanted: usize) -> Result<Option<Mbuf>, Errno> {
-        let (call, vm) = (self.call, &self.call.kernel.vm);
-        let loan = self.file.inode.locked(call, || match self.there(at, wanted) {
-            0 => Ok(None),
-            len => {
-                let beyond = call.kernel.config.net.is_some_and(|net| net.defect == NetDefect::FileBeyondEnd);
-                let len = if beyond { wanted } else { len };
-                Ok(Some(vm.loan_object_to_kernel(call.thread, &self.file.inode.object, at, len)?))
-            }
-        })?;
-        let Some(loan) = loan else { return Ok(None) };
-        let mbuf = call.kernel.mbufs.external(call.sleeper(self.nonblocking), loan, None)?;
+        let call = self.call;
+        let Some(loan) = self.file.loan_to_kernel(call, at, wanted)? else { return Ok(None) };
+        let mbuf = call.kernel.mbufs.external(call.sleeper(self.wait), loan, None)?;
         call.machine().count(KernelCounter::PagesLent, 1);
         Ok(Some(mbuf))
     }
