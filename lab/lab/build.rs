@@ -1,4 +1,4 @@
-//! Embeds the data files of this crate (kernels, experiments, papers, scenarios), so that the command needs no files
+//! Embeds the data files of this crate (kernels, experiments, papers), so that the command needs no files
 //! beside it.
 
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use std::{env, fs};
 fn main() -> ExitCode {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let mut code = String::new();
-    for folder in ["kernels", "experiments", "papers", "scenarios"] {
+    for folder in ["kernels", "experiments", "papers"] {
         if let Err(problem) = table(&root, folder, &mut code) {
             eprintln!("{problem}");
             return ExitCode::FAILURE;

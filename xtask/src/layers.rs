@@ -60,20 +60,13 @@ pub const FLOORS: &[(&str, &[&[&str]])] = &[
     ("pageferry-trace", &[]),
     ("pageferry-workloads", &[&["pageferry-abi"]]),
     ("pageferry-soak", &[KERNEL, &["pageferry-model"]]),
-    ("pageferry-report", &[&["pageferry-sourced"]]),
     (
         "pageferry-lab",
-        &[
-            KERNEL,
-            &[
-                "pageferry-sourced",
-                "pageferry-model",
-                "pageferry-trace",
-                "pageferry-workloads",
-                "pageferry-report",
-            ],
-        ],
+        &[KERNEL, &["pageferry-sourced", "pageferry-model", "pageferry-trace", "pageferry-workloads"]],
     ),
+    ("pageferry-report", &[&["pageferry-hal", "pageferry-sourced", "pageferry-model", "pageferry-lab"]]),
+    ("pageferry-teach", &[KERNEL, &["pageferry-sourced", "pageferry-model", "pageferry-lab"]]),
+    ("pageferry-serve", &[KERNEL, &["pageferry-model", "pageferry-lab"]]),
     // The library on Linux, which uses the arithmetic of costs and nothing else of the above.
     ("pageferry-programs", &[]),
     ("pageferry", &[&["pageferry-costs"]]),
@@ -87,7 +80,14 @@ pub const FLOORS: &[(&str, &[&[&str]])] = &[
         "pageferry-cli",
         &[
             &["pageferry-sourced", "pageferry-model", "pageferry-trace", "pageferry-soak", "pageferry-lab"],
-            &["pageferry-report", "pageferry-fs", "pageferry", "pageferry-bench"],
+            &[
+                "pageferry-report",
+                "pageferry-teach",
+                "pageferry-serve",
+                "pageferry-fs",
+                "pageferry",
+                "pageferry-bench",
+            ],
         ],
     ),
     // The source looks at itself.

@@ -3,7 +3,7 @@
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pageferry_lab::run::MAX_JOBS;
-use pageferry_lab::workload::stream::{ReceiveMode, SendMode};
+use pageferry_lab::workloads::stream::{ReceiveMode, SendMode};
 use pageferry_trace::{ARCHITECTURES, Rules};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -83,6 +83,8 @@ Try:
 pub(crate) enum Command {
     /// Run experiments side by side and write a report
     Reproduce(Reproduce),
+    /// Write the report of a folder of records: what `reproduce` left, or runs that `run --json` printed
+    Report(Report),
     /// Run one experiment on one machine under one kernel
     Run(Run),
     /// List machines, or show one with the source of every constant
@@ -136,6 +138,20 @@ pub(crate) struct Reproduce {
     /// What payloads are made from
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Report {
+    /// Where the records are: results.json with inputs.json beside it, or a file for each run. An experiment, a machine
+    /// or a kernel NAME of one's own is read from NAME.toml there
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folder: PathBuf,
+    /// Where the report and the numbers go: a folder that is new, empty, or has results in it
+    #[arg(long, value_name = "DIR", default_value = "report")]
+    pub(crate) out: PathBuf,
+    /// Replace also the results of a full run
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]

@@ -6,7 +6,7 @@
 use crate::args::{Disk, DiskCheck, DiskCommand, DiskGet, DiskList, DiskMake};
 use crate::terminal::{print, tell};
 use pageferry_fs::{Cached, Format, FsError, Ino, Kind, MemoryDevice, Volume, Weight, check, repair};
-use pageferry_lab::report::output::PendingFile;
+use pageferry_lab::output::PendingFile;
 use pageferry_lab::{LabError, input, text};
 use std::fs;
 use std::io::{self, Write as _};

@@ -3,8 +3,8 @@
 use crate::args::Explain;
 use crate::show::print_json;
 use crate::terminal::{self, print, table};
-use pageferry_lab::teach::explain::{self, Explanation, Field, Mechanism, Step, Table};
 use pageferry_lab::{LabError, text};
+use pageferry_teach::explain::{self, Explanation, Field, Mechanism, Step, Table};
 use serde::Serialize;
 use std::process::ExitCode;
 

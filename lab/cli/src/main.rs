@@ -14,6 +14,7 @@ mod host;
 mod pipe;
 mod progress;
 mod replay;
+mod report;
 mod reproduce;
 mod run;
 mod scenarios;
@@ -25,7 +26,7 @@ mod trace;
 
 use args::{Arguments, Command};
 use clap::Parser as _;
-use pageferry_lab::report::output;
+use pageferry_lab::output;
 use pageferry_lab::{Blame, LabError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
     }
     let done = match arguments.command {
         Command::Reproduce(options) => reproduce::reproduce(&options),
+        Command::Report(options) => report::report(&options),
         Command::Run(options) => run::run(&options),
         Command::Machines(options) => show::machines(&options),
         Command::Kernels(options) => show::kernels(&options),
@@ -68,7 +70,7 @@ fn main() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(error) => {
-            report(&error);
+            tell_error(&error);
             code_of(error.blame())
         }
     }
@@ -92,7 +94,7 @@ fn watch_signals() -> io::Result<()> {
     std::thread::Builder::new().name("signals".into()).spawn(watch).map(drop)
 }
 
-fn report(error: &LabError) {
+fn tell_error(error: &LabError) {
     tell(&format!("{}: {error}", terminal::stderr().strong_red("pageferry")));
 }
 

@@ -3,7 +3,8 @@
 use crate::terminal::{self, tell};
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use pageferry_lab::LabError;
-use pageferry_lab::run::{Progress, RunResult, RunSpec, TimeLeft};
+use pageferry_lab::record::RunResult;
+use pageferry_lab::run::{Progress, RunSpec, TimeLeft};
 use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, stderr};
 use std::sync::Mutex;

@@ -5,8 +5,8 @@ use crate::run::{chosen, stack};
 use crate::show::print_json;
 use crate::terminal::{self, print, table};
 use pageferry_lab::files::MachineChoice;
-use pageferry_lab::run::Law;
-use pageferry_lab::workload::strace::{Replayed, replay as run_again};
+use pageferry_lab::record::Law;
+use pageferry_lab::workloads::strace::{Replayed, replay as run_again};
 use pageferry_lab::{LabError, input, text};
 use std::process::ExitCode;
 
@@ -91,7 +91,7 @@ fn shown(replayed: &Replayed, name: &str, machine: &MachineChoice) -> String {
     let is_timed = replayed.calls.values().any(|cost| cost.recorded_us.is_some());
     let mut calls: Vec<_> = replayed.calls.iter().collect();
     calls.sort_by(|a, b| b.1.elapsed_us.total_cmp(&a.1.elapsed_us).then(a.0.cmp(b.0)));
-    let row = |(name, cost): &(&String, &pageferry_lab::workload::strace::Cost)| {
+    let row = |(name, cost): &(&String, &pageferry_lab::workloads::strace::Cost)| {
         let share = if total > 0.0 { 100.0 * cost.elapsed_us / total } else { 0.0 };
         let mut row = vec![
             (*name).clone(),

@@ -3,12 +3,13 @@
 use crate::args::Reproduce;
 use crate::progress::{Runs, note};
 use crate::terminal::{self, print, table};
-use pageferry_lab::files::Experiment;
-use pageferry_lab::judge::{Comparison, Standing, Statement, statements};
-use pageferry_lab::report::Reproduction;
-use pageferry_lab::report::output::{About, PendingDir};
+use pageferry_lab::Registry;
+use pageferry_lab::judge::{Comparison, Reproduction, Standing, Statement, statements};
+use pageferry_lab::output::{About, PendingDir};
 use pageferry_lab::run::{Choices, Journal, RunSpec, Schedule, TimeLeft, execute_kept, matrix, threads};
 use pageferry_lab::{LabError, text};
+use pageferry_report::Report as _;
+use pageferry_teach::finding::findings;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -43,7 +44,9 @@ pub(crate) fn reproduce(options: &Reproduce) -> Result<ExitCode, LabError> {
     progress.finish();
     let runs = results?;
     dir.about.wall_ms = plan.iter().zip(&runs).map(|(spec, run)| (spec.title(), run.host.wall_ms)).collect();
-    let reproduction = Reproduction::new(&plan, runs, choices)?;
+    let registry = Registry::standard();
+    let mut reproduction = registry.judged(&plan, runs, choices)?;
+    reproduction.findings = findings(&reproduction)?;
     reproduction.write(dir)?;
     print(&shown(&reproduction))?;
     note(&format!(
@@ -62,20 +65,21 @@ pub(crate) fn reproduce(options: &Reproduce) -> Result<ExitCode, LabError> {
 fn plan(wanted: &[String], choices: Choices) -> Result<Vec<RunSpec>, LabError> {
     let mut experiments = Vec::new();
     if wanted.is_empty() {
-        experiments = Experiment::all()?;
+        experiments = Registry::standard().experiments()?;
     }
     let mut seen = BTreeSet::new();
     for name in wanted.iter().filter(|name| seen.insert(name.as_str())) {
-        experiments.push(Experiment::find(name)?);
+        experiments.push(Registry::standard().experiment(name)?);
     }
     let mut plan = Vec::new();
     for experiment in experiments {
-        plan.extend(matrix(&Arc::new(experiment), choices)?);
+        plan.extend(matrix(&Registry::standard(), &Arc::new(experiment), choices)?);
     }
     Ok(plan)
 }
 
-fn shown(of: &Reproduction) -> String {
+/// What of a reproduction fits a terminal.
+pub(crate) fn shown(of: &Reproduction) -> String {
     let style = terminal::stdout();
     let all = statements(&of.comparisons);
     let mut out = String::new();

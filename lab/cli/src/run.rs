@@ -4,9 +4,11 @@ use crate::args::Run;
 use crate::progress::note;
 use crate::show::print_json;
 use crate::terminal::{self, print, table};
+use pageferry_lab::Registry;
 use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
-use pageferry_lab::report::output::PendingFile;
-use pageferry_lab::run::{Choices, Cycles, Record, RunResult, RunSpec, Schedule, Trace, TraceWindow};
+use pageferry_lab::output::PendingFile;
+use pageferry_lab::record::{Cycles, Record, RunResult};
+use pageferry_lab::run::{Choices, RunSpec, Schedule, Trace, TraceWindow};
 use pageferry_lab::{LabError, text};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,14 +17,14 @@ use std::sync::Arc;
 
 /// Runs one experiment on one machine under one kernel.
 pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
-    let experiment = Arc::new(Experiment::find(&options.experiment)?);
+    let experiment = Arc::new(Registry::standard().experiment(&options.experiment)?);
     let (machine, kernel) = experiment.file.first();
     let machine = MachineChoice::find(options.machine.as_deref().unwrap_or(machine))?;
     let kernel = KernelChoice::find(options.kernel.as_deref().unwrap_or(kernel))?;
     let settings = Settings::parse(&options.settings)?;
     let schedule = if options.seeded_schedule { Schedule::Seeded } else { Schedule::Timed };
     let choices = Choices { quick: options.quick, seed: options.seed, schedule };
-    let spec = RunSpec::new(&experiment, machine, kernel, &settings, choices)?;
+    let spec = RunSpec::new(&Registry::standard(), &experiment, machine, kernel, &settings, choices)?;
     // Before the work: whether its results can be kept.
     options.trace.as_deref().map_or(Ok(()), PendingFile::check)?;
     let (result, trace) = match &options.trace {
@@ -51,7 +53,7 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
 
 fn keep(spec: &RunSpec, trace: &Trace, file: &Path) -> Result<(), LabError> {
     let mhz = spec.machine.config.cpu.clock_mhz.value;
-    pageferry_lab::report::trace::write(trace, &spec.machine.name, mhz, file)?;
+    pageferry_report::trace::write(trace, &spec.machine.name, mhz, file)?;
     let kept = trace.slices.len() + trace.holdings.len() + trace.arrows.len() + trace.samples.len();
     note(&format!("{kept} events are in {}: open it in ui.perfetto.dev", file.display()));
     if kept == 0 {

@@ -4,7 +4,7 @@ use crate::args;
 use crate::terminal::{self, print, table};
 use pageferry_lab::LabError;
 use pageferry_lab::files::{KernelChoice, MachineChoice};
-use pageferry_lab::teach::{Scenario, play};
+use pageferry_teach::{Scenario, play};
 use std::process::ExitCode;
 
 /// Plays scenarios, in all their variants.

@@ -3,9 +3,9 @@
 use crate::args::Serve;
 use crate::run::{chosen, counts, stack};
 use crate::terminal::{print_all, table, tell};
-use pageferry_lab::run::Law;
-use pageferry_lab::serve::{Link, MACHINE, Port, Served, Service, Tap, serve as run};
+use pageferry_lab::record::Law;
 use pageferry_lab::{LabError, text};
+use pageferry_serve::{Link, MACHINE, Port, Served, Service, Tap, serve as run};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::process::ExitCode;

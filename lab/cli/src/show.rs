@@ -2,7 +2,8 @@
 
 use crate::args::Show;
 use crate::terminal::{self, print, table};
-use pageferry_lab::files::registry::{Kind, names};
+use pageferry_lab::Registry;
+use pageferry_lab::files::catalogue::{Kind, names};
 use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice};
 use pageferry_lab::{Constant, LabError, text};
 use serde::Serialize;
@@ -93,7 +94,7 @@ pub(crate) fn kernels(options: &Show) -> Result<ExitCode, LabError> {
 /// Lists experiments, or shows one.
 pub(crate) fn experiments(options: &Show) -> Result<ExitCode, LabError> {
     let Some(name) = &options.name else {
-        let all = Experiment::all()?;
+        let all = Registry::standard().experiments()?;
         if options.json {
             return print_json(&all.iter().map(|e| (&e.name, &e.file)).collect::<BTreeMap<_, _>>());
         }
@@ -107,7 +108,7 @@ pub(crate) fn experiments(options: &Show) -> Result<ExitCode, LabError> {
         hint("experiments");
         return Ok(ExitCode::SUCCESS);
     };
-    let experiment = Experiment::find(name)?;
+    let experiment = Registry::standard().experiment(name)?;
     if options.json {
         return print_json(&experiment.file);
     }

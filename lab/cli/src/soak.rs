@@ -3,7 +3,7 @@
 use crate::args;
 use crate::progress;
 use crate::terminal::{self, print, table, tell};
-use pageferry_lab::report::output::PendingFile;
+use pageferry_lab::output::PendingFile;
 use pageferry_lab::{LabError, input};
 use pageferry_soak::{Found, MACHINES, Planted, Program, Soak, SoakError};
 use std::io::{self, Write as _};

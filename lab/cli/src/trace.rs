@@ -4,7 +4,7 @@ use crate::args::{Trace, TraceCommand, TraceRecord, TraceShow};
 use crate::progress;
 use crate::show::print_json;
 use crate::terminal::{print, table, tell};
-use pageferry_lab::report::output::PendingFile;
+use pageferry_lab::output::PendingFile;
 use pageferry_lab::{LabError, input, nearest, text};
 use pageferry_trace::{Architecture, Kind, Reader, Rules, Summary, Totals, bundled};
 use serde::Serialize;

@@ -15,11 +15,12 @@
 
 pub mod files;
 pub mod judge;
-pub mod report;
+pub mod kit;
+pub mod output;
+pub mod plot;
+pub mod record;
 pub mod run;
-pub mod serve;
-pub mod teach;
-pub mod workload;
+pub mod workloads;
 
 mod error;
 pub mod input;
@@ -27,3 +28,7 @@ pub mod text;
 
 pub use error::{Blame, LabError};
 pub use pageferry_sourced::{Constant, SourceKind, nearest};
+pub use run::Registry;
+
+// What workloads outside of this crate are written with.
+pub use {pageferry_hal as hal, pageferry_kernel as kernel, pageferry_model as model, pageferry_vm as vm};

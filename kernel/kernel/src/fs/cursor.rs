@@ -78,8 +78,8 @@ impl<M: Machine> Cursor<M> {
         *self.offset.lock() = to;
     }
 
-    /// Has `work` move bytes of a buffer: from the byte of the file that the call says, or else from where `begin` says; then
-    /// this is behind what was moved.
+    /// Has `work` move bytes of a buffer: from the byte of the file that the call says, or else from where `begin`
+    /// says; then this is behind what was moved.
     ///
     /// # Errors
     /// Those of both. What was moved before stays moved.

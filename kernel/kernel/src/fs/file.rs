@@ -3,8 +3,8 @@
 //! # What it holds
 //! An open [`File`] is shared by all descriptors that fork made of one, in any process; with the last descriptor what
 //! is behind it is released. What that is, a pipe's end, a socket, a file on the disk, a device, is known by its
-//! [operations](super::ops): each kind is in the folder of what it is. A [`FileTable`] belongs to one process, whose threads change it: its own,
-//! and those that are inside for others ([`crate::ispc`]).
+//! [operations](super::ops): each kind is in the folder of what it is. A [`FileTable`] belongs to one process, whose
+//! threads change it: its own, and those that are inside for others ([`crate::ispc`]).
 //!
 //! # Locks
 //! The table's (class `Process`), held for a look-up only.
@@ -128,8 +128,8 @@ impl<M: Machine> File<M> {
         Ok(())
     }
 
-    /// Fills a buffer: by copy or by pages, from where the file is or from a byte on. A call that has moved anything does
-    /// not fail.
+    /// Fills a buffer: by copy or by pages, from where the file is or from a byte on. A call that has moved anything
+    /// does not fail.
     ///
     /// # Errors
     /// Those of what is read; nothing was.

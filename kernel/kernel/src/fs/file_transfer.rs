@@ -27,8 +27,8 @@ use pageferry_hal::{Machine, PAGE_SIZE, Va};
 const MAX_PAGES: usize = 256;
 
 impl<M: Machine> Regular<M> {
-    /// Reads by pages what is in the file, as `uio` is limited to. Without an address only as much as goes in one piece.
-    /// The caller holds the inode's sleep lock.
+    /// Reads by pages what is in the file, as `uio` is limited to. Without an address only as much as goes in one
+    /// piece. The caller holds the inode's sleep lock.
     pub(super) fn transfer(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
         match (uio.mode(), uio.base()) {
             (_, Some(_)) => self.read_to(call, uio),

@@ -1,9 +1,9 @@
 //! The file system in memory: directories, names and inodes in kernel memory, the bytes of files on the modelled disk.
 //!
 //! # What it holds
-//! Every path, in order, with the file or the directory that has it; the blocks of the disk that no file has; and inodes
-//! that wait for their last mapping. A path is kept whole, so a directory is the run of paths behind its own. There are no
-//! symbolic links here.
+//! Every path, in order, with the file or the directory that has it; the blocks of the disk that no file has; and
+//! inodes that wait for their last mapping. A path is kept whole, so a directory is the run of paths behind its own.
+//! There are no symbolic links here.
 //!
 //! An inode lives as long as it has a name or is open, its object as long as anything maps it; the blocks are free when
 //! both are gone. A file has blocks for all of its pages from the moment in which it grows, so only growing can find

@@ -19,8 +19,8 @@ use pageferry_abi::{Errno, Readiness, SendMode, Shutdown, SocketKind, SocketOpti
 use pageferry_hal::{Machine, Prot, Va};
 use pageferry_vm::{KernelLoan, MapAddr, PushDown};
 
-/// What can be done with an open file of any kind. [`File`] has tested, before it asks a kind to read or write, that the
-/// file is open for that and that the buffer lies within user space.
+/// What can be done with an open file of any kind. [`File`] has tested, before it asks a kind to read or write, that
+/// the file is open for that and that the buffer lies within user space.
 pub(crate) trait FileOps<M: Machine> {
     /// Fills the buffer, with what is there: by copy, or by pages.
     fn read(&self, _call: &Syscall<'_, M>, _uio: &mut Uio) -> Result<(), Errno> {
@@ -97,8 +97,8 @@ pub(crate) trait VnodeOps<M: Machine>: FileOps<M> {
         Err(Errno::NotSupported)
     }
 
-    /// Lends the kernel up to `len_bytes` from byte `at` on, all in one page; nothing at the end of the file. A file whose
-    /// pages cannot be lent is copied.
+    /// Lends the kernel up to `len_bytes` from byte `at` on, all in one page; nothing at the end of the file. A file
+    /// whose pages cannot be lent is copied.
     fn loan_to_kernel(
         &self,
         _call: &Syscall<'_, M>,
@@ -130,8 +130,8 @@ pub(crate) struct FilePart {
     pub(crate) mode: SendMode,
 }
 
-/// What can be asked of a socket beside what can of any open file. Errors are those of the system calls of the same name;
-/// the defaults are for a pair of sockets, which have no names.
+/// What can be asked of a socket beside what can of any open file. Errors are those of the system calls of the same
+/// name; the defaults are for a pair of sockets, which have no names.
 pub(crate) trait SocketOps<M: Machine>: FileOps<M> {
     fn kind(&self) -> Result<SocketKind, Errno> {
         Err(Errno::NotSupported)

@@ -7,8 +7,8 @@
 //!
 //! # Locks
 //! An inode is a monitor (class `Pipe`); a thread that reads or writes it, or changes its length, holds its sleep lock,
-//! and may sleep. Faults on a mapping of the file do not take that, so a process may read a file into its own mapping of
-//! it.
+//! and may sleep. Faults on a mapping of the file do not take that, so a process may read a file into its own mapping
+//! of it.
 //!
 //! # What can fail
 //! Growing a file, for want of blocks; the disk; waits, by a signal.

@@ -56,8 +56,8 @@ pub(crate) trait Buffered: Store {
     /// As of the disk.
     fn write_oldest(&mut self) -> Result<(), Errno>;
 
-    /// Does `piece` with each piece of bytes of the disk, at an address and so many: to read them, or, if `writes`, to write
-    /// them later. It answers how many it has moved, and why not more.
+    /// Does `piece` with each piece of bytes of the disk, at an address and so many: to read them, or, if `writes`, to
+    /// write them later. It answers how many it has moved, and why not more.
     ///
     /// # Errors
     /// Those of the disk and of `piece`; the bytes before have moved.

@@ -32,8 +32,8 @@ use pageferry_hal::{Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Pfn, Plac
 use pageferry_vm::VmError;
 
 impl<M: Machine> Pipe<M> {
-    /// Hands over up to a buffer's length of the caller's pages, and waits until they are read. The buffer is moved on by
-    /// what is out of the writer's hands, even with an error.
+    /// Hands over up to a buffer's length of the caller's pages, and waits until they are read. The buffer is moved on
+    /// by what is out of the writer's hands, even with an error.
     ///
     /// # Errors
     /// [`Errno::Interrupted`], [`Errno::BrokenPipe`], a bad address, or [`Errno::NoMemory`]: then the buffer may do.

@@ -179,6 +179,7 @@ fn reproduce_writes_the_same_numbers_at_any_number_of_threads() {
             "dictionary.csv",
             "figures",
             "host.json",
+            "inputs.json",
             "published.csv",
             "report.html",
             "results.csv",
@@ -190,6 +191,13 @@ fn reproduce_writes_the_same_numbers_at_any_number_of_threads() {
         let read = |out: &str| fs::read(dir.path().join(out).join(file)).expect("readable");
         assert!(read("one") == read("two"), "{file} differs");
     }
+    // The folder is enough to report again.
+    let said = done(dir.path(), &["report", "one", "--out", "again"]);
+    assert!(said.contains("published") && said.contains("agree"), "{said}");
+    for file in ["report.html", "results.json", "results.csv", "runs.csv", "published.csv", "inputs.json"] {
+        let read = |out: &str| fs::read(dir.path().join(out).join(file)).expect("readable");
+        assert!(read("one") == read("again"), "{file} differs");
+    }
     let words = done(dir.path(), &["reproduce", "--quick", "uvm-pipe", "--out", "words"]);
     let failed: Vec<&str> = words.lines().filter(|line| line.trim_end().ends_with("differs")).collect();
     assert!(failed.iter().any(|line| line.contains("  uvm-pipe: copy above loan at 4K")), "{words}");
@@ -198,6 +206,20 @@ fn reproduce_writes_the_same_numbers_at_any_number_of_threads() {
     fs::write(dir.path().join("one/notes.txt"), "mine").expect("written");
     done(dir.path(), &["reproduce", "--quick", "invalidate", "--out", "one"]);
     assert_eq!(fs::read_to_string(dir.path().join("one/notes.txt")).expect("there"), "mine");
+}
+
+#[test]
+fn runs_that_were_printed_are_reported() {
+    let dir = here();
+    fs::create_dir(dir.path().join("runs")).expect("made");
+    for kernel in ["original", "sf_buf"] {
+        let run = done(dir.path(), &["run", "bw-pipe", "--quick", "--kernel", kernel, "--json"]);
+        fs::write(dir.path().join(format!("runs/{kernel}.json")), run).expect("written");
+    }
+    let said = done(dir.path(), &["report", "runs"]);
+    assert!(said.contains("gain in bandwidth over original") && said.contains("+67 %"), "{said}");
+    let results = fs::read_to_string(dir.path().join("report/results.csv")).expect("written");
+    assert!(results.lines().any(|line| line.starts_with("2,bandwidth_mb_s,MB/s,")), "{results}");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! What is in an experiment's file: `experiments/*.toml`.
 //!
-//! An experiment names a workload (a program here, in [`crate::workload`]), its parameters with their sources, the
-//! machines and kernels that it runs on, and the published numbers that its results stand beside, by rules.
+//! An experiment names a workload (a program, in a [registry](crate::run::Registry)), its parameters with their
+//! sources, the machines and kernels that it runs on, and the published numbers that its results stand beside, by
+//! rules.
 
 use super::rules::Compare;
 use super::setting::Setting;
@@ -15,15 +16,18 @@ pub struct ExperimentFile {
     /// A few words for headings.
     pub title: String,
     /// The place among all experiments.
+    #[serde(default)]
     pub order: u32,
-    /// The paper that made it: the name of a file in `papers/`.
+    /// The paper that made it: the name of a file in `papers/`; empty where none did.
+    #[serde(default)]
     pub paper: String,
     /// The section that describes it.
+    #[serde(default)]
     pub section: String,
     /// What is done, in a sentence or two.
     pub summary: String,
-    /// The program that is run.
-    pub workload: Workload,
+    /// The program that is run, by its name in a registry.
+    pub workload: String,
     /// Numbers that may be changed with `--set`.
     pub parameters: BTreeMap<String, Parameter>,
     /// Words that may be changed with `--set`.
@@ -81,64 +85,6 @@ pub struct CurveLine {
     /// The lines of which it should be as high as the highest, where it is a choice that the kernel makes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub best_of: Vec<String>,
-}
-
-/// The programs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Workload {
-    /// [`crate::workload::invalidate`].
-    Invalidate,
-    /// [`crate::workload::bw_pipe`].
-    BwPipe,
-    /// [`crate::workload::ephemeral_hit`].
-    EphemeralHit,
-    /// [`crate::workload::null_write`].
-    NullWrite,
-    /// [`crate::workload::null_read`].
-    NullRead,
-    /// [`crate::workload::file_read`].
-    FileRead,
-    /// [`crate::workload::sound`].
-    Sound,
-    /// [`crate::workload::uvm_pipe`].
-    UvmPipe,
-    /// [`crate::workload::ping_pong`].
-    PingPong,
-    /// `crate::workload::net::netperf`.
-    Netperf,
-    /// `crate::workload::net::flip_receive`.
-    FlipReceive,
-    /// `crate::workload::net::web`.
-    Web,
-    /// `crate::workload::disk::dd`.
-    Dd,
-    /// `crate::workload::disk::postmark`.
-    Postmark,
-    /// `crate::workload::disk::file_calls`.
-    FileCalls,
-    /// `crate::workload::disk::schemes`.
-    Schemes,
-    /// [`crate::workload::cost_growth`].
-    CostGrowth,
-    /// [`crate::workload::ispc`].
-    Ispc,
-    /// [`crate::workload::ispc_clients`].
-    IspcClients,
-    /// `crate::workload::packet`.
-    Packet,
-    /// [`crate::workload::message`].
-    Message,
-    /// [`crate::workload::pipeline`].
-    Pipeline,
-    /// [`crate::workload::mixed`].
-    Mixed,
-    /// `crate::workload::replay::compile`.
-    KernelCompile,
-    /// `crate::workload::replay::copies`.
-    Replay,
-    /// `crate::workload::replay::screen`.
-    FrameBuffer,
 }
 
 /// A number that an experiment depends on.

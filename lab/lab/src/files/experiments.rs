@@ -1,13 +1,13 @@
 //! Experiments by name: found, checked, and given parameters.
 
+use super::catalogue::{self, Kind, Source};
 use super::experiment_file::{ExperimentFile, Scale};
 use super::papers::Paper;
-use super::reads;
-use super::registry::{self, Kind};
+use super::reads::{self, KnownWorkloads, Reads};
 use super::rule_check;
 use super::setting::{Setting, parse_integer};
 use crate::error::LabError;
-use pageferry_sourced::{ConfigError, Fault, Ranges, load_extending, nearest, range};
+use pageferry_sourced::{ConfigError, Fault, Ranges, load_extending, load_toml, nearest, range};
 use std::collections::BTreeMap;
 
 /// What the numbers of an experiment file may be, wherever they stand; a parameter's are bounded further by what the
@@ -24,12 +24,15 @@ pub struct Experiment {
     pub name: String,
     /// Its contents.
     pub file: ExperimentFile,
+    /// What its workload reads.
+    pub reads: &'static [Reads],
 }
 
 impl ExperimentFile {
     /// Refuses what no experiment could be.
-    fn validate(&self) -> Result<(), Fault> {
+    fn validate(&self, known: &KnownWorkloads) -> Result<(), Fault> {
         let fault = |key: &str, problem: String| Err(Fault { key: key.into(), problem, suggestion: None });
+        let reads = reads::of(&self.workload, known)?;
         if self.matrix.is_empty() || self.matrix.iter().any(|b| b.machines.is_empty() || b.kernels.is_empty())
         {
             return fault("matrix", "no machine or no kernel, expected at least one of each".into());
@@ -51,7 +54,7 @@ impl ExperimentFile {
                 return fault(&format!("choices.{name}"), "a parameter has the same name".into());
             }
         }
-        reads::check(self)?;
+        reads::check(self, reads)?;
         for (i, super::Curves { lines, .. }) in self.curves.iter().enumerate() {
             for name in lines.iter().flat_map(|line| line.over.iter().chain(&line.best_of)) {
                 if lines.iter().all(|line| line.name != *name) {
@@ -64,15 +67,14 @@ impl ExperimentFile {
 }
 
 impl Experiment {
-    /// The experiment called `name`, or in the file `name`.
+    /// The experiment in `source`, whose workload is one of `known`.
     ///
     /// # Errors
-    /// An unknown name, or a file that cannot be used.
-    pub fn find(name: &str) -> Result<Experiment, LabError> {
-        let source = registry::find(Kind::Experiment, name)?;
+    /// A file that cannot be used.
+    pub fn load(source: &Source, known: &KnownWorkloads) -> Result<Experiment, LabError> {
         let alone = |_: &str| None;
-        let check = &ExperimentFile::validate;
-        let loaded = load_extending(&source.file, &source.text, "experiment", &alone, &RANGES, check);
+        let check = |file: &ExperimentFile| file.validate(known);
+        let loaded = load_extending(&source.file, &source.text, "experiment", &alone, &RANGES, &check);
         let file: ExperimentFile = loaded.map_err(|error| match error.key.as_str() {
             "extends" => {
                 let problem = "an experiment extends no other: change one with --set, or a copy of its file";
@@ -87,18 +89,29 @@ impl Experiment {
         if !file.compare.is_empty() {
             rule_check::check_statements(&file, &Paper::find(&file.paper)?).map_err(refused)?;
         }
-        Ok(Experiment { name: source.name, file })
+        let reads = reads::of(&file.workload, known).map_err(refused)?;
+        Ok(Experiment { name: source.name.clone(), file, reads })
     }
 
-    /// All embedded experiments, in order.
-    ///
-    /// # Errors
-    /// A file that cannot be used.
-    pub fn all() -> Result<Vec<Experiment>, LabError> {
-        let names = registry::names(Kind::Experiment).into_iter();
-        let mut all = names.map(Experiment::find).collect::<Result<Vec<_>, _>>()?;
-        all.sort_by_key(|e| e.file.order);
-        Ok(all)
+    /// One whose runs were made: its file is not checked again.
+    pub fn of_records(name: &str, file: ExperimentFile) -> Experiment {
+        Experiment { name: name.to_owned(), file, reads: &[] }
+    }
+
+    /// The one in the program, as it is, for tests.
+    #[cfg(test)]
+    pub(crate) fn unchecked(name: &str) -> Experiment {
+        let source = catalogue::embedded(Kind::Experiment, name).expect("embedded");
+        let file = load_toml(&source.file, &source.text).expect("an experiment");
+        Experiment { name: source.name, file, reads: &[] }
+    }
+
+    /// Whether it is in the program like this.
+    pub fn is_built_in(&self) -> bool {
+        let built_in = catalogue::embedded(Kind::Experiment, &self.name);
+        built_in.is_some_and(|source| {
+            load_toml(&source.file, &source.text).is_ok_and(|file: ExperimentFile| file == self.file)
+        })
     }
 
     /// The values of parameters and choices: those of `scale`, with `changes`.
@@ -138,12 +151,10 @@ impl Experiment {
             };
         }
         let parameter = self.file.parameters.get(key).ok_or_else(|| self.unknown(key))?;
-        let ranges = self.file.workload.parameters();
-        let most = ranges.iter().find(|range| range.key == key).map_or(i64::MAX, |range| range.most);
-        let (min, unit) = (parameter.min, &parameter.unit);
-        let number = parse_integer(text).filter(|value| (min..=most).contains(value));
+        let (min, max, unit) = (parameter.min, reads::max_of(self.reads, key), &parameter.unit);
+        let number = parse_integer(text).filter(|value| (min..=max).contains(value));
         let expected =
-            || format!("`{text}`, expected a whole number of {unit}, at least {min} and at most {most}");
+            || format!("`{text}`, expected a whole number of {unit}, at least {min} and at most {max}");
         number.map(Setting::Integer).ok_or_else(expected)
     }
 
@@ -174,29 +185,20 @@ impl Experiment {
 mod tests {
     use super::*;
     use crate::files::experiment_file::Choice;
-    use crate::files::kernels::KernelChoice;
-    use crate::files::machines::MachineChoice;
+    use crate::files::reads::Values;
 
-    #[test]
-    fn experiments_name_only_what_exists() {
-        for name in registry::names(Kind::Experiment) {
-            let experiment = Experiment::find(name).unwrap_or_else(|e| panic!("{e}")).file;
-            for block in &experiment.matrix {
-                block
-                    .machines
-                    .iter()
-                    .for_each(|m| drop(MachineChoice::find(m).unwrap_or_else(|e| panic!("{e}"))));
-                block
-                    .kernels
-                    .iter()
-                    .for_each(|k| drop(KernelChoice::find(k).unwrap_or_else(|e| panic!("{e}"))));
-            }
-        }
+    const SIZE: Reads = Reads { key: "size_bytes", values: Values::Numbers { min: 1, max: 1 << 32 } };
+    const TOTAL: Reads = Reads { key: "total_bytes", values: Values::Numbers { min: 1, max: 1 << 40 } };
+    const WARMUP: Reads = Reads { key: "warmup_writes", values: Values::Numbers { min: 0, max: 1 << 20 } };
+    const SEND: Reads = Reads { key: "send", values: Values::Words(&["copy", "loan", "auto"]) };
+
+    fn known() -> KnownWorkloads {
+        KnownWorkloads::from([("null-write", &[SIZE, TOTAL, WARMUP, SEND] as &[_])])
     }
 
     #[test]
     fn a_matrix_has_an_end() {
-        let mut file = Experiment::find("null-read").expect("embedded").file;
+        let mut file = Experiment::unchecked("null-write").file;
         let block = file.matrix.first_mut().expect("there is one");
         let vary = |key: &str| crate::files::Vary {
             key: key.into(),
@@ -204,14 +206,14 @@ mod tests {
             quick: Vec::new(),
         };
         block.vary.extend(["a", "b", "c", "d", "e", "f", "g"].map(vary));
-        let refused = file.validate().expect_err("too many");
+        let refused = file.validate(&known()).expect_err("too many");
         assert_eq!(refused.key, "matrix[0]");
         assert!(refused.problem.ends_with("runs, expected at most 10000"), "{refused}");
     }
 
     #[test]
     fn choices_are_checked() {
-        let mut experiment = Experiment::find("null-write").expect("embedded");
+        let mut experiment = Experiment::unchecked("null-write");
         let allowed = vec!["copy".to_owned(), "loan".to_owned()];
         let choice = Choice { value: "copy".into(), allowed, or_file: false, source: String::new() };
         experiment.file.choices.insert("send".into(), choice);
@@ -220,14 +222,14 @@ mod tests {
         let message = |value: &str| change(value).expect_err("no such choice").to_string();
         assert_eq!(message("laon"), "--set send: `laon`, did you mean `loan`?");
         assert_eq!(message("magic"), "--set send: `magic`, expected copy or loan");
-        experiment.file.validate().expect("still an experiment");
+        experiment.file.validate(&known()).expect("still an experiment");
         experiment.file.choices.get_mut("send").expect("just made").value = "move".into();
-        assert_eq!(experiment.file.validate().expect_err("no default").key, "choices.send.value");
+        assert_eq!(experiment.file.validate(&known()).expect_err("no default").key, "choices.send.value");
     }
 
     #[test]
     fn parameters_are_checked() {
-        let experiment = Experiment::find("bw-pipe").expect("embedded");
+        let experiment = Experiment::unchecked("bw-pipe");
         let change =
             |key: &str, value: &str| experiment.parameters(Scale::Full, &[(key.into(), value.into())]);
         assert_eq!(change("total_bytes", "1_000").expect("good")["total_bytes"], Setting::Integer(1000));

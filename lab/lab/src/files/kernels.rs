@@ -3,10 +3,10 @@
 //! A kernel file holds policies (which scheme of ephemeral mappings, which side maps the pages of a pipe) and path
 //! lengths. All kernels run the same code; `extends` lets a file say only what differs. Every value is [`Sourced`].
 
+use super::catalogue::{self, Kind};
 use super::ephemeral::{EphemeralFile, SchemeName};
 use super::ispc::IspcFile;
 use super::net::{self, NetFile};
-use super::registry::{self, Kind};
 use super::words::*;
 use crate::error::LabError;
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths};
@@ -366,8 +366,8 @@ impl KernelChoice {
     /// # Errors
     /// An unknown name, or a file that cannot be used.
     pub fn find(name: &str) -> Result<KernelChoice, LabError> {
-        let source = registry::find(Kind::Kernel, name)?;
-        let file = registry::extending(Kind::Kernel, &source.file, |lookup| {
+        let source = catalogue::find(Kind::Kernel, name)?;
+        let file = catalogue::extending(Kind::Kernel, &source.file, |lookup| {
             load_extending(&source.file, &source.text, "kernel", lookup, &RANGES, &KernelFile::validate)
         })?;
         Ok(KernelChoice { name: source.name, file })
@@ -653,13 +653,13 @@ mod tests {
     }
 
     fn load(text: &str) -> Result<KernelFile, pageferry_sourced::ConfigError> {
-        let lookup = |base: &str| registry::embedded(Kind::Kernel, base).map(|s| s.text);
+        let lookup = |base: &str| catalogue::embedded(Kind::Kernel, base).map(|s| s.text);
         load_extending("test.toml", text, "kernel", &lookup, &RANGES, &KernelFile::validate)
     }
 
     #[test]
     fn every_kernel_file_is_a_kernel_and_only_one_is_unsafe() {
-        let unsafe_ones: Vec<_> = registry::names(Kind::Kernel)
+        let unsafe_ones: Vec<_> = catalogue::names(Kind::Kernel)
             .into_iter()
             .map(|name| KernelChoice::find(name).unwrap_or_else(|e| panic!("{e}")))
             .filter(|kernel| kernel.file.is_unsafe)
@@ -692,7 +692,7 @@ mod tests {
         let original = KernelChoice::find("original").expect("embedded").file;
         // UVM, Linux, AnT and ART-Linux are other systems: their ways from process to process are their own.
         let of_its_own = |name: &&str| ["uvm", "linux", "a"].iter().any(|own| name.starts_with(own));
-        for name in registry::names(Kind::Kernel).into_iter().filter(|name| !of_its_own(name)) {
+        for name in catalogue::names(Kind::Kernel).into_iter().filter(|name| !of_its_own(name)) {
             let other = KernelChoice::find(name).expect("embedded").file;
             let lengths = |k: &KernelFile| {
                 let c = k.config(&xeon(), 0);

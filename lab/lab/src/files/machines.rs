@@ -1,6 +1,6 @@
 //! Machines under their names: `machines/*.toml`.
 
-use super::registry::{self, Kind};
+use super::catalogue::{self, Kind};
 use crate::error::LabError;
 use pageferry_model::MachineConfig;
 use pageferry_sourced::Constant;
@@ -20,8 +20,8 @@ impl MachineChoice {
     /// # Errors
     /// An unknown name, or a file that cannot be used.
     pub fn find(name: &str) -> Result<MachineChoice, LabError> {
-        let source = registry::find(Kind::Machine, name)?;
-        let config = registry::extending(Kind::Machine, &source.file, |lookup| {
+        let source = catalogue::find(Kind::Machine, name)?;
+        let config = catalogue::extending(Kind::Machine, &source.file, |lookup| {
             MachineConfig::parse(&source.file, &source.text, lookup)
         })?;
         Ok(MachineChoice { name: source.name, config })

@@ -1,9 +1,10 @@
 //! The data files: what each kind of them says, and how one is found, checked and changed.
 //!
-//! Machines, kernels, experiments, papers and scenarios are embedded in the program ([`registry`] has them by name).
+//! Machines, kernels, experiments and papers are embedded in the program ([`catalogue`] has them by name).
 //! What a file says is refused here when it makes no sense, before anything is run. Nothing in this room runs a
 //! machine.
 
+pub mod catalogue;
 mod ephemeral;
 mod experiment_file;
 mod experiments;
@@ -12,8 +13,8 @@ mod kernels;
 mod machines;
 mod net;
 mod papers;
+mod parameters;
 mod reads;
-pub mod registry;
 mod rule_check;
 mod rules;
 mod setting;
@@ -21,9 +22,7 @@ mod settings;
 mod words;
 
 pub use ephemeral::{EphemeralFile, SchemeName};
-pub use experiment_file::{
-    Choice, CurveLine, Curves, ExperimentFile, Matrix, Parameter, Scale, Vary, Workload,
-};
+pub use experiment_file::{Choice, CurveLine, Curves, ExperimentFile, Matrix, Parameter, Scale, Vary};
 pub use experiments::Experiment;
 pub use kernels::{
     DiskFile, DiskPathsFile, EphemeralPathsFile, KernelChoice, KernelFile, KernelPathsFile, PagingFile,
@@ -32,6 +31,8 @@ pub use kernels::{
 pub use machines::MachineChoice;
 pub use net::{NetFile, NetPathsFile};
 pub use papers::{Paper, Published, Relation, Role};
+pub use parameters::{Parameters, Value, WordOrFile, reads, value};
+pub use reads::{KnownWorkloads, Reads, Values};
 pub use rules::{Along, Compare, How, Shape};
 pub use setting::Setting;
 pub use settings::Settings;

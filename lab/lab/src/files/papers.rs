@@ -1,6 +1,6 @@
 //! Published numbers: `papers/*.toml`.
 
-use super::registry::{self, Kind};
+use super::catalogue::{self, Kind};
 use crate::error::LabError;
 use pageferry_sourced::load_toml;
 use serde::{Deserialize, Serialize};
@@ -102,7 +102,7 @@ impl Paper {
     /// # Errors
     /// An unknown name, or a file that cannot be used.
     pub fn find(name: &str) -> Result<Paper, LabError> {
-        let source = registry::find(Kind::Paper, name)?;
+        let source = catalogue::find(Kind::Paper, name)?;
         Ok(load_toml(&source.file, &source.text)?)
     }
 
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn numbers_are_named_once_and_stated_somehow() {
-        for name in registry::names(Kind::Paper) {
+        for name in catalogue::names(Kind::Paper) {
             let paper = Paper::find(name).expect("embedded");
             for (i, number) in paper.numbers.iter().enumerate() {
                 assert!(paper.numbers[..i].iter().all(|other| other.id != number.id), "{}", number.id);

@@ -112,11 +112,11 @@ pub(super) fn check_statements(file: &ExperimentFile, paper: &Paper) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::registry::{self, Kind};
+    use crate::files::catalogue::{self, Kind};
     use pageferry_sourced::load_toml;
 
     fn null_read() -> ExperimentFile {
-        let source = registry::embedded(Kind::Experiment, "null-read").expect("embedded");
+        let source = catalogue::embedded(Kind::Experiment, "null-read").expect("embedded");
         load_toml(&source.file, &source.text).expect("good")
     }
 

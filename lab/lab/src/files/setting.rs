@@ -14,12 +14,12 @@ pub enum Setting {
 
 impl Setting {
     /// What `text` says: a number, or else a word.
-    pub(crate) fn parse(text: &str) -> Setting {
+    pub fn parse(text: &str) -> Setting {
         parse_integer(text).map_or_else(|| Setting::Text(text.to_owned()), Setting::Integer)
     }
 
     /// The number, if it is one.
-    pub(crate) fn number(&self) -> Option<i64> {
+    pub fn number(&self) -> Option<i64> {
         match self {
             Setting::Integer(number) => Some(*number),
             Setting::Text(_) => None,

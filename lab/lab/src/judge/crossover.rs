@@ -5,7 +5,7 @@
 //! which lines it should be as good as the best. Sizes are those that both lines have; nothing is interpolated.
 
 use crate::files::{CurveLine, Curves, Experiment};
-use crate::run::Record;
+use crate::record::Record;
 use serde::Serialize;
 
 /// The machine that stands for the present, in tables of then and now.

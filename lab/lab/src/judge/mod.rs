@@ -6,9 +6,11 @@
 mod case;
 mod compare;
 mod crossover;
+mod reproduction;
 mod shape;
 
 pub use case::TOLERANCE;
 pub use compare::{Comparison, Standing, Statement, compare, statements};
 pub use crossover::{Chosen, Crossover, NOW, Pays, SHARE_OF_BEST, chosen, crossovers, points};
+pub use reproduction::{Calibrated, Finding, Records, Reproduction};
 pub use shape::{Seen, greatest_fall};

@@ -5,8 +5,8 @@
 
 use super::journal::Journal;
 use super::plan::RunSpec;
-use super::result::RunResult;
 use crate::error::LabError;
+use crate::record::RunResult;
 use rayon::prelude::*;
 use std::time::{Duration, Instant};
 

@@ -8,8 +8,8 @@
 //! The file, for the time of one line. Two processes must not have one journal.
 
 use super::plan::RunSpec;
-use super::result::RunResult;
 use crate::error::LabError;
+use crate::record::RunResult;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;

@@ -74,14 +74,14 @@ fn expected_ms(run: &RunSpec, last: &BTreeMap<String, f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::Experiment;
-    use crate::run::{Choices, matrix};
+    use crate::run::{Choices, Registry, matrix};
     use std::sync::Arc;
 
     fn plan() -> Vec<RunSpec> {
         let quick = Choices { quick: true, ..Choices::default() };
-        let all = Experiment::all().expect("embedded").into_iter();
-        all.flat_map(|e| matrix(&Arc::new(e), quick).expect("good")).collect()
+        let registry = Registry::standard();
+        let all = registry.experiments().expect("embedded").into_iter();
+        all.flat_map(|e| matrix(&registry, &Arc::new(e), quick).expect("good")).collect()
     }
 
     /// What is told after each run of `plan`, when each costs what `ms` says, and how long was really left.

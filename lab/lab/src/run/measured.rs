@@ -1,6 +1,6 @@
 //! What a measured part was, in the words of a record: counters, cycles by cause, counts of the hardware; and its laws.
 
-use super::result::{CpuCycles, Cycles, Law};
+use crate::record::{CpuCycles, Cycles, Law};
 use pageferry_ephemeral::EphemeralCounter;
 use pageferry_hal::{Cause, Metric};
 use pageferry_kernel::KernelCounter;
@@ -21,14 +21,16 @@ pub(crate) fn derive(counters: &BTreeMap<String, u64>, results: &mut BTreeMap<St
     results.insert("tlb_invalidations".into(), invalidations);
 }
 
-pub(crate) fn counters(measured: &Snapshot) -> BTreeMap<String, u64> {
+/// The kernel's counters, and misses of the TLB.
+pub fn counters(measured: &Snapshot) -> BTreeMap<String, u64> {
     let mut counters: BTreeMap<String, u64> =
         pageferry_kernel::metrics().map(|c| (c.name().to_owned(), measured.counter(c))).collect();
     counters.insert("tlb_misses".into(), measured.hardware.tlb_misses);
     counters
 }
 
-pub(crate) fn cycles(measured: &Snapshot) -> Cycles {
+/// The stacks of causes.
+pub fn cycles(measured: &Snapshot) -> Cycles {
     let mut stack = Cycles { total: measured.clocks.iter().sum(), ..Cycles::default() };
     for cause in Cause::ALL {
         let sum = measured.cycles.iter().map(|cpu| cpu[cause.index()]).sum();

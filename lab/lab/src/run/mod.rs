@@ -1,25 +1,28 @@
-//! Runs: from experiments to a plan, from a plan to runs, and what a run gives.
+//! Runs: from experiments to a plan, from a plan to runs.
 //!
-//! One run is a machine with a kernel on it, in which a [`workload`](crate::workload) does its work. This room and that
-//! one are the only ones that know the model and the kernel as something to run; the others see a [`RunSpec`] go in and
-//! a [`RunResult`] come out. Workloads stand on the plan, the testbed and what is measured, and take these by the names
-//! of their files; the door leads to what runs workloads.
+//! One run is a machine with a kernel on it ([`Testbed`]), in which a [`Workload`] does its work. A [`Registry`] has
+//! workloads and experiments by their names; nothing here names a workload. The rooms above see a [`RunSpec`] go in and
+//! a [`RunResult`](crate::record::RunResult) come out.
 
 mod execute;
 mod journal;
+mod judged;
 mod left;
-pub(crate) mod measured;
+mod measured;
 mod one_run;
-pub(crate) mod plan;
-pub(crate) mod result;
-pub(crate) mod testbed;
+mod plan;
+mod registry;
+mod testbed;
+mod workload;
 
 pub use execute::{MAX_JOBS, Progress, Silent, execute, execute_kept, threads};
 pub use journal::Journal;
+pub use judged::records;
 pub use left::TimeLeft;
-pub(crate) use measured::{counters, cycles};
+pub use measured::{counters, cycles};
 pub use one_run::{TraceWindow, run, run_traced};
 pub use pageferry_model::trace::Trace;
 pub use plan::{Choices, RunSpec, Schedule, matrix};
-pub use result::{CpuCycles, Cycles, Host, Law, Record, RunResult};
-pub(crate) use testbed::Testbed;
+pub use registry::Registry;
+pub use testbed::{FAR_END, Finish, MACHINE, PREFIX_BITS, Testbed};
+pub use workload::Workload;

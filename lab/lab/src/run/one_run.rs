@@ -6,12 +6,10 @@
 
 use super::measured::{conservation, counters, cycles, derive, hardware};
 use super::plan::RunSpec;
-use super::result::{Host, Law, Record, RunResult};
 use super::testbed::{Finish, Testbed};
 use crate::error::LabError;
-use crate::files::Workload;
-use crate::workload::{self, Outcome, OutcomeCell};
-use pageferry_kernel::Program;
+use crate::kit::{Outcome, OutcomeCell};
+use crate::record::{Host, Law, Record, RunResult};
 use pageferry_model::trace::{Recording, Trace};
 use pageferry_model::{Hardware, Model};
 use std::time::{Duration, Instant};
@@ -60,25 +58,11 @@ pub fn run_traced(spec: &RunSpec, window: TraceWindow) -> Result<(RunResult, Tra
 fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Model), LabError> {
     let began = Instant::now();
     let mut machine = (*spec.machine).clone();
-    workload::net::adapt(spec, &mut machine.config);
+    spec.workload.adapt(&spec.parameters, &mut machine.config)?;
     let mut testbed = Testbed::new(&machine, &spec.kernel, spec.choices.schedule, spec.choices.seed)?;
-    let wants_servers = match spec.experiment.file.workload {
-        Workload::Ispc | Workload::IspcClients => true,
-        Workload::Message => spec.choice("by") == "ispc",
-        _ => false,
-    };
-    if wants_servers && spec.kernel.file.ispc.is_none() {
-        return Err(
-            testbed.incompatible("expected a kernel whose servers are processes ([ispc] of its file)")
-        );
-    }
-    if spec.experiment.file.workload == Workload::Packet {
-        workload::packet::connect(&mut testbed, spec)?;
-    }
-    workload::net::connect(&mut testbed, spec)?;
     prepare(&testbed.model);
     let cell = OutcomeCell::default();
-    let program = program(&testbed, spec, cell.clone())?;
+    let program = spec.workload.program(&spec.parameters, &mut testbed, cell.clone())?;
     let finish = testbed.execute(&spec.experiment.name, program)?;
     let outcome = cell.take();
     // Where all laws hold, a call failed because too much was asked of the machine; where one is broken, as a
@@ -102,38 +86,6 @@ fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Mo
         instructions_charged_per_s: rate(|h| h.instructions),
     };
     Ok((RunResult { record, host }, testbed.model))
-}
-
-/// The first process of the experiment's workload; a recorded one may be no trace.
-fn program(testbed: &Testbed, spec: &RunSpec, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
-    Ok(match spec.experiment.file.workload {
-        Workload::Invalidate => workload::invalidate::program(testbed, spec, cell),
-        Workload::BwPipe => workload::bw_pipe::program(testbed, spec, cell),
-        Workload::EphemeralHit => workload::ephemeral_hit::program(testbed, spec, cell),
-        Workload::NullWrite => workload::null_write::program(testbed, spec, cell),
-        Workload::NullRead => workload::null_read::program(testbed, spec, cell),
-        Workload::FileRead => workload::file_read::program(testbed, spec, cell),
-        Workload::Sound => workload::sound::program(testbed, spec, cell),
-        Workload::UvmPipe => workload::uvm_pipe::program(testbed, spec, cell),
-        Workload::CostGrowth => workload::cost_growth::program(testbed, spec, cell),
-        Workload::PingPong => workload::ping_pong::program(testbed, spec, cell),
-        Workload::Ispc => workload::ispc::program(testbed, spec, cell),
-        Workload::IspcClients => workload::ispc_clients::program(testbed, spec, cell),
-        Workload::Packet => workload::packet::program(testbed, spec, cell),
-        Workload::Message => workload::message::program(testbed, spec, cell),
-        Workload::Mixed => workload::mixed::program(testbed, spec, cell),
-        Workload::Pipeline => workload::pipeline::program(testbed, spec, cell),
-        Workload::Netperf => workload::net::netperf::program(testbed, spec, cell),
-        Workload::FlipReceive => workload::net::flip_receive::program(testbed, spec, cell),
-        Workload::Dd => workload::disk::dd::program(testbed, spec, cell),
-        Workload::Postmark => workload::disk::postmark::program(testbed, spec, cell),
-        Workload::FileCalls => workload::disk::file_calls::program(testbed, spec, cell),
-        Workload::Schemes => workload::disk::schemes::program(testbed, spec, cell),
-        Workload::Web => workload::net::web::program(testbed, spec, cell),
-        Workload::KernelCompile => workload::replay::compile::program(testbed, spec, cell)?,
-        Workload::Replay => workload::replay::copies::program(testbed, spec, cell)?,
-        Workload::FrameBuffer => workload::replay::screen::program(testbed, spec, cell)?,
-    })
 }
 
 fn record(spec: &RunSpec, outcome: &Outcome, finish: &Finish) -> Record {

@@ -3,8 +3,10 @@
 //! A [`RunSpec`] is checked and complete: experiment, machine and kernel with their changes, and a value for each
 //! parameter. Running it needs no file.
 
+use super::registry::Registry;
+use super::workload::Runnable;
 use crate::error::LabError;
-use crate::files::{Experiment, KernelChoice, MachineChoice, Scale, Setting, Settings, Vary, Workload};
+use crate::files::{Experiment, KernelChoice, MachineChoice, Scale, Setting, Settings, Vary};
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,6 +43,8 @@ impl Default for Choices {
 pub struct RunSpec {
     /// The experiment.
     pub experiment: Arc<Experiment>,
+    /// Its workload.
+    pub(crate) workload: &'static dyn Runnable,
     /// The machine, with its changes.
     pub machine: Arc<MachineChoice>,
     /// The kernel, with its changes.
@@ -61,6 +65,7 @@ impl RunSpec {
     /// # Errors
     /// A setting that is refused.
     pub fn new(
+        registry: &Registry,
         experiment: &Arc<Experiment>,
         machine: MachineChoice,
         kernel: KernelChoice,
@@ -68,11 +73,13 @@ impl RunSpec {
         choices: Choices,
     ) -> Result<RunSpec, LabError> {
         let scale = if choices.quick { Scale::Quick } else { Scale::Full };
-        RunSpec::at_scale(experiment, machine, kernel, settings, choices, scale)
+        let workload = registry.workload(&experiment.file.workload)?;
+        RunSpec::at_scale(experiment, workload, machine, kernel, settings, choices, scale)
     }
 
     fn at_scale(
         experiment: &Arc<Experiment>,
+        workload: &'static dyn Runnable,
         machine: MachineChoice,
         kernel: KernelChoice,
         settings: &Settings,
@@ -87,6 +94,7 @@ impl RunSpec {
         changes.extend(changed("kernel", &settings.kernel));
         Ok(RunSpec {
             experiment: experiment.clone(),
+            workload,
             parameters: experiment.parameters(scale, &settings.parameters)?,
             machine: Arc::new(settings.machine(machine)?),
             kernel: Arc::new(settings.kernel(kernel)?),
@@ -110,7 +118,7 @@ impl RunSpec {
 
     /// A hash of all that the run depends on, apart from the program: SHA-256 in hexadecimal.
     pub fn configuration(&self) -> String {
-        let RunSpec { experiment, machine, kernel, parameters, changes, set, choices } = self;
+        let RunSpec { experiment, workload: _, machine, kernel, parameters, changes, set, choices } = self;
         let seeded = choices.schedule == Schedule::Seeded;
         let all = serde_json::to_vec(&(
             (&experiment.name, &experiment.file),
@@ -123,77 +131,7 @@ impl RunSpec {
 
     /// Roughly how much work the run is for the host, in arbitrary units: for progress bars.
     pub fn weight(&self) -> u64 {
-        let number = |key: &str| self.parameters.get(key)?.number();
-        let parameter = |key: &str| number(key).and_then(|number| u64::try_from(number).ok()).unwrap_or(0);
-        let cpus = self.machine.config.cpus() as u64;
-        let work = match self.experiment.file.workload {
-            Workload::BwPipe => (parameter("total_bytes") / 4096).saturating_mul(2 + cpus),
-            Workload::Invalidate => parameter("times").saturating_mul(1 + 4 * (cpus - 1)) / 4,
-            Workload::EphemeralHit => parameter("times") / 10,
-            Workload::FileRead => {
-                (parameter("file_bytes") / 4096 * 3).saturating_mul(parameter("passes").saturating_add(1))
-            }
-            Workload::NullWrite | Workload::NullRead | Workload::UvmPipe | Workload::Sound => {
-                parameter("total_bytes") / 4096 * 3
-            }
-            Workload::Dd => parameter("disk_mb").saturating_mul(256 * 12),
-            Workload::Postmark => {
-                parameter("files").saturating_add(parameter("transactions")).saturating_mul(200)
-            }
-            Workload::FileCalls => (parameter("calls").saturating_add(parameter("warmup")))
-                .saturating_mul(200 + parameter("size_bytes") / 400),
-            Workload::Schemes => parameter("pages").saturating_mul(parameter("rounds")).saturating_mul(10),
-            // A segment takes some hundred modelled steps beside its pages.
-            Workload::Netperf | Workload::FlipReceive => {
-                parameter("total_bytes").saturating_add(parameter("warmup_bytes")) / 4096 * 10
-            }
-            // A request takes some twenty segments, and files are made first.
-            Workload::Web => {
-                (parameter("requests") + parameter("warmup_requests")).saturating_mul(300) + 400_000
-            }
-            Workload::CostGrowth => parameter("n").min(100_000).saturating_mul(parameter("times")) / 100,
-            Workload::KernelCompile => parameter("sources").saturating_mul(1_000_000),
-            Workload::FrameBuffer => parameter("rectangles").saturating_mul(3000),
-            Workload::Replay => parameter("processes").saturating_mul(1_000_000),
-            Workload::Packet => parameter("packets").saturating_add(parameter("warmup")).saturating_mul(3000),
-            Workload::Ispc => parameter("steps").saturating_add(parameter("warmup")).saturating_mul(30),
-            // With the bytes that both processes go over, line by line.
-            Workload::IspcClients => (parameter("steps").saturating_add(parameter("warmup")))
-                .saturating_mul(parameter("clients"))
-                .saturating_mul(60 + parameter("data_bytes") / 20),
-            Workload::Message => {
-                parameter("rounds").saturating_add(parameter("warmup_rounds")).saturating_mul(60) + 1000
-            }
-            Workload::Mixed => {
-                parameter("rounds").saturating_add(parameter("warmup_rounds")).saturating_mul(1000)
-            }
-            Workload::PingPong | Workload::Pipeline => {
-                parameter("size_bytes").saturating_mul(parameter("rounds")) / 400 + 1000
-            }
-        };
-        work.max(1)
-    }
-
-    /// A parameter's value.
-    ///
-    /// # Panics
-    /// When the experiment's file does not have it: the file and the workload are one piece.
-    pub fn parameter(&self, key: &str) -> i64 {
-        match self.parameters.get(key) {
-            Some(Setting::Integer(number)) => *number,
-            _ => panic!("{} has no parameter {key}", self.experiment.name),
-        }
-    }
-
-    /// The word chosen for `key`.
-    ///
-    /// # Panics
-    /// As [`RunSpec::parameter`].
-    pub fn choice(&self, key: &str) -> &str {
-        match self.parameters.get(key) {
-            Some(Setting::Text(word)) => word,
-            _ => panic!("{} has no choice of {key}", self.experiment.name),
-        }
+        self.workload.weight(&self.parameters, &self.machine.config)
     }
 
     /// All settings, for the record.
@@ -211,8 +149,13 @@ impl RunSpec {
 ///
 /// # Errors
 /// A name that is unknown, or a setting that is refused.
-pub fn matrix(experiment: &Arc<Experiment>, choices: Choices) -> Result<Vec<RunSpec>, LabError> {
+pub fn matrix(
+    registry: &Registry,
+    experiment: &Arc<Experiment>,
+    choices: Choices,
+) -> Result<Vec<RunSpec>, LabError> {
     let scale = if choices.quick { Scale::Quick } else { Scale::Reproduce };
+    let workload = registry.workload(&experiment.file.workload)?;
     let mut runs = Vec::new();
     for block in &experiment.file.matrix {
         let variants = variants(Settings::parse(&block.set)?, &block.vary, choices.quick);
@@ -224,7 +167,9 @@ pub fn matrix(experiment: &Arc<Experiment>, choices: Choices) -> Result<Vec<RunS
             for kernel in &kernels {
                 for settings in &variants {
                     let (machine, kernel) = (machine.clone(), kernel.clone());
-                    runs.push(RunSpec::at_scale(experiment, machine, kernel, settings, choices, scale)?);
+                    runs.push(RunSpec::at_scale(
+                        experiment, workload, machine, kernel, settings, choices, scale,
+                    )?);
                 }
             }
         }
@@ -250,7 +195,9 @@ mod tests {
     use super::*;
 
     fn plan(name: &str) -> Vec<RunSpec> {
-        matrix(&Arc::new(Experiment::find(name).expect("embedded")), Choices::default()).expect("good")
+        let registry = Registry::standard();
+        matrix(&registry, &Arc::new(registry.experiment(name).expect("embedded")), Choices::default())
+            .expect("good")
     }
 
     #[test]

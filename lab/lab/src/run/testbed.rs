@@ -3,20 +3,27 @@
 //! A testbed is single-threaded: the model is built on the thread that runs it, and never leaves it.
 
 use super::plan::Schedule;
-use super::result::Law;
 use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice};
-use crate::workload::net::web::Site;
-use pageferry_hal::{ContextId, Machine as _};
-use pageferry_kernel::{BootError, Errno, Kernel, NetConfig, Program};
+use crate::record::Law;
+use pageferry_hal::{ContextId, Machine as _, Nic};
+use pageferry_kernel::{BootError, Errno, Kernel, NetConfig, Program, clusters_for_card};
 use pageferry_model::panics::quietly;
 use pageferry_model::{Model, Options, RunError};
 use pageferry_vm::VmConfig;
 use std::cell::RefCell;
+use std::net::Ipv4Addr;
 use std::rc::Rc;
 
+/// The machine's address on its modelled wire.
+pub const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+/// That of the host at the far end.
+pub const FAR_END: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+/// Bits of both that are those of the network.
+pub const PREFIX_BITS: u8 = 24;
+
 /// A machine with a kernel configuration, ready to boot once.
-pub(crate) struct Testbed {
+pub struct Testbed {
     pub(crate) model: Model,
     pub(crate) machine: MachineChoice,
     pub(crate) kernel: KernelChoice,
@@ -24,20 +31,24 @@ pub(crate) struct Testbed {
     pub(crate) net: Option<NetConfig>,
     /// Files that the kernel is to have room for.
     pub(crate) files: usize,
-    /// What is asked of the machine, where it serves files.
-    pub(crate) site: Option<Rc<Site>>,
+    /// What payloads are made from.
+    pub(crate) seed: u64,
 }
 
 /// What is known when everything has stopped.
-pub(crate) struct Finish {
+pub struct Finish {
     /// Laws, in the order of checking.
-    pub(crate) laws: Vec<Law>,
+    pub laws: Vec<Law>,
     /// Uses of stale translations.
-    pub(crate) stale: Vec<String>,
+    pub stale: Vec<String>,
 }
 
 impl Testbed {
-    pub(crate) fn new(
+    /// A machine and a kernel that fit each other.
+    ///
+    /// # Errors
+    /// They do not.
+    pub fn new(
         machine: &MachineChoice,
         kernel: &KernelChoice,
         schedule: Schedule,
@@ -56,21 +67,14 @@ impl Testbed {
         // A use of a stale translation is the result of some experiments: it is a law of its own, and ends no run.
         let options = Options::new(schedule).tolerate_stale();
         let model = Model::new(&machine.config, options).map_err(|fault| refuse(fault.to_string()))?;
-        Ok(Testbed {
-            model,
-            machine: machine.clone(),
-            kernel: kernel.clone(),
-            net: None,
-            files: 0,
-            site: None,
-        })
+        Ok(Testbed { model, machine: machine.clone(), kernel: kernel.clone(), net: None, files: 0, seed })
     }
 
     /// Boots the kernel with `program` as its only process, and runs until no process is left.
     ///
     /// # Errors
     /// When the kernel cannot boot on this machine.
-    pub(crate) fn execute(&self, name: &str, program: Program<Model>) -> Result<Finish, LabError> {
+    pub fn execute(&self, name: &str, program: Program<Model>) -> Result<Finish, LabError> {
         let mut config = self.kernel.file.config(&self.machine.config, self.arena_bytes());
         config.net = self.net;
         config.files = self.files;
@@ -144,8 +148,82 @@ impl Testbed {
             / 2
     }
 
+    /// The machine, as it runs.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The machine, as its file describes it.
+    pub fn machine(&self) -> &MachineChoice {
+        &self.machine
+    }
+
+    /// The kernel, as its file describes it.
+    pub fn kernel(&self) -> &KernelChoice {
+        &self.kernel
+    }
+
+    /// What payloads are made from.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Cycles of the machine's clock in a microsecond.
+    pub fn clock_mhz(&self) -> f64 {
+        self.machine.config.cpu.clock_mhz.value as f64
+    }
+
+    /// Gives the kernel room for so many files.
+    pub fn make_room_for_files(&mut self, files: usize) {
+        self.files = files;
+    }
+
+    /// Has the kernel boot with the Internet protocols, at [`MACHINE`].
+    ///
+    /// # Errors
+    /// A kernel without them, or a machine without a card where one is needed.
+    pub fn give_address(&mut self, through_card: bool) -> Result<(), LabError> {
+        let Some(net) = &self.kernel.file.net else {
+            return Err(
+                self.incompatible("expected a kernel with the Internet protocols ([net] of its file)")
+            );
+        };
+        if through_card {
+            let needed = clusters_for_card(&self.card()?.info(), net.receive_buffer_bytes.value as usize);
+            let clusters = &self.kernel.file.socket.clusters;
+            if clusters.value < needed as u64 {
+                return Err(self.incompatible(format!(
+                    "socket.clusters = {}: expected at least {needed}: the network card takes some, a connection's \
+                     receive buffer others",
+                    clusters.value
+                )));
+            }
+        }
+        let clock_mhz = self.machine.config.cpu.clock_mhz.value;
+        self.net = Some(net.config(clock_mhz, MACHINE, PREFIX_BITS));
+        Ok(())
+    }
+
+    /// The network card.
+    ///
+    /// # Errors
+    /// A machine without one.
+    pub fn card(&self) -> Result<Box<dyn Nic>, LabError> {
+        let none = || self.incompatible("expected a machine with a network card ([nic] of its file)");
+        self.model.devices().nic.ok_or_else(none)
+    }
+
+    /// Refuses a kernel whose servers are no processes.
+    ///
+    /// # Errors
+    /// It is such a kernel.
+    pub fn needs_servers(&self) -> Result<(), LabError> {
+        let expected = "expected a kernel whose servers are processes ([ispc] of its file)";
+        self.kernel.file.ispc.as_ref().map(|_| ()).ok_or_else(|| self.incompatible(expected))
+    }
+
     /// The error for a configuration that does not fit.
-    pub(crate) fn incompatible(&self, problem: impl ToString) -> LabError {
+    pub fn incompatible(&self, problem: impl ToString) -> LabError {
         LabError::Incompatible {
             machine: self.machine.name.clone(),
             kernel: self.kernel.name.clone(),

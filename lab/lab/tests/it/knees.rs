@@ -5,8 +5,10 @@
 //! and switches, of which larger buffers have fewer. A knee is the smallest size at which that is nearer to what it
 //! costs far beyond than to what it costs well below.
 
-use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
-use pageferry_lab::run::{Choices, Record, RunSpec};
+use pageferry_lab::Registry;
+use pageferry_lab::files::{KernelChoice, MachineChoice, Settings};
+use pageferry_lab::record::Record;
+use pageferry_lab::run::{Choices, RunSpec};
 use std::sync::Arc;
 
 const KB: u64 = 1024;
@@ -15,12 +17,13 @@ const KB: u64 = 1024;
 fn run(experiment: &str, settings: &[&str], size: u64) -> Record {
     let size = format!("size_bytes={size}");
     let settings: Vec<&str> = settings.iter().copied().chain([size.as_str()]).collect();
-    let experiment = Arc::new(Experiment::find(experiment).expect("embedded"));
+    let experiment = Arc::new(Registry::standard().experiment(experiment).expect("embedded"));
     let machine = MachineChoice::find("pentium-pro").expect("embedded");
     let kernel = KernelChoice::find("uvm").expect("embedded");
     let choices = Choices { quick: true, ..Choices::default() };
     let settings = Settings::parse(&settings).expect("settings");
-    let spec = RunSpec::new(&experiment, machine, kernel, &settings, choices).expect("a run");
+    let spec =
+        RunSpec::new(&Registry::standard(), &experiment, machine, kernel, &settings, choices).expect("a run");
     let record = pageferry_lab::run::run(&spec).unwrap_or_else(|e| panic!("{e}")).record;
     assert_eq!(record.broken(), Vec::<String>::new(), "{}", spec.title());
     record

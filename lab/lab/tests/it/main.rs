@@ -1,16 +1,12 @@
 //! All tests of this crate that stand outside of it, as one program: what they share is compiled and linked once.
 
 mod embedding;
-mod explain;
 mod journal;
 mod knees;
 mod published;
 mod ranges;
-mod report;
 mod runs;
-mod scenarios;
 mod sockets;
 mod strace;
 mod stream;
-mod trace;
 mod web;

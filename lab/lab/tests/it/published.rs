@@ -1,8 +1,8 @@
 //! What is published, beside what comes out: the whole of it, so that no change loses a number unnoticed.
 
+use pageferry_lab::Registry;
 use pageferry_lab::files::Experiment;
 use pageferry_lab::judge::{SHARE_OF_BEST, statements};
-use pageferry_lab::report::Reproduction;
 use pageferry_lab::run::{Choices, RunSpec, Silent, execute, matrix};
 use std::sync::Arc;
 
@@ -53,13 +53,14 @@ fn all_numbers_agree_and_the_kernel_chooses_well() {
     // tests the laws.
     let chooses =
         |e: &Experiment| e.file.curves.iter().flat_map(|c| &c.lines).any(|line| !line.best_of.is_empty());
-    let experiments = Experiment::all().expect("embedded").into_iter();
+    let experiments = Registry::standard().experiments().expect("embedded").into_iter();
     let experiments = experiments.filter(|e| !e.file.compare.is_empty() || chooses(e));
-    let plan: Vec<RunSpec> =
-        experiments.flat_map(|e| matrix(&Arc::new(e), choices).expect("a matrix")).collect();
-    let runs = execute(&plan, 0, &Silent);
-    let of =
-        Reproduction::new(&plan, runs.expect("every run is made"), choices).expect("its papers are there");
+    let plan: Vec<RunSpec> = experiments
+        .flat_map(|e| matrix(&Registry::standard(), &Arc::new(e), choices).expect("a matrix"))
+        .collect();
+    let runs = execute(&plan, 0, &Silent).expect("every run is made");
+    let registry = Registry::standard();
+    let of = registry.judged(&plan, runs, choices).expect("its papers are there");
     assert_eq!(of.broken(), []);
     assert_eq!(of.not_compared(), 0);
 

@@ -1,16 +1,25 @@
 //! Whole runs on the model: what they give, that they give it again, and that a broken law is reported.
 
-use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
-use pageferry_lab::run::{Choices, Record, RunResult, RunSpec, Schedule, Silent, execute};
+use pageferry_lab::Registry;
+use pageferry_lab::files::{KernelChoice, MachineChoice, Settings};
+use pageferry_lab::record::{Record, RunResult};
+use pageferry_lab::run::{Choices, RunSpec, Schedule, Silent, execute};
 use pageferry_lab::{Blame, LabError};
 use std::sync::Arc;
 
 fn spec(experiment: &str, machine: &str, kernel: &str, settings: &[&str], choices: Choices) -> RunSpec {
-    let experiment = Arc::new(Experiment::find(experiment).expect("embedded"));
+    let experiment = Arc::new(Registry::standard().experiment(experiment).expect("embedded"));
     let (machine, kernel) =
         (MachineChoice::find(machine).expect("there"), KernelChoice::find(kernel).expect("there"));
-    RunSpec::new(&experiment, machine, kernel, &Settings::parse(settings).expect("settings"), choices)
-        .expect("a run")
+    RunSpec::new(
+        &Registry::standard(),
+        &experiment,
+        machine,
+        kernel,
+        &Settings::parse(settings).expect("settings"),
+        choices,
+    )
+    .expect("a run")
 }
 
 fn quick() -> Choices {
@@ -218,7 +227,7 @@ fn what_is_passed_is_not_copied() {
     assert_eq!(untouched.counters["bytes_copied"], transfers * 2 * 8);
     assert_eq!(untouched.counters["page_faults"], 0);
     assert_eq!(touched.counters["page_faults"], transfers * 64, "each page once, when it is touched");
-    let bandwidth = |r: &pageferry_lab::run::Record| r.metric("bandwidth_mb_s").expect("measured");
+    let bandwidth = |r: &pageferry_lab::record::Record| r.metric("bandwidth_mb_s").expect("measured");
     assert!(bandwidth(&untouched) > 10.0 * bandwidth(&socket));
     assert!(bandwidth(&touched) > bandwidth(&run(&["by=socket", "touch=true"])));
 }

@@ -1,8 +1,10 @@
 //! The experiments over sockets: sound on every machine, and moving what they say they move.
 
 use pageferry_lab::LabError;
-use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
-use pageferry_lab::run::{Choices, Record, RunSpec, Schedule};
+use pageferry_lab::Registry;
+use pageferry_lab::files::{KernelChoice, MachineChoice, Settings};
+use pageferry_lab::record::Record;
+use pageferry_lab::run::{Choices, RunSpec, Schedule};
 use std::sync::Arc;
 
 fn try_run(
@@ -11,10 +13,17 @@ fn try_run(
     settings: &[&str],
     schedule: Schedule,
 ) -> Result<Record, LabError> {
-    let experiment = Arc::new(Experiment::find(experiment)?);
+    let experiment = Arc::new(Registry::standard().experiment(experiment)?);
     let (machine, kernel) = (MachineChoice::find(machine)?, KernelChoice::find("uvm")?);
     let choices = Choices { quick: true, schedule, ..Choices::default() };
-    let spec = RunSpec::new(&experiment, machine, kernel, &Settings::parse(settings)?, choices)?;
+    let spec = RunSpec::new(
+        &Registry::standard(),
+        &experiment,
+        machine,
+        kernel,
+        &Settings::parse(settings)?,
+        choices,
+    )?;
     pageferry_lab::run::run(&spec).map(|result| result.record)
 }
 

@@ -1,8 +1,8 @@
 //! Recordings of strace, run again: those that are shipped, some that say what files must do, and some that are wrong.
 
 use pageferry_lab::files::{KernelChoice, MachineChoice};
-use pageferry_lab::run::Law;
-use pageferry_lab::workload::strace::{Replayed, replay, replay_planted};
+use pageferry_lab::record::Law;
+use pageferry_lab::workloads::strace::{Replayed, replay, replay_planted};
 use pageferry_lab::{Blame, LabError};
 use pageferry_trace::strace::{Answer, Log, What};
 

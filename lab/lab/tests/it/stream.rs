@@ -1,7 +1,7 @@
 //! Real data through a modelled pipe, and what goes wrong at its ends.
 
 use pageferry_lab::files::{KernelChoice, MachineChoice};
-use pageferry_lab::workload::stream::{Ends, Transferred, Ways, stream};
+use pageferry_lab::workloads::stream::{Ends, Transferred, Ways, stream};
 use pageferry_lab::{Blame, LabError};
 use std::cell::RefCell;
 use std::io::{self, Read, Write};

@@ -1,18 +1,27 @@
 //! The web server: sound where it runs, and its cache of mappings in the state that is said.
 
 use pageferry_lab::LabError;
-use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
-use pageferry_lab::run::{Choices, Record, RunSpec};
+use pageferry_lab::Registry;
+use pageferry_lab::files::{KernelChoice, MachineChoice, Settings};
+use pageferry_lab::record::Record;
+use pageferry_lab::run::{Choices, RunSpec};
 use std::sync::Arc;
 
 const SMALL: [&str; 3] = ["requests=30", "warmup_requests=10", "kernel.ephemeral.entries=64"];
 
 fn try_run(machine: &str, kernel: &str, settings: &[&str]) -> Result<Record, LabError> {
-    let experiment = Arc::new(Experiment::find("web")?);
+    let experiment = Arc::new(Registry::standard().experiment("web")?);
     let (machine, kernel) = (MachineChoice::find(machine)?, KernelChoice::find(kernel)?);
     let settings: Vec<&str> = SMALL.iter().chain(settings).copied().collect();
     let choices = Choices { quick: true, ..Choices::default() };
-    let spec = RunSpec::new(&experiment, machine, kernel, &Settings::parse(&settings)?, choices)?;
+    let spec = RunSpec::new(
+        &Registry::standard(),
+        &experiment,
+        machine,
+        kernel,
+        &Settings::parse(&settings)?,
+        choices,
+    )?;
     pageferry_lab::run::run(&spec).map(|result| result.record)
 }
 

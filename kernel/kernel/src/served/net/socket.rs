@@ -91,8 +91,8 @@ impl ServedSocket {
         }
     }
 
-    /// Writes to a stream: all of `len_bytes`, or what there is room for if the call does not wait. `bring` makes a request
-    /// with bytes from `done` on, so many. Moves `done` on by what the server has.
+    /// Writes to a stream: all of `len_bytes`, or what there is room for if the call does not wait. `bring` makes a
+    /// request with bytes from `done` on, so many. Moves `done` on by what the server has.
     fn write_stream<M: Machine>(
         &self,
         call: &Syscall<'_, M>,

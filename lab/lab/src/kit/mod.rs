@@ -1,0 +1,18 @@
+//! What workloads are written with: processes, payloads that are checked, a stopwatch, and what they leave behind.
+
+mod link;
+mod mode;
+mod net;
+mod outcome;
+mod payload;
+mod process;
+mod stopwatch;
+
+pub(crate) use link::{Link, modify, write_over};
+pub(crate) use mode::{By, by_pass};
+pub use mode::{measure_first, receive_by};
+pub use net::stream_socket;
+pub use outcome::{Failed, Outcome, OutcomeCell, named};
+pub use payload::{Payload, bytes_behind, differs, differs_behind, fill_behind};
+pub use process::{first_process, other_process, over_a_pipe, room_for};
+pub use stopwatch::Stopwatch;

@@ -1,0 +1,63 @@
+//! The workloads of the experiments that are built in: what the modelled processes do, and what is measured of it.
+//!
+//! Each is a [`Workload`](crate::run::Workload) with a line in [`Registry::standard`]. Its processes are coroutines of
+//! one host thread and leave what they found in a shared [`Outcome`](crate::kit::Outcome). Two are no experiments:
+//! [`stream`] carries bytes from outside through a pipe or a socket of the machine, and out again; [`strace`] makes the
+//! calls of a real program, as they were recorded.
+
+mod bw_pipe;
+mod cost_growth;
+mod disk;
+mod ephemeral_hit;
+mod file_read;
+mod invalidate;
+mod ispc;
+mod ispc_clients;
+mod message;
+mod mixed;
+mod net;
+mod null_read;
+mod null_write;
+mod packet;
+mod ping_pong;
+mod pipeline;
+mod replay;
+mod sound;
+pub mod strace;
+pub mod stream;
+mod uvm_pipe;
+
+use crate::run::Registry;
+
+impl Registry {
+    /// With the workloads of this crate.
+    pub fn standard() -> Registry {
+        Registry::new()
+            .with::<bw_pipe::BwPipe>()
+            .with::<cost_growth::CostGrowth>()
+            .with::<disk::dd::Dd>()
+            .with::<disk::file_calls::FileCalls>()
+            .with::<disk::postmark::PostMark>()
+            .with::<disk::schemes::Schemes>()
+            .with::<ephemeral_hit::EphemeralHit>()
+            .with::<file_read::FileRead>()
+            .with::<invalidate::Invalidate>()
+            .with::<ispc::Ispc>()
+            .with::<ispc_clients::IspcClients>()
+            .with::<message::Message>()
+            .with::<mixed::Mixed>()
+            .with::<net::flip_receive::FlipReceive>()
+            .with::<net::netperf::Netperf>()
+            .with::<net::web::Web>()
+            .with::<null_read::NullRead>()
+            .with::<null_write::NullWrite>()
+            .with::<packet::Packet>()
+            .with::<ping_pong::PingPong>()
+            .with::<pipeline::Pipeline>()
+            .with::<replay::compile::Compile>()
+            .with::<replay::copies::Copies>()
+            .with::<replay::screen::Screen>()
+            .with::<sound::Sound>()
+            .with::<uvm_pipe::UvmPipe>()
+    }
+}

@@ -1,0 +1,367 @@
+//! Receiving a stream from the wire: copied out of the card's buffers, or by taking the card's pages over (page-flip
+//! paper).
+//!
+//! The far end sends as fast as the wire and the window let it (nttcp's transmitter, on a host that is never short of
+//! time). The receiver asks for so many bytes at a time into one buffer on a page boundary, and with `touch` compares
+//! them with others that it has, as the paper's modified nttcp did. A driver whose card splits no headers can do it by
+//! a copy (`mock`). The measured part begins when the receiver has the last byte of the warm-up, and ends when it has
+//! the last byte of all. CPU use is that of all CPUs of the machine, as sar counts it.
+//!
+//! With more than one of `processes` the others compute for ever beside it, each over memory of its own, and give the
+//! CPU up after each turn: the context switches that the paper expects to make a flip worth more (Future directions).
+
+use super::Began;
+use crate::error::LabError;
+use crate::files::Experiment;
+use crate::judge::Reproduction;
+use crate::kit::{
+    Failed, OutcomeCell, Payload, differs_behind, first_process, measure_first, named, other_process,
+    receive_by, stream_socket,
+};
+use crate::plot::{Axis, CAUSES, Chart, Plot, Stack, StackRow, Table, causes_in, parts};
+use crate::record::{Metric, Record, metric};
+use crate::run::{FAR_END, Testbed, Workload};
+use crate::text;
+use cpu_time::ThreadTime;
+use pageferry_hal::{Instructions, PAGE_SIZE, Prot, Va};
+use pageferry_kernel::{Program, ReceiveMode, Repack, SendMode, User};
+use pageferry_model::net::line::{Call, End, LineConfig, LineHost, Speech, Talker};
+use pageferry_model::{MachineConfig, Model};
+use pageferry_vm::Inherit;
+use std::cell::Cell;
+use std::net::SocketAddrV4;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Where nttcp's transmitter is.
+const NTTCP: SocketAddrV4 = SocketAddrV4::new(FAR_END, 5037);
+/// The stream is checked in pieces of so many bytes.
+const CHUNK_BYTES: usize = 65_536;
+/// What a process that computes reads and writes a word of; and the instructions besides.
+const COMPUTED_BYTES: usize = 64;
+const COMPUTE_INSTRUCTIONS: u32 = 16;
+/// Instructions of a comparison, for each word of four bytes: two loads that are charged apart, a comparison, a step, a
+/// branch.
+const COMPARE_INSTRUCTIONS: u32 = 3;
+
+/// Puts the transmitter at the far end.
+fn connect(testbed: &mut Testbed, p: &Parameters) {
+    let mtu = testbed.machine.config.nic.as_ref().map_or(1500, |nic| nic.mtu_bytes.value);
+    let config = LineConfig { ip: FAR_END, mtu_bytes: mtu as usize, ..LineConfig::default() };
+    let payload = Rc::new(Payload::new(testbed.seed, CHUNK_BYTES));
+    let write = Rc::new(move |at: u64, into: &mut [u8]| {
+        each_chunk(&payload, at, into.len(), |from, piece| {
+            into[from..from + piece.len()].copy_from_slice(piece);
+        })
+    });
+    let speech = Speech { len: all(p), write, closes_first: true };
+    testbed.model.attach(Box::new(LineHost::new(config, Transmitter(speech))));
+    if let (true, Some(net)) = (p.by.is_mock(), &mut testbed.net) {
+        net.repack = Some(Repack { flushes: p.driver_flushes });
+    }
+}
+
+fn all(p: &Parameters) -> u64 {
+    p.warmup_bytes + p.total_bytes
+}
+
+/// Calls `with` for each piece of the stream's bytes from `at` on: where it begins among them, and what it is.
+fn each_chunk(payload: &Payload, at: u64, len: usize, mut with: impl FnMut(usize, &[u8])) {
+    let mut done = 0;
+    while done < len {
+        let place = at + done as u64;
+        let from = (place % CHUNK_BYTES as u64) as usize;
+        let part = (len - done).min(CHUNK_BYTES - from);
+        with(done, &payload.chunk(place / CHUNK_BYTES as u64)[from..from + part]);
+        done += part;
+    }
+}
+
+/// Says the same to everyone.
+struct Transmitter(Speech);
+
+impl Talker for Transmitter {
+    fn accepts(&mut self, _: u64, port: u16) -> Option<Speech> {
+        (port == NTTCP.port()).then(|| self.0.clone())
+    }
+    fn calls(&mut self, _: u64, _: u64) -> Option<Call> {
+        None
+    }
+    fn next_call_at(&mut self, _: u64) -> Option<u64> {
+        None
+    }
+    fn hears(&mut self, _: u64, _: u64, _: u64, _: &[u8]) {}
+    fn ended(&mut self, _: u64, _: u64, _: End) {}
+}
+
+pub(crate) struct FlipReceive {
+    model: Model,
+    cell: OutcomeCell,
+    mode: ReceiveMode,
+    touch: bool,
+    socket_bytes: usize,
+    read_bytes: usize,
+    warmup_bytes: u64,
+    all_bytes: u64,
+    clock_mhz: f64,
+    payload: Payload,
+    /// Others that compute beside it, over so many bytes each.
+    others: usize,
+    other_bytes: usize,
+}
+
+crate::choice! {
+    /// How data is received, and whether card or driver splits headers.
+    pub(crate) enum By {
+        Copy = "copy",
+        Flip = "flip",
+        MockCopy = "mock-copy",
+        MockFlip = "mock-flip",
+        Auto = "auto",
+    }
+}
+
+impl By {
+    fn is_mock(self) -> bool {
+        matches!(self, By::MockCopy | By::MockFlip)
+    }
+}
+
+crate::parameters! {
+    /// What the file says.
+    pub(crate) struct Parameters {
+        socket_bytes: usize = 4096..=16 << 20,
+        read_bytes: usize = 1..=16 << 20,
+        warmup_bytes: u64 = 0..=1 << 32,
+        total_bytes: u64 = 1..=1 << 40,
+        processes: usize = 1..=64,
+        process_bytes: usize = 4096..=16 << 20,
+        by: By,
+        /// The receiver compares what it gets.
+        touch: bool,
+        /// A driver that splits headers by a copy flushes the TLB.
+        driver_flushes: bool,
+    }
+}
+
+impl Workload for FlipReceive {
+    const NAME: &'static str = "flip-receive";
+
+    type Parameters = Parameters;
+
+    fn weight(p: &Parameters, _: &MachineConfig) -> u64 {
+        super::weight(p.total_bytes, p.warmup_bytes)
+    }
+
+    fn metrics() -> Vec<Metric> {
+        let own = [metric(
+            "beside_mb_s",
+            "MB/s",
+            "Memory that other processes computed over meanwhile, all together.",
+        )];
+        super::METRICS.into_iter().chain(own).collect()
+    }
+
+    /// A driver that does the card's work has a card that does not.
+    fn adapt(p: &Parameters, machine: &mut MachineConfig) {
+        if let Some(nic) = machine.nic.as_mut().filter(|_| p.by.is_mock()) {
+            nic.header_split.value = false;
+        }
+    }
+
+    /// The program of the only process.
+    fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
+        testbed.give_address(true)?;
+        connect(testbed, &p);
+        let work = FlipReceive {
+            model: testbed.model.clone(),
+            cell,
+            mode: match p.by {
+                By::Flip | By::MockFlip => ReceiveMode::Transfer,
+                By::Auto => ReceiveMode::Auto,
+                By::Copy | By::MockCopy => ReceiveMode::Copy,
+            },
+            touch: p.touch,
+            socket_bytes: p.socket_bytes,
+            read_bytes: p.read_bytes,
+            warmup_bytes: p.warmup_bytes,
+            all_bytes: all(&p),
+            clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
+            payload: Payload::new(testbed.seed, CHUNK_BYTES),
+            others: p.processes - 1,
+            other_bytes: p.process_bytes,
+        };
+        let others = work.others.saturating_mul(work.other_bytes);
+        let buffers = (2 * work.read_bytes + 2 * work.socket_bytes).saturating_add(others);
+        Ok(first_process(work.cell.clone(), buffers, move |user| work.run(user)))
+    }
+
+    fn plots(of: &Reproduction, experiment: &Experiment) -> Vec<Plot> {
+        shares(of, &experiment.name).into_iter().collect()
+    }
+}
+
+impl FlipReceive {
+    fn run(&self, user: &User<Model>) -> Result<(), Failed> {
+        let beside = Rc::new(Beside::default());
+        for _ in 0..self.others {
+            let (beside, bytes) = (beside.clone(), self.other_bytes);
+            let body = other_process(self.cell.clone(), move |user| beside.compute(user, bytes));
+            user.fork("computing", body).map_err(named("fork"))?;
+        }
+        let result = self.receive(user, &beside);
+        beside.over.set(true);
+        (0..self.others).try_for_each(|_| user.wait().map_err(named("wait")).map(|_| ()))?;
+        result
+    }
+
+    fn receive(&self, user: &User<Model>, beside: &Beside) -> Result<(), Failed> {
+        let buffer = user.map(self.read_bytes, Prot::RW, Inherit::Copy).map_err(named("map the buffer"))?;
+        let expected = user.map(self.read_bytes, Prot::RW, Inherit::Copy).map_err(named("map the buffer"))?;
+        user.store(buffer, &vec![1; self.read_bytes]);
+        user.store(expected, &vec![1; self.read_bytes]);
+        measure_first(user, SendMode::Copy, self.mode)?;
+        let fd = stream_socket(user, self.socket_bytes)?;
+        user.connect(fd, NTTCP).map_err(named("connect"))?;
+        let (mut began, mut got, mut aside) = (None, 0, Duration::ZERO);
+        while got < self.all_bytes {
+            if got >= self.warmup_bytes && began.is_none() {
+                aside = Duration::ZERO;
+                beside.bytes.set(0);
+                began = Some(Began::now(user, &self.model));
+            }
+            let end = if got < self.warmup_bytes { self.warmup_bytes } else { self.all_bytes };
+            let want = (end - got).min(self.read_bytes as u64) as usize;
+            let (len, _) = receive_by(user, fd, buffer, want, self.mode).map_err(named("receive"))?;
+            if len == 0 {
+                self.cell
+                    .borrow_mut()
+                    .damage(format!("the stream ended after {got} of {} bytes", self.all_bytes));
+                return Ok(());
+            }
+            if self.touch {
+                compare(user, buffer, expected, len);
+            }
+            let checking = ThreadTime::now();
+            self.check(user, buffer, got, len);
+            aside += checking.elapsed();
+            got += len as u64;
+        }
+        let (began, bytes) =
+            (began.expect("there is at least one byte to measure"), self.all_bytes - self.warmup_bytes);
+        let outcome = &mut self.cell.borrow_mut();
+        began.ended(user, &self.model, self.clock_mhz, bytes, aside, outcome);
+        // Bytes a microsecond are MB a second.
+        let beside = beside.bytes.get() as f64 / outcome.results["elapsed_us"];
+        outcome.results.insert("beside_mb_s".into(), beside);
+        user.close(fd).map_err(named("close"))
+    }
+
+    /// Compares what was received with what was sent, at no modelled cost.
+    fn check(&self, user: &User<Model>, buffer: Va, offset: u64, len: usize) {
+        let mut sent = vec![0; len];
+        each_chunk(&self.payload, offset, len, |at, piece| sent[at..at + piece.len()].copy_from_slice(piece));
+        if let Some(wrong) = differs_behind(user, &self.model, buffer, &sent) {
+            let fault = format!("byte {} of the stream is not what was sent", offset + wrong as u64);
+            self.cell.borrow_mut().damage(fault);
+        }
+    }
+}
+
+/// What the others have done.
+#[derive(Default)]
+struct Beside {
+    bytes: Cell<u64>,
+    over: Cell<bool>,
+}
+
+impl Beside {
+    /// Reads and writes a word of each line of `len` bytes, and gives the CPU up, until all is over.
+    fn compute(&self, user: &User<Model>, len: usize) -> Result<(), Failed> {
+        let at = user.map(len, Prot::RW, Inherit::Copy).map_err(named("map the memory to compute over"))?;
+        while !self.over.get() {
+            for line in (0..len).step_by(COMPUTED_BYTES) {
+                let mut word = [0; 4];
+                user.load(at + line, &mut word);
+                user.store(at + line, &word);
+            }
+            user.compute(Instructions((len / COMPUTED_BYTES) as u32 * COMPUTE_INSTRUCTIONS));
+            self.bytes.set(self.bytes.get() + len as u64);
+            user.yield_now().map_err(named("yield"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Compares every word with that of another buffer.
+fn compare(user: &User<Model>, at: Va, with: Va, len: usize) {
+    let mut seen = [0; PAGE_SIZE];
+    for start in (0..len).step_by(PAGE_SIZE) {
+        let part = PAGE_SIZE.min(len - start);
+        user.load(at + start, &mut seen[..part]);
+        user.load(with + start, &mut seen[..part]);
+        user.compute(Instructions(part.div_ceil(4) as u32 * COMPARE_INSTRUCTIONS));
+    }
+}
+
+// ---------------------------------------------------------------------------------------- the figure
+
+const CLOCK: &str = "machine.cpu.clock_mhz";
+const MTU: &str = "machine.nic.mtu_bytes";
+
+/// The receiver looks at its data, and nothing but clock and MTU differs from the paper's machine.
+fn belongs(record: &Record) -> bool {
+    record.setting_is("touch", "true")
+        && record.setting_is("processes", "1")
+        && record.settings.contains_key(CLOCK)
+        && !record.settings.contains_key("machine.memory.latency_cycles")
+}
+
+/// The figure of what a page costs that is received by copy or by flip (page-flip paper, Results: what its profiler saw
+/// of locks and of flushes of the TLB): the cycles of all CPUs by cause, for each MTU and clock.
+fn shares(of: &Reproduction, experiment: &str) -> Option<Plot> {
+    let records = || of.records().filter(|r| r.experiment == experiment && belongs(r));
+    let mut places: Vec<(u64, u64)> = records()
+        .filter_map(|record| Some((record.number(MTU)? as u64, record.number(CLOCK)? as u64)))
+        .collect();
+    places.sort_unstable();
+    places.dedup();
+    let mut table = Table { head: ["MTU", "MHz", "by"].map(String::from).into(), rows: Vec::new() };
+    table.head.extend(CAUSES.iter().map(|(_, _, name, _)| format!("{name} (cycles)")));
+    let mut groups = Vec::new();
+    for (mtu, clock) in places {
+        let mut rows = Vec::new();
+        for by in ["copy", "flip"] {
+            let is_it = |r: &&Record| {
+                r.number(MTU) == Some(mtu as f64)
+                    && r.number(CLOCK) == Some(clock as f64)
+                    && r.setting_is("by", by)
+            };
+            let Some(record) = records().find(is_it) else { continue };
+            let Some(bytes) = record.number("total_bytes") else { continue };
+            let mut parts = parts(record, PAGE_SIZE as f64 / bytes);
+            let mut row = vec![mtu.to_string(), clock.to_string(), by.to_owned()];
+            row.extend(parts.iter().map(|part| format!("{:.0}", part.value)));
+            table.rows.push(row);
+            parts.retain(|part| part.name != "idle");
+            let busy: f64 = parts.iter().map(|part| part.value).sum();
+            rows.push(StackRow { name: by.to_owned(), parts, shown: text::number(busy.round()) });
+        }
+        groups.push(Stack { label: format!("{mtu}, {clock} MHz"), rows });
+    }
+    groups.retain(|group| !group.rows.is_empty());
+    let legend = causes_in(&groups);
+    (!groups.is_empty()).then(|| Plot {
+        id: "flip-shares".into(),
+        title: "Where the cycles of a received page go".into(),
+        subtitle: "By MTU and clock: cycles of all CPUs for 4 KiB of payload, with the receiver looking at its \
+                   data".into(),
+        chart: Chart::Stacks(groups, Axis::linear("CPU time of a page", "cycles"), 64.0),
+        label: "Cycles of a page by cause, by copy and by flip, for each MTU and clock".into(),
+        legend,
+        note: "The paper's profiler found most stalls of the flip at its locks, and the flush of the TLB painful; a \
+               memory access costs more cycles the faster the clock is, and so does a lock."
+            .into(),
+        table,
+    })
+}

@@ -1,0 +1,24 @@
+//! Recorded programs, run again as processes of a modelled machine: their references, and their system calls.
+//!
+//! * [`recorded`]: a trace, read once, and what its process has to have mapped.
+//! * [`calls`]: what of its system calls is made again.
+//! * [`shadow`]: what its memory must hold.
+//! * [`process`]: one recorded program as a process.
+//! * [`compile`]: the compile of a kernel (PPC paper): preprocessor, compiler and assembler, again and again.
+//! * [`copies`]: one program, by itself or several times at once.
+//! * [`stage`]: room, files, a process for each, and the results.
+//! * [`screen`]: a program that paints into the frame buffer, beside compilers.
+//!
+//! What the programs compute is not recorded: a store stores a number of its own, and each load must find what was
+//! stored last, what the file has, or nothing. What they refer to, in which order, how many instructions they execute
+//! between, and what they ask of the kernel, is theirs.
+
+mod calls;
+pub(crate) mod compile;
+mod compile_plots;
+pub(crate) mod copies;
+pub(crate) mod process;
+pub(crate) mod recorded;
+pub(crate) mod screen;
+mod shadow;
+mod stage;

@@ -1,0 +1,281 @@
+//! One recorded program as a process: its memory is mapped, its references are made, its system calls asked.
+//!
+//! Every load is checked against what must be there ([`Shadow`]), and every byte that goes through a pipe against what
+//! was written at its other end. An address that nothing maps ends the process, and the run with it.
+
+use super::calls::Asked;
+use super::recorded::{Recorded, SegmentKind, Step};
+use super::shadow::Shadow;
+use crate::kit::{Failed, OutcomeCell, named};
+use pageferry_hal::{Access, PAGE_SHIFT, PAGE_SIZE, Prot, Reference, Va};
+use pageferry_kernel::{Errno, Fd, OpenFlags, User};
+use pageferry_model::Model;
+use pageferry_vm::{Inherit, MapAddr};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// References that are made between two looks for interrupts: some 3,000 instructions.
+const BATCH: usize = 256;
+
+/// The bytes on their way through a pipe, as the host knows them.
+pub(super) type Wire = Rc<RefCell<VecDeque<u8>>>;
+
+/// Where a process reads from, and writes to.
+#[derive(Clone, Default)]
+pub(super) struct Ends {
+    pub(super) input: Option<Fd>,
+    pub(super) output: Option<Fd>,
+    pub(super) input_wire: Option<Wire>,
+    pub(super) output_wire: Option<Wire>,
+}
+
+/// One recorded program in a process.
+pub(super) struct Replay<'a> {
+    model: &'a Model,
+    user: &'a User<Model>,
+    cell: &'a OutcomeCell,
+    recorded: Arc<Recorded>,
+    ends: Ends,
+    shadow: Shadow,
+    /// Where the heap ends.
+    at_break: Option<Va>,
+    next_word: u32,
+}
+
+impl<'a> Replay<'a> {
+    pub(super) fn new(
+        model: &'a Model,
+        user: &'a User<Model>,
+        cell: &'a OutcomeCell,
+        recorded: Arc<Recorded>,
+        ends: Ends,
+    ) -> Replay<'a> {
+        let next_word = (user.pid().0 << 24) | 1;
+        Replay { model, user, cell, recorded, ends, shadow: Shadow::default(), at_break: None, next_word }
+    }
+
+    /// Maps the program, and runs it to its end.
+    pub(super) fn run(mut self) -> Result<(), Failed> {
+        self.map_segments()?;
+        let recorded = self.recorded.clone();
+        let mut calls = recorded.calls.iter();
+        let mut batch = Vec::with_capacity(BATCH);
+        let mut instructions = 0;
+        for record in &recorded.records {
+            instructions += record.instructions();
+            match record.step() {
+                Step::To(access, at) => {
+                    if access == Access::Write {
+                        self.next_word = self.next_word.wrapping_add(1);
+                    }
+                    let word = self.next_word;
+                    batch.push(Reference {
+                        instructions: std::mem::take(&mut instructions),
+                        access,
+                        at,
+                        word,
+                    });
+                    if batch.len() == BATCH {
+                        self.refer(&mut batch)?;
+                    }
+                }
+                Step::Call => {
+                    self.refer(&mut batch)?;
+                    self.user.compute(pageferry_hal::Instructions(std::mem::take(&mut instructions)));
+                    let asked = calls.next().copied().unwrap_or(Asked::Other);
+                    if asked == Asked::Exit {
+                        break;
+                    }
+                    self.ask(asked)?;
+                }
+            }
+        }
+        self.refer(&mut batch)?;
+        self.end()
+    }
+
+    /// Makes the references of a batch, and looks at what the loads have found.
+    fn refer(&mut self, batch: &mut Vec<Reference>) -> Result<(), Failed> {
+        self.user.refer(batch);
+        if self.user.is_killed() {
+            return Err(("refer to what nothing maps", Errno::Fault));
+        }
+        for reference in batch.drain(..) {
+            match reference.access {
+                Access::Write => *self.shadow.word(reference.at) = reference.word,
+                Access::Read => {
+                    let expected = *self.shadow.word(reference.at);
+                    if reference.word != expected {
+                        let (at, found, name) = (reference.at, reference.word, &self.recorded.name);
+                        let fault = format!(
+                            "{name}: a load at {at:?} finds {found:#x} where {expected:#x} was stored"
+                        );
+                        self.cell.borrow_mut().damage(fault);
+                    }
+                }
+                Access::Fetch => {}
+            }
+        }
+        Ok(())
+    }
+
+    // ------------------------------------------------------------------------------------------- memory
+
+    fn map_segments(&mut self) -> Result<(), Failed> {
+        let recorded = self.recorded.clone();
+        let base = recorded.base();
+        let file = match recorded.file_bytes() {
+            0 => None,
+            _ => Some(self.user.open(&recorded.program, OpenFlags::READ).map_err(named("open the program"))?),
+        };
+        for segment in &recorded.segments {
+            let (place, len) = (MapAddr::Replace(segment.at), segment.len_bytes);
+            let mapped = match (segment.kind, file) {
+                (SegmentKind::Text, Some(file)) => {
+                    let offset = (segment.at - base) as u64;
+                    self.user.map_file(file, offset, place, len, Prot::READ | Prot::EXECUTE, false)
+                }
+                (SegmentKind::Data, Some(file)) => {
+                    let offset = (segment.at - base) as u64;
+                    self.user.map_file(file, offset, place, len, Prot::all(), false)
+                }
+                // Perhaps executed, too: a trace without system calls does not tell what is text.
+                _ => self.user.map_at(place, len, Prot::all(), Inherit::Copy),
+            };
+            mapped.map_err(named("map the program"))?;
+            if segment.kind != SegmentKind::Anonymous {
+                let range = segment.at.0 >> PAGE_SHIFT..(segment.at + len).0 >> PAGE_SHIFT;
+                let pages = recorded.pages.range(range).map(|page| (*page, page - (base.0 >> PAGE_SHIFT)));
+                self.shadow.map_file(pages);
+            }
+        }
+        match file {
+            Some(file) => self.user.close(file).map_err(named("close the program")),
+            None => Ok(()),
+        }
+    }
+
+    fn map(&mut self, at: Va, len_bytes: usize) -> Result<(), Failed> {
+        let start = Va(at.0 & !(PAGE_SIZE as u64 - 1));
+        let len = (at + len_bytes - start).next_multiple_of(PAGE_SIZE);
+        self.shadow.clear(start, len);
+        let place = MapAddr::Replace(start);
+        // Perhaps executed, too: libraries are mapped so.
+        self.user.map_at(place, len, Prot::all(), Inherit::Copy).map_err(named("map memory")).map(|_| ())
+    }
+
+    // ------------------------------------------------------------------------------------------- system calls
+
+    fn ask(&mut self, asked: Asked) -> Result<(), Failed> {
+        match asked {
+            Asked::Read { to, len_bytes } => self.read(to, len_bytes),
+            Asked::Write { from, len_bytes } => self.write(from, len_bytes),
+            Asked::Break(at) => self.set_break(at),
+            Asked::Map { at, len_bytes } if len_bytes > 0 => self.map(at, len_bytes),
+            Asked::Unmap { at, len_bytes } if len_bytes > 0 => {
+                self.shadow.clear(at, len_bytes);
+                self.user.unmap(at, len_bytes.next_multiple_of(PAGE_SIZE)).map_err(named("unmap"))
+            }
+            _ => self.user.null_call().map_err(named("enter the kernel")),
+        }
+    }
+
+    fn set_break(&mut self, at: Va) -> Result<(), Failed> {
+        let page_end = |at: Va| Va(at.0.next_multiple_of(PAGE_SIZE as u64));
+        match self.at_break.replace(at) {
+            // The rest of the page that it begins in is the program's own.
+            Some(before) if page_end(at) > page_end(before) => {
+                self.map(page_end(before), page_end(at) - page_end(before))
+            }
+            _ => self.user.null_call().map_err(named("enter the kernel")),
+        }
+    }
+
+    fn read(&mut self, to: Va, len_bytes: usize) -> Result<(), Failed> {
+        let Some(input) = self.ends.input else { return self.user.null_call().map_err(named("read")) };
+        let mut done = 0;
+        let mut rewound = false;
+        while done < len_bytes {
+            let n = self.user.read(input, to + done, len_bytes - done).map_err(named("read"))?;
+            if n == 0 && (self.ends.input_wire.is_some() || rewound) {
+                break;
+            }
+            if n == 0 {
+                // The file was read to its end: it is read again.
+                self.user.seek(input, 0).map_err(named("seek"))?;
+                rewound = true;
+                continue;
+            }
+            rewound = false;
+            self.arrived(to + done, n);
+            done += n;
+        }
+        let model = self.model;
+        self.shadow.take_over(to, len_bytes, |at| peek_word(model, at));
+        Ok(())
+    }
+
+    /// Bytes have come through the pipe: those that went into it.
+    fn arrived(&self, at: Va, len_bytes: usize) {
+        let Some(wire) = &self.ends.input_wire else { return };
+        let mut found = vec![0; len_bytes];
+        self.model.peek(at, &mut found);
+        let mut wire = wire.borrow_mut();
+        let differs = found.iter().any(|byte| wire.pop_front() != Some(*byte));
+        if differs {
+            self.cell
+                .borrow_mut()
+                .damage(format!("{}: what came through a pipe is not what went in", self.recorded.name));
+        }
+    }
+
+    fn write(&mut self, from: Va, len_bytes: usize) -> Result<(), Failed> {
+        let Some(output) = self.ends.output else { return self.user.null_call().map_err(named("write")) };
+        if let Some(wire) = self.ends.output_wire.as_ref().filter(|_| len_bytes > 0) {
+            // What the reader must find: it may read before the call is over.
+            let mut bytes = vec![0; len_bytes];
+            if !self.model.peek(from, &mut bytes) {
+                // Touched first, as the program did that made them.
+                let mut word = [0; 1];
+                (0..len_bytes).step_by(PAGE_SIZE).for_each(|i| self.user.load(from + i, &mut word));
+                self.user.load(from + (len_bytes - 1), &mut word);
+                self.model.peek(from, &mut bytes);
+            }
+            wire.borrow_mut().extend(bytes);
+        }
+        let mut done = 0;
+        while done < len_bytes {
+            done += self.user.write(output, from + done, len_bytes - done).map_err(named("write"))?;
+        }
+        Ok(())
+    }
+
+    /// Reads what is left of its input, so that its writer comes to its end, and closes both.
+    fn end(&mut self) -> Result<(), Failed> {
+        if let Some(input) = self.ends.input {
+            if self.ends.input_wire.is_some() {
+                let at = self.user.map(PAGE_SIZE, Prot::RW, Inherit::Copy).map_err(named("map"))?;
+                loop {
+                    let n = self.user.read(input, at, PAGE_SIZE).map_err(named("read"))?;
+                    if n == 0 {
+                        break;
+                    }
+                    self.arrived(at, n);
+                }
+            }
+            self.user.close(input).map_err(named("close"))?;
+        }
+        if let Some(output) = self.ends.output {
+            self.user.close(output).map_err(named("close"))?;
+        }
+        Ok(())
+    }
+}
+
+fn peek_word(model: &Model, at: Va) -> u32 {
+    let mut bytes = [0; 4];
+    model.peek(at, &mut bytes);
+    u32::from_le_bytes(bytes)
+}

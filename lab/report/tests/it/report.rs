@@ -1,0 +1,655 @@
+//! The report, from runs that were made up: what it must show, whatever the numbers are.
+
+use pageferry_lab::Registry;
+use pageferry_lab::files::Experiment;
+use pageferry_lab::judge::{Reproduction, Standing};
+use pageferry_lab::output::PendingDir;
+use pageferry_lab::record::{CpuCycles, Cycles, Host, Law, Record, RunResult};
+use pageferry_lab::run::{Choices, RunSpec, matrix};
+use pageferry_teach::finding::findings;
+use pageferry_report::{Report as _, results_csv};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What the runs of a plan are judged.
+fn judged(
+    plan: &[RunSpec],
+    runs: Vec<RunResult>,
+    choices: Choices,
+) -> Result<Reproduction, pageferry_lab::LabError> {
+    let registry = Registry::standard();
+    let mut of = registry.judged(plan, runs, choices)?;
+    of.findings = findings(&of)?;
+    Ok(of)
+}
+
+/// A result for `spec`: numbers that are different for each run, and invented.
+fn invented(n: usize, spec: &RunSpec) -> RunResult {
+    let fast = match spec.kernel.name.as_str() {
+        "original" => 1.0,
+        _ => 1.5,
+    };
+    let results: BTreeMap<String, f64> = [
+        ("bandwidth_mb_s", 400.0 * fast + n as f64),
+        ("ephemeral_hit_rate_percent", 99.95),
+        ("tlb_invalidations", if fast > 1.0 { 0.0 } else { 51_200.0 }),
+        ("local_cached_cycles", 510.0),
+        ("local_cached_ns", 212.5),
+        ("local_uncached_cycles", 990.0),
+        ("remote_cycles", 4100.0),
+        ("kernel_tlb_share_percent", 30.0),
+        ("tlb_misses_per_s", 4e5),
+        ("hash_misses_per_s", 4e3),
+        ("throughput_mbit_s", 900.0 * fast + n as f64),
+        ("cpu_percent", 50.0 - n as f64 / 100.0),
+        ("efficiency_mbit_per_cpu_percent", 20.0 * fast + n as f64),
+        ("requests_per_s", 2000.0 * fast),
+        ("lock_cycles_per_page", 5000.0 - n as f64),
+        ("flush_cycles_per_page", 2000.0),
+        ("beside_mb_s", 2000.0 - n as f64),
+        ("wall_s", 2.0),
+        ("time_us", 10.0 * fast + n as f64),
+        ("message_us", 30.0 * fast + n as f64),
+        ("call_us", 20.0 * fast + n as f64),
+        ("process_switch_us", 2.0),
+        ("first_access_us", 1.0),
+        ("ica_detach_us", 1.5),
+        ("ica_attach_us", 0.5),
+        ("system_call_us", 2.5),
+        ("other_us", 1.25),
+        ("pair_cycles", 123.4),
+        ("pair_ns", 51.4),
+        ("transactions_per_s", 5000.0 * fast),
+        ("address_cycles_per_page", if fast > 1.0 { 0.0 } else { 700.0 }),
+        ("read_mb_s", 20.0 * fast),
+        ("write_mb_s", 30.0 * fast),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into();
+    let counters: BTreeMap<String, u64> = [
+        ("tlb_invalidations_local", 25_600),
+        ("tlb_invalidations_remote_issued", 25_600),
+        ("kva_allocations", 0),
+        ("bytes_copied", 0),
+        ("nested_refills", 0),
+    ]
+    .map(|(name, count)| (name.to_owned(), count))
+    .into();
+    let by_cause: BTreeMap<String, u64> =
+        [("copy", 600), ("idle", 300), ("invalidate_local", 100)].map(|(c, n)| (c.to_owned(), n)).into();
+    let cpu = CpuCycles { cpu: 0, total: 1000, by_cause: by_cause.clone() };
+    let record = Record {
+        experiment: spec.experiment.name.clone(),
+        machine: spec.machine.name.clone(),
+        kernel: spec.kernel.name.clone(),
+        seed: 1,
+        settings: spec.settings(),
+        results,
+        counters,
+        cycles: Cycles { total: 1000, by_cause, per_cpu: vec![cpu] },
+        hardware: BTreeMap::new(),
+        payload_ok: true,
+        stale_translations: 0,
+        laws: vec![Law { name: "the <sum> of causes".into(), held: true, fault: None }],
+    };
+    RunResult {
+        record,
+        host: Host { wall_ms: 12.5, measured_ms: 10.0, accesses_per_s: 2e7, ..Host::default() },
+    }
+}
+
+pub(crate) fn reproduction(change: impl Fn(&mut RunResult)) -> Reproduction {
+    let choices = Choices::default();
+    let experiments = Registry::standard().experiments().expect("embedded");
+    let plan: Vec<RunSpec> = experiments
+        .into_iter()
+        .flat_map(|e| matrix(&Registry::standard(), &Arc::new(e), choices).expect("a matrix"))
+        .collect();
+    let mut runs: Vec<_> = plan.iter().enumerate().map(|(n, spec)| invented(n, spec)).collect();
+    runs.iter_mut().for_each(change);
+    judged(&plan, runs, choices).expect("its papers are there")
+}
+
+/// The drawings in a page.
+fn drawings(html: &str) -> Vec<&str> {
+    let all = html
+        .match_indices("<svg")
+        .map(|(at, _)| &html[at..at + html[at..].find("</svg>").expect("closed") + 6]);
+    // Samples of legends are drawings, too, but not of anything.
+    all.filter(|drawing| !drawing.contains("aria-hidden")).collect()
+}
+
+/// The figures of a page: id and all that is in it.
+fn figures(html: &str) -> Vec<(&str, &str)> {
+    let figure = |(at, open): (usize, &str)| {
+        let rest = &html[at + open.len()..];
+        let end = rest.find("</figure>").expect("closed");
+        (rest.split('"').next().expect("an id"), &rest[..end])
+    };
+    html.match_indices("<figure id=\"").map(figure).collect()
+}
+
+/// What stands between each `from` and the next `to`.
+fn between<'a>(text: &'a str, from: &str, to: &str) -> Vec<&'a str> {
+    text.split(from).skip(1).map(|rest| rest.split(to).next().expect("split gives one")).collect()
+}
+
+/// The legend of a figure: sample and label.
+fn legend(figure: &str) -> Vec<(&str, &str)> {
+    let keys =
+        between(between(figure, "<ul class=\"legend\">", "</ul>")[0], "aria-hidden=\"true\">", "</li>");
+    keys.into_iter().map(|key| key.split_once("</svg>").expect("a sample and a label")).collect()
+}
+
+/// Made-up runs of these experiments.
+fn runs_of(experiments: Vec<Experiment>) -> Reproduction {
+    let choices = Choices::default();
+    let plan: Vec<RunSpec> = experiments
+        .into_iter()
+        .flat_map(|e| matrix(&Registry::standard(), &Arc::new(e), choices).expect("a matrix"))
+        .collect();
+    let runs = plan.iter().enumerate().map(|(n, spec)| invented(n, spec)).collect();
+    judged(&plan, runs, choices).expect("its papers are there")
+}
+
+#[test]
+fn curves_have_a_mark_for_each_published_value_and_none_for_what_is_held_out() {
+    let html = reproduction(|_| ()).html();
+    let figure = |id: &str| figures(&html).into_iter().find(|f| f.0 == id).expect("a figure").1;
+    let marks = |id: &str| {
+        drawings(figure(id)).first().map_or(0, |drawing| drawing.matches("class=\"published\"").count())
+    };
+    assert_eq!(marks("ping-pong-pentium-pro"), 4);
+    assert_eq!(marks("pipeline-pentium-pro"), 2);
+    assert!(figure("ping-pong-pentium-pro").contains("published, socket, touched, 4K: 35"));
+    assert!(!figure("ping-pong-pentium-pro").contains("published, pass, touched"));
+    assert_eq!(marks("null-write-pentium-pro"), 0, "all is held out");
+}
+
+#[test]
+fn what_lessons_have_found_is_on_the_page() {
+    let html = reproduction(|_| ()).html();
+    let found = &html[html.find("<h2 id=\"found\">").expect("a heading")
+        ..html.find("<h2 id=\"compared\">").expect("the next")];
+    assert!(found.contains("as printed") && found.contains("used a stale translation"), "{found}");
+}
+
+#[test]
+fn the_page_shows_every_run_figure_and_constant() {
+    let of = reproduction(|_| ());
+    let html = of.html();
+    for machine in &of.machines {
+        assert!(html.contains(&format!("<b>{}</b>", machine.name)), "{}", machine.name);
+        assert!(machine.constants().iter().any(|c| html.contains(&c.key)));
+    }
+    let kinds = [
+        "pipe-bandwidth",
+        "pipe-gain",
+        "pipe-cycles",
+        "pipe-invalidations",
+        "invalidation-cost",
+        "invlpg-history",
+        "hit-cost",
+        "null-write-pentium-pro",
+        "null-read-pentium-pro",
+        "uvm-pipe-pentium-pro",
+        "ping-pong-pentium-pro",
+        "pipeline-pentium-pro",
+        "mixed-pentium-pro",
+        "answer-sf-buf",
+        "answer-uvm",
+    ];
+    for id in kinds {
+        assert!(html.contains(&format!("<figure id=\"{id}\">")), "{id}");
+    }
+    assert_eq!(
+        drawings(&html).len(),
+        2 * figures(&html).len(),
+        "each figure is there for wide and for narrow pages"
+    );
+    for drawing in drawings(&html) {
+        roxmltree::Document::parse(drawing).unwrap_or_else(|e| panic!("{e}: {drawing}"));
+        assert!(!drawing.contains("NaN") && !drawing.contains("inf"), "{drawing}");
+    }
+    assert!(html.contains("the &lt;sum&gt; of causes"), "texts are escaped");
+    for outside in ["http-equiv", "<script src", "<link", "src=\"http", "url("] {
+        assert!(!html.contains(outside), "the page needs nothing from outside: {outside}");
+    }
+    assert!(!html.contains("are broken"));
+}
+
+/// The colour of a sample of a legend.
+fn colour(sample: &str) -> Option<&str> {
+    sample.split(['"', ' ', '>']).find_map(|word| word.strip_prefix("f-").or(word.strip_prefix("s-")))
+}
+
+/// A sample of a legend, as it is without its colour and its name.
+fn shape(sample: &str) -> String {
+    let named = sample.split("<title>").map(|part| part.split("</title>").last().expect("split gives one"));
+    let coloured = |word: &&str| ["f-", "s-", "on-"].iter().any(|class| word.starts_with(class));
+    named.flat_map(|part| part.split(['"', ' '])).filter(|word| !coloured(word)).collect()
+}
+
+#[test]
+fn every_series_has_a_mark_of_its_own_and_one_colour_in_all_figures() {
+    let html = reproduction(|_| ()).html();
+    let mut colours: BTreeMap<&str, &str> = BTreeMap::new();
+    for (id, figure) in figures(&html) {
+        let keys = legend(figure);
+        for (i, (sample, label)) in keys.iter().enumerate() {
+            for (other, name) in &keys[..i] {
+                assert_ne!(shape(sample), shape(other), "{id}: {label} and {name} by colour alone");
+            }
+            let theirs = label.starts_with("published");
+            if let Some(colour) = colour(sample).filter(|_| !theirs) {
+                assert_eq!(*colours.entry(label).or_insert(colour), colour, "{label} has two colours");
+            }
+        }
+    }
+    assert!(colours.len() > 20, "{colours:?}");
+}
+
+#[test]
+fn every_axis_has_a_name_and_says_when_it_is_logarithmic() {
+    let html = reproduction(|_| ()).html();
+    for (id, figure) in figures(&html) {
+        for drawing in drawings(figure) {
+            let axes = between(drawing, "class=\"axis\"", "</text>");
+            let words: Vec<&str> = axes.iter().map(|axis| axis.split('>').nth(1).expect("words")).collect();
+            assert!(words.iter().any(|axis| axis.contains(", ")), "{id}: no axis with a unit: {words:?}");
+        }
+    }
+    let axes = |id: &str| {
+        let figure = figures(&html).into_iter().find(|f| f.0 == id).expect("a figure").1;
+        between(drawings(figure)[0], "class=\"axis\" text-anchor=\"start\">", "</text>").join("; ")
+    };
+    assert_eq!(axes("uvm-pipe-pentium-pro"), "bandwidth, MB/s (log); size, bytes (log)");
+    assert_eq!(axes("mixed-pentium-pro"), "", "bars begin at zero");
+}
+
+/// Of what a mark from elsewhere is.
+fn from_elsewhere(text: &str) -> Option<&str> {
+    text.strip_prefix("published, ").or_else(|| text.strip_prefix("measured, "))
+}
+
+#[test]
+fn every_published_point_names_its_series() {
+    let html = reproduction(|_| ()).html();
+    let mut points = 0;
+    for (id, figure) in figures(&html) {
+        let named: Vec<&str> = legend(figure).iter().filter_map(|key| from_elsewhere(key.1)).collect();
+        for point in between(figure, "class=\"published\"><title>", "</title>") {
+            let known = named.iter().any(|series| point.contains(series)) || from_elsewhere(point).is_some();
+            assert!(known && !named.is_empty(), "{id}: {point}");
+            points += 1;
+        }
+    }
+    assert!(points > 40, "{points}");
+}
+
+#[test]
+fn no_two_figures_have_one_title_or_one_id() {
+    let pipe = Registry::standard().experiment("bw-pipe").expect("embedded");
+    let mine = Experiment { name: "my-pipe".into(), ..pipe.clone() };
+    let twice = runs_of(vec![pipe, mine]);
+    for html in [reproduction(|_| ()).html(), twice.html()] {
+        let all = figures(&html);
+        let titles: Vec<&str> = all.iter().map(|f| between(f.1, "<h3>", "</h3>")[0]).collect();
+        for (i, title) in titles.iter().enumerate() {
+            assert!(!titles[..i].contains(title), "{title} is there twice");
+            assert!(all[..i].iter().all(|other| other.0 != all[i].0), "{} is there twice", all[i].0);
+        }
+        assert!(all.len() > 8);
+    }
+}
+
+#[test]
+fn all_text_is_of_one_size_as_all_drawings_are_as_wide() {
+    let html = reproduction(|_| ()).html();
+    for (id, figure) in figures(&html) {
+        let widths: Vec<&str> =
+            drawings(figure).iter().map(|d| between(d, "viewBox=\"0 0 ", " ")[0]).collect();
+        assert_eq!(widths, ["720", "326"], "{id}");
+    }
+}
+
+#[test]
+fn every_link_leads_somewhere_and_every_difference_to_its_reason() {
+    // Nearly all of what is made up differs.
+    let of = reproduction(|_| ());
+    let html = of.html();
+    let ids: Vec<&str> = between(&html, " id=\"", "\"");
+    for target in between(&html, "href=\"#", "\"") {
+        assert!(ids.contains(&target), "nothing is called {target}");
+    }
+    for (i, id) in ids.iter().enumerate() {
+        assert!(!ids[..i].contains(id), "{id} is there twice");
+    }
+    let wrong = of.comparisons.iter().filter(|c| !c.agrees).count();
+    assert!(wrong > 20);
+    assert_eq!(html.matches("✗ differs").count(), wrong);
+    let links = html.matches("<a class=\"no\" href=\"#differs-").count();
+    assert_eq!(links, wrong, "each of them is a link");
+    for difference in of.differences() {
+        assert!(
+            !difference.why.is_empty() && difference.why.iter().all(|text| text.len() > 40),
+            "{difference:?}"
+        );
+        let place = html.find(&format!("<section id=\"{}\">", difference.anchor)).expect("a section");
+        let section = &html[place..place + html[place..].find("</section>").expect("closed")];
+        assert!(between(section, "<p>", "</p>").iter().all(|text| !text.is_empty()), "{section}");
+        assert!(section.contains("<p>"), "{section}");
+    }
+    let facts = between(&html, "<div class=\"facts\">", "</div>")[0];
+    assert_eq!(facts.matches("<b>").count(), facts.matches("<a href=\"#").count(), "a tile without a link");
+}
+
+#[test]
+fn what_is_known_to_differ_is_explained_as_in_the_caveats() {
+    let plain = |text: &str| text.replace("**", "").split_whitespace().collect::<Vec<_>>().join(" ");
+    let caveats = plain(include_str!("../../../../book/src/caveats.md"));
+    let of = reproduction(|_| ());
+    let reasons: Vec<&String> =
+        of.papers.values().flat_map(|paper| &paper.numbers).filter_map(|n| n.otherwise.as_ref()).collect();
+    assert_eq!(reasons.len(), 27);
+    for reason in reasons {
+        assert!(caveats.contains(&plain(reason)), "not in book/src/caveats.md: {reason}");
+    }
+}
+
+#[test]
+fn a_run_of_ones_own_is_not_called_a_reproduction() {
+    let built_in = reproduction(|_| ());
+    assert!(built_in.own().is_empty());
+    assert!(built_in.html().contains("<h1>Moving pages, not bytes: the reproduction</h1>"));
+    let mut changed = Registry::standard().experiment("null-read").expect("embedded");
+    changed.file.matrix[0].machines = vec!["today".into()];
+    assert_eq!(
+        runs_of(vec![changed.clone()]).own(),
+        ["null-read"],
+        "of a name that is built in, but not as it is"
+    );
+    let of = runs_of(vec![Experiment { name: "mine".into(), ..changed }]);
+    assert_eq!(of.own(), ["mine"]);
+    let html = of.html();
+    let head = &html[..html.find("<main>").expect("a page")];
+    assert!(head.contains("a run of one") && head.contains("mine"), "{head}");
+    let heading = between(head, "<h1>", "</h1>")[0].to_owned() + between(head, "<title>", "</title>")[0];
+    assert!(!heading.contains("reproduction"), "{heading}");
+}
+
+#[test]
+fn the_answer_comes_first_and_long_tables_are_folded_away() {
+    let of = reproduction(|_| ());
+    let html = of.html();
+    let body = &html[html.find("<main>").expect("a page")..];
+    let first: Vec<&str> = figures(body).iter().take(5).map(|f| f.0).collect();
+    assert_eq!(
+        first,
+        ["answer-page-flip", "answer-ppc-bat", "answer-sf-buf", "answer-sh4-tlb", "answer-uvm"]
+    );
+    let place = |text: &str| body.find(text).unwrap_or_else(|| panic!("no {text}"));
+    assert!(
+        place("answer-uvm") < place("id=\"differs\"") && place("id=\"differs\"") < place("id=\"compared\"")
+    );
+    // Every number that is compared is a mark, and what differs is named and leads to its reason.
+    let numbers = of.comparisons.iter().filter(|c| c.ratio.is_some()).count();
+    let answers: String = figures(body).iter().take(5).map(|f| drawings(f.1)[0]).collect();
+    assert_eq!(answers.matches(" here, ").count(), numbers);
+    for c in of.comparisons.iter().filter(|c| !c.agrees) {
+        assert!(answers.contains(&format!("<a href=\"#differs-{}\">", c.published)), "{}", c.published);
+    }
+    let mut open = 0;
+    for piece in body.split("<details").skip(1) {
+        open += 1;
+        open -= piece.matches("</details>").count();
+        let after = piece.rsplit("</details>").next().unwrap_or("");
+        assert!(
+            open > 0 || !after.contains("<table"),
+            "a table in the open: {}",
+            &after[..200.min(after.len())]
+        );
+    }
+    assert!(body.contains("hashchange"), "what a link names is opened");
+}
+
+#[test]
+fn every_rule_is_judged_when_all_runs_are_made_and_what_is_left_out_is_told() {
+    let of = reproduction(|_| ());
+    let asked: usize =
+        of.experiments.iter().flat_map(|e| &e.file.compare).map(|rule| rule.machines.len()).sum();
+    assert_eq!((of.comparisons.len(), of.not_compared()), (asked, 0));
+    assert!(!of.html().contains("could not be made"));
+
+    let choices = Choices { quick: true, ..Choices::default() };
+    let experiment = Arc::new(Registry::standard().experiment("uvm-pipe").expect("embedded"));
+    let plan = matrix(&Registry::standard(), &experiment, choices).expect("a matrix");
+    let runs = plan.iter().enumerate().map(|(n, spec)| invented(n, spec)).collect();
+    let of = judged(&plan, runs, choices).expect("its papers are there");
+    let shapes = of.comparisons.iter().filter(|c| c.reading.as_ref().is_some_and(|r| r.contains(" to ")));
+    assert_eq!(shapes.count(), 0, "no curve is whole");
+    assert!(of.not_compared() > 0 && !of.comparisons.is_empty());
+    let sentence = format!("{} comparisons with published statements could not be made", of.not_compared());
+    assert!(of.html().contains(&sentence));
+}
+
+#[test]
+fn a_statement_in_words_says_what_was_tested_and_which_test_fails() {
+    let falling = reproduction(|run| {
+        let size = |size: &str| run.record.has_setting(&format!("size_bytes={size}"));
+        let bandwidth = if size("4096") {
+            40.0
+        } else if size("8192") {
+            60.0
+        } else {
+            26.0
+        };
+        run.record.results.insert("bandwidth_mb_s".into(), bandwidth);
+    });
+    let of = |test: &str| {
+        let meant = |c: &&pageferry_lab::judge::Comparison| {
+            c.reading.as_deref() == Some(test) && c.experiment == "uvm-pipe"
+        };
+        falling.comparisons.iter().find(meant).expect("tested")
+    };
+    let falls = of("copy falls, 4K to 2M, within 10 %");
+    assert_eq!((falls.agrees, falls.ours.as_str()), (false, "40 at 4K, 60 MB/s at 8K"));
+    assert!(of("copy is level, 512K to 2M, within 10 %").agrees);
+    let html = falling.html().replace("&#x2f;", "/");
+    assert!(html.contains(
+        "40 at 4K, 60 MB/s at 8K<br><span class=\"aside\">uvm-pipe: copy falls, 4K to 2M, within 10 %"
+    ));
+}
+
+#[test]
+fn all_calibrated_constants_are_listed_with_what_they_were_fitted_to() {
+    let of = reproduction(|_| ());
+    let html = of.html();
+    for constant in of.calibrated() {
+        assert!(of.published(&constant.against).is_some(), "{} is fitted to an unknown number", constant.key);
+        assert!(html.contains(&constant.key));
+        let standing = of.comparisons.iter().find(|c| c.published == constant.against).map(|c| c.standing);
+        assert!(standing.is_none_or(|s| s == Standing::Calibrated), "{}", constant.against);
+    }
+}
+
+#[test]
+fn broken_laws_are_the_first_thing_told() {
+    let of = reproduction(|run| {
+        let r = &run.record;
+        if (r.experiment.as_str(), r.machine.as_str(), r.kernel.as_str()) == ("bw-pipe", "xeon-htt", "sf_buf")
+        {
+            run.record.laws.push(Law {
+                name: "no leaks".into(),
+                held: false,
+                fault: Some("3 frames".into()),
+            });
+        }
+    });
+    assert_eq!(of.broken().len(), 1);
+    let html = of.html();
+    let sentence = html.find("bw-pipe on xeon-htt under sf_buf: no leaks: 3 frames").expect("sentence");
+    assert!(sentence < html.find("id=\"compared\"").expect("the first section"));
+}
+
+#[test]
+fn a_part_of_the_runs_is_reported_too() {
+    let choices = Choices { quick: true, ..Choices::default() };
+    let experiment = Arc::new(Registry::standard().experiment("bw-pipe").expect("embedded"));
+    let plan: Vec<_> =
+        matrix(&Registry::standard(), &experiment, choices).expect("a matrix").into_iter().take(2).collect();
+    let runs = plan.iter().enumerate().map(|(n, spec)| invented(n, spec)).collect();
+    let of = judged(&plan, runs, choices).expect("its papers are there");
+    let html = of.html();
+    assert!(html.contains("A quick run"));
+    // What comes out, and four of bandwidth; and three of a real host.
+    assert_eq!(drawings(&html).len(), 16);
+}
+
+#[test]
+fn the_numbers_are_tidy_and_leave_the_host_out() {
+    let of = reproduction(|_| ());
+    let text = results_csv(of.records(), &Registry::standard().dictionary());
+    assert!(text.starts_with("run,metric,unit,value\n1,"), "{}", &text[..100]);
+    assert!(text.lines().any(|line| line == "1,bandwidth_mb_s,MB/s,400"));
+    let slower = reproduction(|run| run.host.wall_ms *= 2.0);
+    assert_eq!(of.json(), slower.json());
+    assert_eq!(text, results_csv(slower.records(), &Registry::standard().dictionary()));
+    assert_ne!(of.host_json(), slower.host_json());
+}
+
+/// A column of whole numbers has nothing else in it, one of numbers nothing but these, or nothing where there is none.
+#[test]
+fn every_column_of_a_table_has_one_type_and_the_tables_fit_together() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let out = dir.path().join("out");
+    reproduction(|_| ()).write(PendingDir::create(&out).expect("begun")).expect("written");
+    let read = |name: &str| {
+        let mut table = csv::Reader::from_path(out.join(name)).expect("it is there");
+        let head: Vec<String> = table.headers().expect("a head").iter().map(str::to_owned).collect();
+        let rows: Vec<csv::StringRecord> =
+            table.records().map(|row| row.expect("as long as the head")).collect();
+        assert!(!rows.is_empty(), "{name} is empty");
+        (head, rows)
+    };
+    let columns = [
+        ("results.csv", &["run"][..], &["value"][..]),
+        ("runs.csv", &["run", "seed"], &[]),
+        ("published.csv", &[], &["here", "published_value", "ratio"]),
+        ("crossovers.csv", &[], &["from", "gain_at_largest"]),
+        ("dictionary.csv", &[], &[]),
+    ];
+    for (name, integers, floats) in columns {
+        let (head, rows) = read(name);
+        for (i, column) in head.iter().enumerate() {
+            let cells = rows.iter().map(|row| &row[i]);
+            if integers.contains(&column.as_str()) {
+                cells.for_each(|cell| assert!(cell.parse::<u64>().is_ok(), "{name}, {column}: {cell}"));
+            } else if floats.contains(&column.as_str()) {
+                let is_whole = |cell: &str| name != "results.csv" && !cell.contains(['.', 'e']);
+                let finite = |cell: &str| cell.parse::<f64>().is_ok_and(f64::is_finite);
+                let fits = |cell: &str| cell.is_empty() || finite(cell) && !is_whole(cell);
+                cells.for_each(|cell| assert!(fits(cell), "{name}, {column}: {cell}"));
+            } else {
+                let words = cells.filter(|cell| !cell.is_empty() && cell.parse::<f64>().is_err()).count();
+                assert!(words > 0, "{name}, {column} has no words");
+            }
+        }
+    }
+    let (_, rows) = read("results.csv");
+    let mut seen = std::collections::BTreeSet::new();
+    assert!(rows.iter().all(|row| seen.insert((row[0].to_owned(), row[1].to_owned()))), "a metric twice");
+    let runs = read("runs.csv").1.len();
+    let numbers: std::collections::BTreeSet<&str> = rows.iter().map(|row| &row[0]).collect();
+    assert_eq!(numbers.len(), runs);
+    let mut names: Vec<String> =
+        Registry::standard().dictionary().into_iter().map(|entry| entry.metric).collect();
+    let all = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), all, "the dictionary has a metric twice");
+}
+
+#[test]
+fn all_files_are_written_and_the_figures_stand_alone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let out = dir.path().join("out");
+    let of = reproduction(|_| ());
+    of.write(PendingDir::create(&out).expect("begun")).expect("written");
+    for file in ["report.html", "results.json", "results.csv", "runs.csv", "dictionary.csv", "host.json"] {
+        assert!(out.join(file).is_file(), "{file}");
+    }
+    let mut figures = 0;
+    for entry in std::fs::read_dir(out.join("figures")).expect("figures") {
+        let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("readable");
+        let document = roxmltree::Document::parse(&text).unwrap_or_else(|e| panic!("{e}"));
+        assert!(document.descendants().any(|n| n.has_tag_name(("http://www.w3.org/2000/svg", "style"))));
+        figures += 1;
+    }
+    assert_eq!(figures, self::figures(&of.html()).len());
+    let json: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(out.join("results.json")).expect("readable")).expect("JSON");
+    assert_eq!(json["runs"].as_array().map(Vec::len), Some(of.runs.len()));
+}
+
+#[test]
+fn every_user_of_mappings_is_shown_under_every_scheme_then_and_now() {
+    let of = reproduction(|run| {
+        if run.record.experiment == "ephemeral-schemes" {
+            let cycles = if run.record.kernel == "original" { 3000.0 } else { 2000.0 };
+            let parts = ["elapsed", "local", "remote", "mapping"];
+            run.record.results.extend(parts.map(|part| (format!("{part}_cycles_per_page"), cycles)));
+        }
+    });
+    let rows = of.scheme_rows();
+    assert_eq!(rows.len(), of.records().filter(|r| r.experiment == "ephemeral-schemes").count());
+    for user in ["memory-disk", "exec", "ptrace", "vnode-pager", "pipe", "socket"] {
+        for machine in [
+            "xeon-up",
+            "xeon-htt",
+            "xeon-mp",
+            "xeon-mp-htt",
+            "opteron-mp",
+            "sh7751r",
+            "ultrasparc-iie",
+            "today",
+        ] {
+            let schemes: Vec<_> = rows.iter().filter(|r| r.user == user && r.machine == machine).collect();
+            for kernel in ["original", "vmem", "per-process", "sf_buf"] {
+                let row = schemes.iter().find(|row| row.scheme == kernel);
+                let row = row.unwrap_or_else(|| panic!("{user} on {machine} under {kernel}"));
+                assert_eq!(row.gain, if kernel == "original" { "" } else { "+50 %" });
+            }
+        }
+        // What is now is last.
+        let machines: Vec<_> = rows.iter().filter(|r| r.user == user).map(|r| r.machine.as_str()).collect();
+        assert!(
+            machines.iter().skip_while(|machine| **machine != "today").all(|machine| *machine == "today")
+        );
+    }
+    assert!(of.html().contains(&format!("<span>{} of them</span>", rows.len())));
+}
+
+/// Numbers at an axis that lie upon each other cannot be read.
+#[test]
+fn the_numbers_of_an_answers_axis_have_room() {
+    let html = reproduction(|_| ()).html();
+    let answers = between(&html, "<h2 id=\"answer\">", "<h2 ")[0];
+    let mut drawn = 0;
+    for drawing in drawings(answers) {
+        let attribute = |text: &str, name: &str| -> f64 {
+            between(text, &format!(" {name}=\""), "\"")[0].parse().expect("a number")
+        };
+        let mut places: Vec<(f64, f64)> = between(drawing, "<text", ">")
+            .into_iter()
+            .filter(|text| text.contains("class=\"tick\"") && text.contains("text-anchor=\"middle\""))
+            .map(|text| (attribute(text, "y"), attribute(text, "x")))
+            .collect();
+        places.sort_by(|a, b| a.partial_cmp(b).expect("numbers"));
+        for pair in places.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+            assert!(pair[1].1 - pair[0].1 >= 30.0, "{pair:?}");
+        }
+        drawn += places.len();
+    }
+    assert!(drawn > 10, "{drawn}");
+}

@@ -1,0 +1,4 @@
+//! All tests of this crate that stand outside of it, as one program: what they share is compiled and linked once.
+
+mod explain;
+mod scenarios;
