@@ -46,7 +46,7 @@ impl Volume {
         ino: Ino,
         index: u64,
     ) -> Result<Option<u32>, FsError> {
-        if index >= self.geometry.most_blocks() {
+        if index >= self.geometry.max_blocks() {
             return Ok(None);
         }
         let pointers = self.node(store, ino)?.inode.pointers;
@@ -79,7 +79,7 @@ impl Volume {
         index: u64,
         when: When,
     ) -> Result<(u32, bool), FsError> {
-        if index >= self.geometry.most_blocks() {
+        if index >= self.geometry.max_blocks() {
             return Err(FsError::TooLarge);
         }
         if let Some(block) = self.block_of(store, ino, index)? {

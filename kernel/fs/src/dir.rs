@@ -4,7 +4,7 @@
 //! again when it is found.
 
 use crate::Ino;
-use crate::chunk::{MOST_NAME, Slot, empty_chunk, put_entry, room_for, room_in, room_in_chunk, slots};
+use crate::chunk::{MAX_NAME, Slot, empty_chunk, put_entry, room_for, room_in, room_in_chunk, slots};
 use crate::defect::FsDefect;
 use crate::error::FsError;
 use crate::inode::Kind;
@@ -101,7 +101,7 @@ impl Volume {
         name: &[u8],
     ) -> Result<(Ino, Kind), FsError> {
         self.load_dir(store, dir)?;
-        if name.len() > MOST_NAME {
+        if name.len() > MAX_NAME {
             return Err(FsError::NameTooLong);
         }
         let &(number, _) = self.dirs[&dir].names.get(name).ok_or(FsError::NotFound)?;

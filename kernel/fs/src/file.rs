@@ -165,7 +165,7 @@ impl Volume {
     pub fn truncate(&mut self, store: &mut dyn Store, ino: Ino, size_bytes: u64) -> Result<(), FsError> {
         let inode = self.node(store, ino)?.inode;
         inode.has_bytes()?;
-        if size_bytes > self.geometry.most_bytes() {
+        if size_bytes > self.geometry.max_bytes() {
             return Err(FsError::TooLarge);
         }
         if size_bytes < inode.size {

@@ -5,10 +5,10 @@
 //! the disk it then has no links, and a checker ends it.
 
 use crate::Ino;
-use crate::chunk::{MOST_NAME, empty_chunk, first_chunk};
+use crate::chunk::{MAX_NAME, empty_chunk, first_chunk};
 use crate::defect::FsDefect;
 use crate::error::FsError;
-use crate::inode::{Inode, Kind, MOST_PATH};
+use crate::inode::{Inode, Kind, MAX_PATH};
 use crate::layout::POINTERS;
 use crate::store::{SECTOR_BYTES, Store, When};
 use crate::volume::Volume;
@@ -16,14 +16,14 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-const MOST_LINKS: u16 = 32767;
+const MAX_LINKS: u16 = 32767;
 
 /// A name that can be made.
 fn proper(name: &[u8]) -> Result<(), FsError> {
     if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
         return Err(FsError::Invalid);
     }
-    if name.len() > MOST_NAME { Err(FsError::NameTooLong) } else { Ok(()) }
+    if name.len() > MAX_NAME { Err(FsError::NameTooLong) } else { Ok(()) }
 }
 
 impl Volume {
@@ -88,7 +88,7 @@ impl Volume {
     ) -> Result<Ino, FsError> {
         match path.len() {
             0 => return Err(FsError::NotFound),
-            len if len > MOST_PATH => return Err(FsError::NameTooLong),
+            len if len > MAX_PATH => return Err(FsError::NameTooLong),
             _ if path.contains(&0) => return Err(FsError::Invalid),
             _ => {}
         }
@@ -134,7 +134,7 @@ impl Volume {
     ) -> Result<Ino, FsError> {
         self.absent(store, dir, name)?;
         let is_dir = kind == Kind::Directory;
-        if is_dir && self.node(store, dir)?.inode.links >= MOST_LINKS {
+        if is_dir && self.node(store, dir)?.inode.links >= MAX_LINKS {
             return Err(FsError::TooManyLinks);
         }
         let ino = self.maps.take_inode(store, dir, is_dir)?;
@@ -257,7 +257,7 @@ impl Volume {
         if inode.links == 0 {
             return Err(FsError::NotFound);
         }
-        if inode.links >= MOST_LINKS {
+        if inode.links >= MAX_LINKS {
             return Err(FsError::TooManyLinks);
         }
         self.change(store, ino, When::Now, |inode| inode.links += 1)?;

@@ -124,7 +124,7 @@ impl Volume {
             if inode.kind.is_none() {
                 return Err(FsError::Damaged(format!("inode {} has a name, and is free", ino.0)));
             }
-            if inode.size > self.geometry.most_bytes() {
+            if inode.size > self.geometry.max_bytes() {
                 return Err(FsError::Damaged(format!("inode {} is of {} bytes", ino.0, inode.size)));
             }
             self.nodes.insert(ino, Node { inode, opens: 0, is_dirty: false });
