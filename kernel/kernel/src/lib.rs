@@ -11,9 +11,9 @@
 //! * `boot`: bringing all of it up, and checking it.
 //! * `sys`: system calls and user memory, as a program sees them ([`User`]).
 //! * `proc`: processes; and beneath all that a call does, the call itself, with copyin and copyout.
-//! * `fs`: descriptors, files on the disk. `ipc`: pipes of their own kind, export, ptrace. `ispc`: servers that are
-//!   processes; `served`: a file system, protocols and a driver that are such. `net`: mbufs, sockets, and the Internet
-//!   protocols. `dev`: the sound device, memory disks.
+//! * `fs`: descriptors, what is behind them, the mount table; the file system in memory, the volume. `ipc`: pipes of
+//!   their own kind, export, ptrace. `ispc`: servers that are processes; `served`: a file system, protocols and a
+//!   driver that are such. `net`: mbufs, sockets, and the Internet protocols. `dev`: the sound device, memory disks.
 //! * `choose`: copy or move, by call, and what either costs here.
 //! * `sched`: threads, and how they wait for each other.
 //!
