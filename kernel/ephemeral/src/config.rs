@@ -65,13 +65,13 @@ paths! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct EphemeralPaths {
         /// The cache: an allocation that hits.
-        pub alloc_hit: Path,
+        pub alloc_hit: CodePath,
         /// The cache: an allocation that misses, from look-up to return.
-        pub alloc_miss: Path,
+        pub alloc_miss: CodePath,
         /// The cache: giving a mapping back.
-        pub free: Path,
+        pub free: CodePath,
         /// Vmem: taking an address from a CPU's magazine, or putting one there.
-        pub magazine: Path,
+        pub magazine: CodePath,
     }
 }
 

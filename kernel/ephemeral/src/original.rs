@@ -17,7 +17,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use pageferry_defects::Planted;
-use pageferry_hal::{Cause, LockClass, Machine, Path, Pfn, Prot, SpinLock, VaRange};
+use pageferry_hal::{Cause, CodePath, LockClass, Machine, Pfn, Prot, SpinLock, VaRange};
 use pageferry_pmap::Pmaps;
 
 pub(crate) struct Original<M: Machine, K: KernelAddresses> {
@@ -27,7 +27,7 @@ pub(crate) struct Original<M: Machine, K: KernelAddresses> {
     live: AtomicUsize,
     /// Addresses that each CPU keeps, under a lock that no other takes but by accident; none in the original scheme.
     magazines: Vec<M::Lock<Vec<VaRange>>>,
-    magazine_path: Path,
+    magazine_path: CodePath,
     pub(crate) flusher: Flusher,
 }
 
@@ -36,7 +36,7 @@ const MAGAZINE_ROUNDS: usize = 16;
 
 impl<M: Machine, K: KernelAddresses> Original<M, K> {
     pub(crate) fn new(pmaps: &Arc<Pmaps<M>>, addresses: &Arc<K>) -> Original<M, K> {
-        Self::with_magazines(pmaps, addresses, 0, Path::of(0))
+        Self::with_magazines(pmaps, addresses, 0, CodePath::of(0))
     }
 
     /// With magazines for so many CPUs.
@@ -44,7 +44,7 @@ impl<M: Machine, K: KernelAddresses> Original<M, K> {
         pmaps: &Arc<Pmaps<M>>,
         addresses: &Arc<K>,
         cpus: usize,
-        magazine_path: Path,
+        magazine_path: CodePath,
     ) -> Original<M, K> {
         let m = pmaps.machine();
         Original {

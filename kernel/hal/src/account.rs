@@ -7,7 +7,7 @@ use crate::addr::Va;
 use crate::arena::StructVa;
 use crate::cause::Cause;
 use crate::metric::Metric;
-use crate::path::Path;
+use crate::path::CodePath;
 use crate::trap::Access;
 
 /// The hardware's part of entering or leaving the kernel.
@@ -42,7 +42,7 @@ pub trait Account {
     /// # Panics
     /// A modelled machine panics where the text is not mapped.
     #[track_caller]
-    fn execute(&self, path: impl Into<Path>) {
+    fn execute(&self, path: impl Into<CodePath>) {
         let _ = path.into();
     }
 

@@ -73,7 +73,7 @@ pub use mmu::{
     Region, Slot, SpaceId, Tte, Width,
 };
 pub use oracle::Oracle;
-pub use path::{Path, Text};
+pub use path::{CodePath, Text};
 pub use recorder::Recorder;
 pub use threads::{Channel, Interrupted, Threads};
 pub use time::{Cycles, Instructions};

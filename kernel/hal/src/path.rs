@@ -13,27 +13,27 @@ use core::num::NonZeroU32;
 
 /// A straight run of kernel text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Path {
+pub struct CodePath {
     /// How long it is.
     pub instructions: Instructions,
     /// Where it begins, in bytes from the beginning of the kernel's text; `None` when it was not laid out.
     pub text: Option<NonZeroU32>,
 }
 
-impl Path {
+impl CodePath {
     /// A path of so many instructions, in no place yet.
-    pub const fn of(instructions: u32) -> Path {
-        Path { instructions: Instructions(instructions), text: None }
+    pub const fn of(instructions: u32) -> CodePath {
+        CodePath { instructions: Instructions(instructions), text: None }
     }
 }
 
-impl From<Instructions> for Path {
-    fn from(instructions: Instructions) -> Path {
-        Path { instructions, text: None }
+impl From<Instructions> for CodePath {
+    fn from(instructions: Instructions) -> CodePath {
+        CodePath { instructions, text: None }
     }
 }
 
-impl fmt::Debug for Path {
+impl fmt::Debug for CodePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.text {
             Some(text) => write!(f, "{:?} at {text:#x} of the text", self.instructions),
@@ -62,7 +62,7 @@ impl Text {
     ///
     /// # Panics
     /// When the text grows beyond 4 GB.
-    pub fn place(&mut self, path: &mut Path) {
+    pub fn place(&mut self, path: &mut CodePath) {
         let bytes = path.instructions.0.checked_mul(self.instruction_bytes);
         let end = bytes.and_then(|bytes| self.len_bytes.checked_add(bytes));
         let end = end.and_then(|end| end.checked_next_multiple_of(LINE_BYTES));
@@ -77,24 +77,24 @@ impl Text {
     }
 }
 
-/// Declares structures whose fields are all [`Path`]s, and gives them `all`, which makes every field the same path, and
-/// `each_mut`, which visits every field in order.
+/// Declares structures whose fields are all [`CodePath`]s, and gives them `all`, which makes every field the same path,
+/// and `each_mut`, which visits every field in order.
 #[macro_export]
 macro_rules! paths {
     ($($(#[$attribute:meta])* $vis:vis struct $name:ident {
-        $($(#[$field_attribute:meta])* $field_vis:vis $field:ident: Path),* $(,)?
+        $($(#[$field_attribute:meta])* $field_vis:vis $field:ident: CodePath),* $(,)?
     })*) => { $(
         $(#[$attribute])*
-        $vis struct $name { $($(#[$field_attribute])* $field_vis $field: $crate::Path),* }
+        $vis struct $name { $($(#[$field_attribute])* $field_vis $field: $crate::CodePath),* }
 
         impl $name {
             /// Every path the same: for kernels whose path lengths do not matter.
-            pub const fn all(path: $crate::Path) -> $name {
+            pub const fn all(path: $crate::CodePath) -> $name {
                 $name { $($field: path),* }
             }
 
             /// Visits every path, in the order in which they are laid out.
-            pub fn each_mut(&mut self, visit: &mut dyn FnMut(&mut $crate::Path)) {
+            pub fn each_mut(&mut self, visit: &mut dyn FnMut(&mut $crate::CodePath)) {
                 $(visit(&mut self.$field);)*
             }
         }
@@ -111,9 +111,9 @@ mod tests {
         /// For the test.
         struct Some {
             /// A line and a bit.
-            one: Path,
-            none: Path,
-            two: Path,
+            one: CodePath,
+            none: CodePath,
+            two: CodePath,
         }
     }
 
@@ -135,7 +135,7 @@ mod tests {
             fetches: true,
             huge_pages: false,
         };
-        let mut paths = Some { one: Path::of(17), none: Path::of(0), ..Some::all(Path::of(16)) };
+        let mut paths = Some { one: CodePath::of(17), none: CodePath::of(0), ..Some::all(CodePath::of(16)) };
         let mut text = Text::new(&board);
         paths.each_mut(&mut |path| text.place(path));
         let places = [paths.one, paths.none, paths.two].map(|path| path.text.map(NonZeroU32::get));

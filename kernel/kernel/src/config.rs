@@ -5,7 +5,7 @@ use crate::ispc::IspcConfig;
 use core::net::Ipv4Addr;
 use pageferry_defects::Planted;
 use pageferry_ephemeral::EphemeralConfig;
-use pageferry_hal::{Board, Cycles, Path, Text, paths};
+use pageferry_hal::{Board, CodePath, Cycles, Text, paths};
 use pageferry_pmap::PmapConfig;
 use pageferry_vm::VmConfig;
 
@@ -15,38 +15,38 @@ paths! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct KernelPaths {
         /// Dispatch of a system call, behind the hardware's entry.
-        pub syscall: Path,
+        pub syscall: CodePath,
         /// Choosing the next thread and switching to it.
-        pub switch: Path,
+        pub switch: CodePath,
         /// Going to sleep, without the switch.
-        pub sleep: Path,
+        pub sleep: CodePath,
         /// One clock interrupt.
-        pub clock: Path,
+        pub clock: CodePath,
         /// One wakeup, whether or not a thread sleeps.
-        pub wakeup: Path,
+        pub wakeup: CodePath,
         /// One call of `pipe_read` or `pipe_write`, without what follows.
-        pub pipe_call: Path,
+        pub pipe_call: CodePath,
         /// Setting up one copy to or from user memory (`uiomove`).
-        pub uiomove: Path,
+        pub uiomove: CodePath,
         /// Looking up one page of a direct write (`vm_fault_quick`, `pmap_extract_and_hold`), without its memory
         /// accesses.
-        pub pipe_page: Path,
+        pub pipe_page: CodePath,
         /// One export, import or withdrawal, apart from passing the memory.
-        pub export: Path,
+        pub export: CodePath,
         /// fork and exit, apart from their VM work.
-        pub process: Path,
+        pub process: CodePath,
         /// One call of `sosend`, without what follows.
-        pub sosend: Path,
+        pub sosend: CodePath,
         /// One call of `soreceive`, without what follows.
-        pub soreceive: Path,
+        pub soreceive: CodePath,
         /// Passing one mbuf to the protocol and appending it to a socket buffer, or asking the null protocol for data.
-        pub protocol: Path,
+        pub protocol: CodePath,
         /// One call that moves pages into a process or flushes them out, beside what is done for each page.
-        pub transfer_call: Path,
+        pub transfer_call: CodePath,
         /// Allocating or freeing an mbuf, and the step to the next one.
-        pub mbuf: Path,
+        pub mbuf: CodePath,
         /// Allocating or freeing a cluster.
-        pub cluster: Path,
+        pub cluster: CodePath,
     }
 }
 
@@ -55,35 +55,35 @@ paths! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct NetPaths {
         /// `tcp_output`, for each segment.
-        pub tcp_output: Path,
+        pub tcp_output: CodePath,
         /// `tcp_input`, for each segment.
-        pub tcp_input: Path,
+        pub tcp_input: CodePath,
         /// `udp_output`, for each datagram.
-        pub udp_output: Path,
+        pub udp_output: CodePath,
         /// `udp_input`, for each datagram.
-        pub udp_input: Path,
+        pub udp_input: CodePath,
         /// `ip_output`, for each packet.
-        pub ip_output: Path,
+        pub ip_output: CodePath,
         /// `ip_input`, for each packet.
-        pub ip_input: Path,
+        pub ip_input: CodePath,
         /// `ether_output`, for each frame.
-        pub ether_output: Path,
+        pub ether_output: CodePath,
         /// `ether_input`, for each frame.
-        pub ether_input: Path,
+        pub ether_input: CodePath,
         /// Queueing a packet on loopback.
-        pub loopback: Path,
+        pub loopback: CodePath,
         /// Handing a frame to the card.
-        pub driver_output: Path,
+        pub driver_output: CodePath,
         /// One interrupt of the card, apart from the frames.
-        pub driver_interrupt: Path,
+        pub driver_interrupt: CodePath,
         /// Taking a frame from the card.
-        pub driver_input: Path,
+        pub driver_input: CodePath,
         /// Giving the card a buffer to receive into.
-        pub receive_buffer: Path,
+        pub receive_buffer: CodePath,
         /// One timer of one connection.
-        pub timer: Path,
+        pub timer: CodePath,
         /// One step of 32 bytes of a checksum that the CPU computes.
-        pub checksum: Path,
+        pub checksum: CodePath,
     }
 }
 
@@ -92,15 +92,15 @@ paths! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct DiskPaths {
         /// One request to a memory disk, apart from its pages.
-        pub request: Path,
+        pub request: CodePath,
         /// Looking one name up in a directory (`namei`, the directory's search apart from its bytes).
-        pub lookup: Path,
+        pub lookup: CodePath,
         /// One call of `ffs_read` or `ffs_write`, without its blocks.
-        pub file_call: Path,
+        pub file_call: CodePath,
         /// Getting a block's buffer and letting go of it (`bread`, `brelse`).
-        pub buffer: Path,
+        pub buffer: CodePath,
         /// Taking a block or an inode from the free maps, or giving it back.
-        pub alloc: Path,
+        pub alloc: CodePath,
     }
 }
 
@@ -343,7 +343,7 @@ impl KernelConfig {
     /// Gives the paths of all floors their places in the kernel's text, one behind the other.
     pub(crate) fn lay_out(&mut self, board: &Board) -> Text {
         let mut text = Text::new(board);
-        let place = &mut |path: &mut Path| text.place(path);
+        let place = &mut |path: &mut CodePath| text.place(path);
         self.paths.each_mut(place);
         self.disk.paths.each_mut(place);
         self.vm.paths.each_mut(place);

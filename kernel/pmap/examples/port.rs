@@ -5,9 +5,9 @@
 use pageferry_hal::isa::radix::{PTE_A, PTE_D, PTE_P, PTE_PS, PTE_U, PTE_W};
 use pageferry_hal::isa::x86::{I386, I386_LAYOUT};
 use pageferry_hal::{
-    Access, Account, Asid, Block, BlockRegister, Board, Cause, Context, ContextId, CopyFault, CpuId, CpuSet,
-    Cycles, Flush, HashTable, Instructions, Interrupt, LockClass, Machine, Mmu, Mode, Oracle, PAGE_SIZE, Pa,
-    Path, Pfn, Prot, Recorder, Refill, Slot, SpinLock, Tlb, Trap, TrapKind, Tte, Va, VaRange, Width,
+    Access, Account, Asid, Block, BlockRegister, Board, Cause, CodePath, Context, ContextId, CopyFault,
+    CpuId, CpuSet, Cycles, Flush, HashTable, Instructions, Interrupt, LockClass, Machine, Mmu, Mode, Oracle,
+    PAGE_SIZE, Pa, Pfn, Prot, Recorder, Refill, Slot, SpinLock, Tlb, Trap, TrapKind, Tte, Va, VaRange, Width,
 };
 use pageferry_pmap::{FrameSource, PmapConfig, PmapPaths, Pmaps};
 use std::cell::{Cell, RefCell, RefMut};
@@ -274,7 +274,7 @@ pub(crate) fn main() {
     let memory = RefCell::new(vec![0; FRAMES * PAGE_SIZE]);
     let toy = Toy(Rc::new(Hardware { memory, root: Cell::new(Pa(0)), clock: Cell::new(0) }));
     // The kernel's own tables, from an arena of 4 MB, and paths that take no time.
-    let config = PmapConfig::new(4 << 20, PmapPaths::all(Path::of(0)));
+    let config = PmapConfig::new(4 << 20, PmapPaths::all(CodePath::of(0)));
     let (pmaps, boot) = Pmaps::bootstrap(toy.clone(), config).expect("it fits");
     pmaps.init_cpu();
     let frames = Frames(RefCell::new((boot.first_free.0..FRAMES as u32).map(Pfn).collect()));

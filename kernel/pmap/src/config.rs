@@ -16,15 +16,15 @@ paths! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct PmapPaths {
         /// Entering one user mapping.
-        pub enter: Path,
+        pub enter: CodePath,
         /// Removing one user mapping, or changing its permissions or its referenced and modified bits.
-        pub remove: Path,
+        pub remove: CodePath,
         /// Entering or removing one kernel mapping (`pmap_kenter`, `pmap_kremove`).
-        pub kenter: Path,
+        pub kenter: CodePath,
         /// Initiating a shootdown, without the interprocessor interrupt and the waiting.
-        pub shootdown_send: Path,
+        pub shootdown_send: CodePath,
         /// The handler's instructions around its invalidations.
-        pub shootdown_handle: Path,
+        pub shootdown_handle: CodePath,
     }
 }
 

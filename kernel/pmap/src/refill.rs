@@ -33,7 +33,7 @@ use crate::tables::radix::{self, Walk, walk};
 use crate::tables::second::{Searched, Second, decode};
 use pageferry_hal::isa::hash::{ENTRY_BYTES, GROUP_ENTRIES, group};
 use pageferry_hal::{
-    Access, Asid, Attr, Flush, Instructions, Machine, Miss, MissKind, Mmu, Mode, Pa, Path, Slot, SpaceId,
+    Access, Asid, Attr, CodePath, Flush, Instructions, Machine, Miss, MissKind, Mmu, Mode, Pa, Slot, SpaceId,
     SpinLock, StructVa, TrapKind, Tte,
 };
 
@@ -223,7 +223,7 @@ impl<M: Machine> Pmaps<M> {
     }
 
     /// Runs a path of C code, and what it reads, with virtual addresses.
-    fn in_c(&self, path: Path, reads: impl FnOnce()) {
+    fn in_c(&self, path: CodePath, reads: impl FnOnce()) {
         let m = &self.machine;
         m.translate_refill(true);
         m.execute(path);

@@ -12,27 +12,27 @@ paths! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct VmPaths {
         /// A fault's look-ups and decisions, without trap entry and memory work.
-        pub fault: Path,
+        pub fault: CodePath,
         /// Making, clipping or removing a map entry.
-        pub map_entry: Path,
+        pub map_entry: CodePath,
         /// Looking at one entry on the way down the tree of a map.
-        pub map_node: Path,
+        pub map_node: CodePath,
         /// Finding space in the kernel's address allocator.
-        pub kva_alloc: Path,
+        pub kva_alloc: CodePath,
         /// Giving addresses back to the kernel's address allocator.
-        pub kva_free: Path,
+        pub kva_free: CodePath,
         /// Taking a frame off the free list or putting it back.
-        pub frame: Path,
+        pub frame: CodePath,
         /// Wiring or unwiring one frame.
-        pub wire: Path,
+        pub wire: CodePath,
         /// One slot of an amap, or one anon.
-        pub anon: Path,
+        pub anon: CodePath,
         /// Lending one page, or taking it back.
-        pub loan: Path,
+        pub loan: CodePath,
         /// Moving one page into an address space, or flushing it out of there.
-        pub transfer: Path,
+        pub transfer: CodePath,
         /// Passing one map entry, beside making it.
-        pub pass: Path,
+        pub pass: CodePath,
     }
 }
 
@@ -52,9 +52,9 @@ paths! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct PagingPaths {
         /// The page daemon's look at one frame, and its decision.
-        pub scan: Path,
+        pub scan: CodePath,
         /// Handing one request to the disk and taking its answer, in the pager and the driver.
-        pub io: Path,
+        pub io: CodePath,
     }
 }
 

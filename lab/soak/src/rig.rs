@@ -62,7 +62,7 @@ pub(crate) fn reserves(name: &str) -> bool {
     config(name, 32).board().reservable_entries().is_some()
 }
 
-const PATH: Path = Path::of(20);
+const PATH: CodePath = CodePath::of(20);
 
 const PATHS: VmPaths = VmPaths::all(PATH);
 
@@ -149,7 +149,7 @@ fn run_with(
 /// Gives all paths their places in the kernel's text.
 fn lay_out(board: &Board, pmap: &mut PmapConfig, vm: &mut VmConfig) -> Text {
     let mut text = Text::new(board);
-    let place = &mut |path: &mut Path| text.place(path);
+    let place = &mut |path: &mut CodePath| text.place(path);
     vm.paths.each_mut(place);
     vm.paging.iter_mut().for_each(|paging| paging.paths.each_mut(place));
     pmap.paths.each_mut(place);

@@ -2,7 +2,7 @@
 //! instructions themselves take the time.
 
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths, Scheme};
-use pageferry_hal::{Board, PAGE_SIZE, Path};
+use pageferry_hal::{Board, CodePath, PAGE_SIZE};
 use pageferry_kernel::{
     DiskConfig, KernelConfig, KernelPaths, LentMapping, PipeConfig, PipeKind, PipeMapping, Planted,
     SchedConfig, SocketConfig,
@@ -10,7 +10,7 @@ use pageferry_kernel::{
 use pageferry_pmap::{PmapConfig, PmapPaths};
 use pageferry_vm::{VmConfig, VmPaths};
 
-const NONE: Path = Path::of(0);
+const NONE: CodePath = CodePath::of(0);
 
 /// Bytes of kernel memory for the image, its heap, and the modelled addresses of structures, in superpages. The last of
 /// these decides: a structure's Rust value takes about what its modelled size says, and as much again for the rest.

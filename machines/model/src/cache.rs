@@ -43,8 +43,8 @@ use crate::config::MachineConfig;
 use colour::Colours;
 use instruction::InstructionCache;
 use level::{DIRTY, UNIQUE};
-use memory::{Elsewhere, Memory};
-use package::{Found, Package};
+use memory::{Memory, Snoop};
+use package::{Lookup, Package};
 use pageferry_hal::{PAGE_SHIFT, PAGE_SIZE};
 use run::{MAX_LINES, Run};
 
@@ -174,9 +174,9 @@ impl Caches {
         let package = &mut self.packages[page.package];
         package.counts.accesses += 1;
         match package.find(line, page.skew, write, kind) {
-            Found::Done { cycles } => cycles,
-            Found::At { at, flags, cycles } => cycles + self.bring(page, line, (at, flags), write, kind),
-            Found::Nowhere => self.fetch(page, line, write, kind),
+            Lookup::Done { cycles } => cycles,
+            Lookup::At { at, flags, cycles } => cycles + self.bring(page, line, (at, flags), write, kind),
+            Lookup::Nowhere => self.fetch(page, line, write, kind),
         }
     }
 
@@ -190,9 +190,9 @@ impl Caches {
         assert!(line < self.line_limit, "physical address {pa:#x} lies beyond what the caches can tag");
         self.instruction.iter_mut().for_each(|cache| cache.drop_line(line, pa));
         for package in &mut self.packages {
-            let mut is_dirty = package.take_away(line) == Elsewhere::Dirty;
+            let mut is_dirty = package.take_away(line) == Snoop::Dirty;
             for skew in self.colours.others(pa) {
-                is_dirty |= package.take_alias(line, skew) == Elsewhere::Dirty;
+                is_dirty |= package.take_alias(line, skew) == Snoop::Dirty;
             }
             if is_dirty {
                 package.counts.memory_writebacks += 1;
@@ -212,7 +212,7 @@ impl Caches {
         let package = &mut self.packages[package];
         let first = page >> self.line_shift;
         let dirty = (first..first + (PAGE_SIZE as u64 >> self.line_shift))
-            .filter(|&line| package.take_alias(line, skew) == Elsewhere::Dirty)
+            .filter(|&line| package.take_alias(line, skew) == Snoop::Dirty)
             .count() as u64;
         package.counts.memory_writebacks += dirty;
         dirty
@@ -244,11 +244,11 @@ impl Caches {
         let package = &mut self.packages[page.package];
         let from = if write { package.first_back } else { 0 };
         if from == package.banks.len() {
-            assert!(elsewhere != Elsewhere::Dirty, "no level of this machine holds dirty lines");
+            assert!(elsewhere != Snoop::Dirty, "no level of this machine holds dirty lines");
             package.counts.memory_stores += 1;
             return self.memory.store_cost(kind);
         }
-        let row_change = if elsewhere == Elsewhere::Dirty {
+        let row_change = if elsewhere == Snoop::Dirty {
             package.counts.transfers += 1;
             0
         } else {
@@ -257,7 +257,7 @@ impl Caches {
         };
         let flags = match (write, elsewhere) {
             (true, _) => DIRTY | UNIQUE,
-            (false, Elsewhere::Absent) => UNIQUE,
+            (false, Snoop::Absent) => UNIQUE,
             (false, _) => 0,
         };
         let depth = package.banks.len();
@@ -269,29 +269,26 @@ impl Caches {
     /// Takes the copies of a line that a package wants to write away from the other packages.
     fn upgrade(&mut self, page: Entered, line: u64, kind: Kind) -> u32 {
         let elsewhere = self.snoop(page, line, true);
-        assert!(
-            elsewhere != Elsewhere::Dirty,
-            "line {line:#x} is dirty in a package while another holds a copy"
-        );
+        assert!(elsewhere != Snoop::Dirty, "line {line:#x} is dirty in a package while another holds a copy");
         self.packages[page.package].counts.upgrades += 1;
         self.memory.upgrade_cost(kind)
     }
 
     /// Asks all other packages for a line: for a store they lose it, for a load they keep clean copies.
     #[inline(always)]
-    fn snoop(&mut self, page: Entered, line: u64, write: bool) -> Elsewhere {
-        if page.others == 0 { Elsewhere::Absent } else { self.ask(page.others, line, write) }
+    fn snoop(&mut self, page: Entered, line: u64, write: bool) -> Snoop {
+        if page.others == 0 { Snoop::Absent } else { self.ask(page.others, line, write) }
     }
 
     #[inline(never)]
-    fn ask(&mut self, others: u64, line: u64, write: bool) -> Elsewhere {
-        let mut found = Elsewhere::Absent;
+    fn ask(&mut self, others: u64, line: u64, write: bool) -> Snoop {
+        let mut found = Snoop::Absent;
         let mut left = others;
         while left != 0 {
             let other = &mut self.packages[left.trailing_zeros() as usize];
             left &= left - 1;
             let state = if write { other.take_away(line) } else { other.share(line) };
-            if state == Elsewhere::Dirty || found == Elsewhere::Absent {
+            if state == Snoop::Dirty || found == Snoop::Absent {
                 found = state;
             }
         }

@@ -1,6 +1,6 @@
 //! What is done about misses of the TLB, step by step: the words for it, and what a watch of one CPU has noted.
 
-use pageferry_hal::{Access, Cause, Flush, Miss, Pa, Path, Va};
+use pageferry_hal::{Access, Cause, CodePath, Flush, Miss, Pa, Va};
 
 /// Something that hardware or kernel did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum Doing {
     /// It has returned.
     Returns,
     /// The kernel has executed a path.
-    Executes(Path),
+    Executes(CodePath),
     /// It has read an entry of a table, by its physical address.
     Reads(Pa),
     /// It has written one.

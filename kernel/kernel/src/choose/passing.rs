@@ -19,7 +19,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use pageferry_abi::Errno;
 use pageferry_costs::{Arrived, Linear};
-use pageferry_hal::{Access, Crossing, Machine, Mode, PAGE_SIZE, Path, Prot, Trap, TrapKind, Va};
+use pageferry_hal::{Access, CodePath, Crossing, Machine, Mode, PAGE_SIZE, Prot, Trap, TrapKind, Va};
 use pageferry_vm::{Inherit, PassMode, Space, VmError, pass};
 
 /// Passes there and back, behind one of each that brings both into their steady state.
@@ -64,7 +64,7 @@ fn between_two<M: Machine>(call: &Syscall<'_, M>, pages: usize, arrived: Arrived
 struct Passed<M: Machine> {
     machine: M,
     /// What is executed on the way of the two system calls: of each, and for each.
-    paths: [Path; 2],
+    paths: [CodePath; 2],
     len: usize,
     at: AtomicU64,
     /// It is the caller's.

@@ -43,20 +43,20 @@ paths! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct IspcPaths {
         /// One call: looking up the target, and testing its number, owner and queue.
-        pub call: Path,
+        pub call: CodePath,
         /// Putting a request into a queue, or taking one out.
-        pub queue: Path,
+        pub queue: CodePath,
         /// Looking up one piece of the area, and noting its owner from now on.
-        pub ica: Path,
+        pub ica: CodePath,
         /// Finding a reserved entry that is free, or giving one back.
-        pub entry: Path,
+        pub entry: CodePath,
         /// Changing the space that a thread runs in: noting where it came from, a stack for it there, the root and the
         /// tag.
-        pub cross: Path,
+        pub cross: CodePath,
         /// Handing a frame to the card for a driver,
-        pub card_send: Path,
+        pub card_send: CodePath,
         /// and writing one cache line of it back.
-        pub card_line: Path,
+        pub card_line: CodePath,
     }
 }
 

@@ -16,7 +16,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use etherparse::checksum::Sum16BitWords;
 use pageferry_abi::Errno;
-use pageferry_hal::{Cause, Instructions, Machine, Mode, PAGE_SIZE, Path};
+use pageferry_hal::{Cause, CodePath, Instructions, Machine, Mode, PAGE_SIZE};
 
 /// Mbufs in order. See the [module](self).
 #[derive(Default)]
@@ -149,7 +149,7 @@ impl Chain {
         &self,
         pool: &Pool<M>,
         mut sum: Sum16BitWords,
-        path: Path,
+        path: CodePath,
     ) -> Result<Sum16BitWords, Errno> {
         /// A multiple of two, so that words do not straddle.
         const AT_A_TIME: usize = 512;

@@ -34,8 +34,8 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
-    Access, Cause, Channel, ContextId, CpuId, CpuSet, Cycles, Interrupt, Interrupted, LockClass, Machine,
-    Path, SpaceId, SpinLock, StructArena, StructVa,
+    Access, Cause, Channel, CodePath, ContextId, CpuId, CpuSet, Cycles, Interrupt, Interrupted, LockClass,
+    Machine, SpaceId, SpinLock, StructArena, StructVa,
 };
 use pageferry_pmap::Pmaps;
 use pageferry_vm::Space;
@@ -54,10 +54,10 @@ const SLEEP_HEAD_BYTES: usize = 16;
 /// Path lengths of the scheduler.
 #[derive(Clone, Copy)]
 pub(crate) struct SchedPaths {
-    pub(crate) switch: Path,
-    pub(crate) sleep: Path,
-    pub(crate) wakeup: Path,
-    pub(crate) clock: Path,
+    pub(crate) switch: CodePath,
+    pub(crate) sleep: CodePath,
+    pub(crate) wakeup: CodePath,
+    pub(crate) clock: CodePath,
 }
 
 /// The scheduler. See the [module](self).

@@ -115,7 +115,7 @@ fn a_clock_that_makes_no_sense_is_refused() {
 fn a_program_that_ends_at_once_leaves_no_thread() {
     for name in ["xeon-mp-htt", "xeon-up"] {
         let mut config = sf_buf(8);
-        config.paths.process = pageferry_hal::Path::of(0);
+        config.paths.process = pageferry_hal::CodePath::of(0);
         run(name, Schedule::Timed, config, |_| ());
     }
 }

@@ -11,8 +11,8 @@ use std::rc::Rc;
 
 pub const SERVICE: u32 = 7;
 
-const fn n(instructions: u32) -> Path {
-    Path::of(instructions)
+const fn n(instructions: u32) -> CodePath {
+    CodePath::of(instructions)
 }
 
 /// The microkernel of the paper, in small.

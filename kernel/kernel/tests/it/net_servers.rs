@@ -23,7 +23,7 @@ fn with_servers(name: &str, method: Method, defect: Planted<NetServiceDefect>) -
     }
     config.net = internet().net;
     let ispc = config.ispc.as_mut().expect("it has an area");
-    let paths = NetServicePaths::all(Path::of(100));
+    let paths = NetServicePaths::all(CodePath::of(100));
     ispc.net = Some(NetServiceConfig { data_pages: 2, frames: 4, buffers: 64, paths, defect });
     config
 }

@@ -9,11 +9,11 @@ paths! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct AreaPaths {
         /// Writing one reserved entry: its number, address, frame and rights into registers.
-        pub wire: Path,
+        pub wire: CodePath,
         /// Clearing one reserved entry, besides the access to the TLB's array.
-        pub unwire: Path,
+        pub unwire: CodePath,
         /// Writing or clearing one page-table entry of the area.
-        pub table: Path,
+        pub table: CodePath,
     }
 }
 

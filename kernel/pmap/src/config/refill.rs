@@ -1,6 +1,6 @@
 //! How the refill handler works, and which entry of the TLB it takes.
 
-use pageferry_hal::{Board, Mmu, Path, paths};
+use pageferry_hal::{Board, CodePath, Mmu, paths};
 
 paths! {
     /// Path lengths of the refill handler, on machines that have one; its accesses to tables are accounted by
@@ -8,28 +8,28 @@ paths! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct RefillPaths {
         /// In registers, from the page tables into the TLB: the whole handler.
-        pub direct: Path,
+        pub direct: CodePath,
         /// In registers, from the hash table into the TLB, but for the entries that are looked at.
-        pub search: Path,
+        pub search: CodePath,
         /// Going on to the secondary group.
-        pub secondary: Path,
+        pub secondary: CodePath,
         /// Each entry of the hash table that is looked at.
-        pub probe: Path,
+        pub probe: CodePath,
         /// In registers, from the page tables into the hash table: an exception of its own, but for the entries that
         /// are looked at.
-        pub insert: Path,
+        pub insert: CodePath,
         /// Saving registers and going to C: untranslated.
-        pub save: Path,
+        pub save: CodePath,
         /// In C, translated: finding what is missing in the page tables.
-        pub walk: Path,
+        pub walk: CodePath,
         /// In C, translated: looking for what is missing in the hash table.
-        pub search_c: Path,
+        pub search_c: CodePath,
         /// In C, translated: looking for a place in the hash table, and putting what was missing into it.
-        pub insert_c: Path,
+        pub insert_c: CodePath,
         /// Back from C: untranslated.
-        pub restore: Path,
+        pub restore: CodePath,
         /// Finding an entry of the TLB that is not in use, where the kernel does that ([`EntryChoice`]).
-        pub choose: Path,
+        pub choose: CodePath,
     }
 }
 
@@ -62,7 +62,7 @@ pub struct RefillConfig {
 impl RefillConfig {
     /// Fast, without a hash table, and in no time.
     pub const NONE: RefillConfig =
-        RefillConfig { reload: Reload::Fast, hash: false, paths: RefillPaths::all(Path::of(0)) };
+        RefillConfig { reload: Reload::Fast, hash: false, paths: RefillPaths::all(CodePath::of(0)) };
 }
 
 /// How a refill chooses the entry of the TLB that it loads.

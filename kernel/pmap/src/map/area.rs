@@ -28,7 +28,7 @@ use crate::defect::AreaDefect;
 use crate::error::PmapError;
 use crate::flush::TlbFlush;
 use crate::pmap::{Pmap, Pmaps};
-use crate::tables::area::Held;
+use crate::tables::area::ReservedEntry;
 use crate::tables::radix::{self, Walk, walk, walk_or_grow};
 use core::sync::atomic::Ordering::SeqCst;
 use pageferry_hal::{
@@ -171,7 +171,7 @@ impl<M: Machine> Pmaps<M> {
         let place = held.get_mut(slot).unwrap_or_else(|| panic!("entry {slot} is not reserved"));
         assert!(place.is_none(), "reserved entry {slot} is in use");
         m.mapping_changed(shared.id, va, None, Some(tte), None);
-        *place = Some(Held { shared: shared.clone(), va, tte });
+        *place = Some(ReservedEntry { shared: shared.clone(), va, tte });
         shared.wired.fetch_add(1, SeqCst);
         self.write_reserved(slot, asid, va, tte);
         if self.area_defect().is(AreaDefect::EntryTwice) {
@@ -192,7 +192,8 @@ impl<M: Machine> Pmaps<M> {
         m.count(PmapCounter::ReservedWrites, 1);
         let mut all = area.held.lock();
         let held = all.get_mut(slot).and_then(Option::take);
-        let Held { shared, va, tte } = held.unwrap_or_else(|| panic!("reserved entry {slot} is not in use"));
+        let ReservedEntry { shared, va, tte } =
+            held.unwrap_or_else(|| panic!("reserved entry {slot} is not in use"));
         let window = m.open_flush_window();
         m.mapping_changed(shared.id, va, Some(tte), None, Some(&window));
         let asid = Asid(shared.wired_asid.load(SeqCst));

@@ -10,7 +10,7 @@ use pageferry_hal::{
 };
 
 /// A reserved entry in use.
-pub(crate) struct Held<M: Machine> {
+pub(crate) struct ReservedEntry<M: Machine> {
     pub(crate) shared: Arc<Shared<M>>,
     pub(crate) va: Va,
     pub(crate) tte: Tte,
@@ -22,7 +22,7 @@ pub(crate) struct Area<M: Machine> {
     pub(crate) range: VaRange,
     pub(crate) at: StructVa,
     first: Pfn,
-    pub(crate) held: M::Lock<Vec<Option<Held<M>>>>,
+    pub(crate) held: M::Lock<Vec<Option<ReservedEntry<M>>>>,
 }
 
 /// Where the area lies in user space; the same for all who ask.

@@ -4,7 +4,7 @@
 //! entries and the sizes of pages; what does not go together is refused where the kernel boots.
 
 use super::kernels::paths;
-use pageferry_hal::{Board, Path};
+use pageferry_hal::{Board, CodePath};
 use pageferry_kernel::{
     FileServiceConfig, IspcConfig, IspcPaths, Method, NetServiceConfig, NetServicePaths, Planted,
 };
@@ -84,7 +84,7 @@ pub struct IspcFile {
 impl IspcFile {
     /// What the kernel is booted with.
     pub(super) fn config(&self) -> IspcConfig {
-        let path = |of: &Sourced<u32>| Path::of(of.value);
+        let path = |of: &Sourced<u32>| CodePath::of(of.value);
         IspcConfig {
             method: match self.method.value {
                 MethodName::Random => Method::Random,

@@ -10,7 +10,7 @@ use super::net::{self, NetFile};
 use super::words::*;
 use crate::error::LabError;
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths};
-use pageferry_hal::{Board, Cycles, Mmu, PAGE_SHIFT, Path, Region};
+use pageferry_hal::{Board, CodePath, Cycles, Mmu, PAGE_SHIFT, Region};
 use pageferry_kernel::{
     DiskConfig, DiskPaths, KernelConfig, KernelPaths, PipeConfig, SchedConfig, SocketConfig,
 };
@@ -298,7 +298,7 @@ impl PagingFile {
             cluster_pages: self.cluster_pages.value as usize,
             read_ahead_pages: self.read_ahead_pages.value as usize,
             lock_limit_percent: self.lock_limit_percent.value as usize,
-            paths: PagingPaths { scan: Path::of(self.scan.value), io: Path::of(self.io.value) },
+            paths: PagingPaths { scan: CodePath::of(self.scan.value), io: CodePath::of(self.io.value) },
         }
     }
 }
@@ -313,7 +313,7 @@ macro_rules! paths {
 
         impl $name {
             pub(super) fn lengths(&self) -> $target {
-                $target { $($field: Path::of(self.$field.value)),* }
+                $target { $($field: CodePath::of(self.$field.value)),* }
             }
         }
     )* };
@@ -552,12 +552,12 @@ impl KernelFile {
     }
 
     fn refill_config(&self) -> RefillConfig {
-        let direct = Path::of(self.paths.pmap.refill.value);
-        let choose = self.ispc.as_ref().map_or(Path::of(0), |ispc| Path::of(ispc.paths.choose.value));
+        let direct = CodePath::of(self.paths.pmap.refill.value);
+        let choose = self.ispc.as_ref().map_or(CodePath::of(0), |ispc| CodePath::of(ispc.paths.choose.value));
         let paths = RefillPaths { direct, choose, ..RefillConfig::NONE.paths };
         let none = RefillConfig { paths, ..RefillConfig::NONE };
         let Some(file) = &self.refill else { return none };
-        let path = |of: &Sourced<u32>| Path::of(of.value);
+        let path = |of: &Sourced<u32>| CodePath::of(of.value);
         RefillConfig {
             reload: file.reload.value.into(),
             hash: file.hash.value,

@@ -3,7 +3,7 @@
 //! A kernel without this table has none, and cannot serve. What belongs to the network rather than to the kernel
 //! (addresses, neighbours) is not in it: that is said where a kernel is put on a network.
 
-use pageferry_hal::{Cycles, Path};
+use pageferry_hal::{CodePath, Cycles};
 use pageferry_kernel::{NetConfig, NetPaths, Planted};
 use pageferry_sourced::{Fault, Sourced};
 use serde::de::value::MapAccessDeserializer;

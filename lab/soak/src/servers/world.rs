@@ -6,7 +6,7 @@ use crate::episode::Failure;
 use crate::rig::config;
 use crate::traffic::kernel;
 use crate::whole;
-use pageferry_hal::{Board, Cycles, Machine as _, Mmu, PAGE_SIZE, Path, Va};
+use pageferry_hal::{Board, CodePath, Cycles, Machine as _, Mmu, PAGE_SIZE, Va};
 use pageferry_kernel::*;
 use pageferry_model::{Model, Options, Schedule};
 use pageferry_pmap::{AreaDefect, AreaPaths, EntryChoice};
@@ -18,7 +18,7 @@ type U = User<Model>;
 
 const MEMORY_MB: u64 = 64;
 const SPIN_LIMIT: u64 = 1_000_000;
-const PATH: Path = Path::of(20);
+const PATH: CodePath = CodePath::of(20);
 /// Steps between two looks at all laws.
 const CHECK_EVERY: usize = 16;
 /// So many servers see all of the area by reserved entries, and for so many pages others have some: few, so that some

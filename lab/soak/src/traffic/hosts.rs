@@ -5,7 +5,7 @@ use super::{Call, SocketOp};
 use crate::episode::Failure;
 use crate::whole;
 use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme};
-use pageferry_hal::{Cycles, Machine as _, Path};
+use pageferry_hal::{CodePath, Cycles, Machine as _};
 use pageferry_kernel::*;
 use pageferry_model::net::Wire;
 use pageferry_model::net::smol::{Service, SmolConfig, SmolFarEnd};
@@ -28,7 +28,7 @@ pub(super) const SOURCE_BYTES: usize = 24_000;
 const MEMORY_MB: u64 = 64;
 /// Frames and timers of the far end that nothing here has any use for, before the machine is taken to be stuck.
 const SPIN_LIMIT: u64 = 1_000_000;
-const PATH: Path = Path::of(20);
+const PATH: CodePath = CodePath::of(20);
 /// Steps between two looks at all laws, which take locks, and with them time.
 const CHECK_EVERY: usize = 16;
 /// Said for each connection that is left at the end.

@@ -7,7 +7,7 @@
 use super::stage::{Compared, Field, Mechanism, More, Ran, Stage, Step, Table, Variant, map};
 use pageferry_hal::isa::hash::{ENTRY_BYTES, GROUP_BYTES, GROUP_ENTRIES};
 use pageferry_hal::{
-    Access, Cause, Flush, HashTable, Instructions, Machine as _, Mmu, PAGE_SIZE, Pa, Path, Prot, Va,
+    Access, Cause, CodePath, Flush, HashTable, Instructions, Machine as _, Mmu, PAGE_SIZE, Pa, Prot, Va,
 };
 use pageferry_kernel::{Errno, User};
 use pageferry_lab::LabError;
@@ -266,7 +266,7 @@ impl Words {
         Some((primary, primary ^ (groups - 1)))
     }
 
-    fn path(&self, path: Path) -> What {
+    fn path(&self, path: CodePath) -> What {
         let p = &self.paths;
         let names = [
             (p.direct, "The fast handler, for page tables alone, and its registers."),

@@ -2,7 +2,7 @@
 
 use super::Caches;
 use super::instruction::InstructionCache;
-use super::level::{DIRTY, Held, UNIQUE};
+use super::level::{DIRTY, LineState, UNIQUE};
 use super::package::Package;
 use pageferry_hal::PAGE_SHIFT;
 
@@ -17,7 +17,7 @@ impl Caches {
             let says = |at: usize, what: String| format!("package {number}, level {at}: {what}");
             let mut held = Vec::new();
             for (at, bank) in package.banks.iter().enumerate() {
-                let check_line = |held: Held| {
+                let check_line = |held: LineState| {
                     self.check_line(number, at, held).map_err(|what| format!("line {:#x}: {what}", held.line))
                 };
                 held.push(bank.level.check(check_line).map_err(|what| says(at, what))?);
@@ -28,7 +28,12 @@ impl Caches {
         Ok(())
     }
 
-    fn check_line(&self, package: usize, at: usize, Held { line, flags }: Held) -> Result<(), &'static str> {
+    fn check_line(
+        &self,
+        package: usize,
+        at: usize,
+        LineState { line, flags }: LineState,
+    ) -> Result<(), &'static str> {
         let own = &self.packages[package];
         if flags & DIRTY != 0 && (flags & UNIQUE == 0 || at < own.first_back) {
             return Err("dirty where it must not be");

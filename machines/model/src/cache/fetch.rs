@@ -7,8 +7,8 @@
 
 use super::Caches;
 use super::access::{Entered, Kind};
-use super::level::{Held, UNIQUE};
-use super::memory::{Elsewhere, Memory};
+use super::level::{LineState, UNIQUE};
+use super::memory::{Memory, Snoop};
 use super::package::Package;
 
 /// Lines of instructions were fetched, one after the other.
@@ -57,26 +57,26 @@ impl Caches {
             let flags = *entry & UNIQUE;
             bank.counts.hits += 1;
             let cycles = bank.hit_cost(false, Kind::Latency);
-            package.take_in(&mut self.memory, at, Held { line, flags });
+            package.take_in(&mut self.memory, at, LineState { line, flags });
             return cycles;
         }
         let elsewhere = self.snoop(page, line, false);
         let package = &mut self.packages[page.package];
-        if elsewhere == Elsewhere::Dirty {
+        if elsewhere == Snoop::Dirty {
             package.counts.transfers += 1;
         } else {
             package.counts.memory_reads += 1;
             self.memory.serves(line);
         }
-        let flags = if elsewhere == Elsewhere::Absent { UNIQUE } else { 0 };
-        package.take_in(&mut self.memory, package.banks.len(), Held { line, flags });
+        let flags = if elsewhere == Snoop::Absent { UNIQUE } else { 0 };
+        package.take_in(&mut self.memory, package.banks.len(), LineState { line, flags });
         self.memory.fetch_cost(elsewhere, false, Kind::Latency)
     }
 }
 
 impl Package {
     /// Puts a line of instructions into the levels between the first and `behind`.
-    fn take_in(&mut self, memory: &mut Memory, behind: usize, held: Held) {
+    fn take_in(&mut self, memory: &mut Memory, behind: usize, held: LineState) {
         for to in (1..behind).rev() {
             if !self.banks[to].exclusive {
                 self.put(memory, to, held, Kind::Latency);

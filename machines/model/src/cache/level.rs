@@ -24,7 +24,7 @@ const MAX_WAYS: usize = 16;
 
 /// A line that a level held, with its flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Held {
+pub(super) struct LineState {
     pub(super) line: u64,
     pub(super) flags: u32,
 }
@@ -42,7 +42,7 @@ pub(super) struct Touched {
 
 /// What a level had of the lines of a run and gives away, a bit for each.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Had {
+pub(super) struct SnoopMask {
     /// Lines that it had, and those that were dirty there.
     pub(super) any: u64,
     pub(super) dirty: u64,
@@ -234,27 +234,27 @@ impl Level {
 
     /// Another package wants `lines` of a run, by their distance from `line`: to store, and then they are taken out; or
     /// to load, and then they are clean and shared.
-    pub(super) fn give(&mut self, line: u64, lines: u64, write: bool) -> Had {
+    pub(super) fn give(&mut self, line: u64, lines: u64, write: bool) -> SnoopMask {
         let mut dirty = 0;
         let any = self.each_here(line, lines, |bit, entry| {
             dirty |= if *entry & DIRTY != 0 { bit } else { 0 };
             *entry &= !STATE;
             !write
         });
-        Had { any, dirty }
+        SnoopMask { any, dirty }
     }
 
     /// Takes those of `lines` out that are here, by their distance from `line`. Gives what it had, and which of these
     /// other packages may hold, too.
     #[inline(always)]
-    pub(super) fn take_out(&mut self, line: u64, lines: u64) -> (Had, u64) {
+    pub(super) fn take_out(&mut self, line: u64, lines: u64) -> (SnoopMask, u64) {
         let (mut shared, mut dirty) = (0, 0);
         let any = self.each_here(line, lines, |bit, entry| {
             shared |= if *entry & UNIQUE == 0 { bit } else { 0 };
             dirty |= if *entry & DIRTY != 0 { bit } else { 0 };
             false
         });
-        (Had { any, dirty }, shared)
+        (SnoopMask { any, dirty }, shared)
     }
 
     /// Those of `lines` that are here and that other packages may hold, too.
@@ -321,7 +321,7 @@ impl Level {
     /// What is wrong with a set: its empty entries are not its last ones, or it holds a line twice. What `visit` says.
     pub(super) fn check<E: From<&'static str>>(
         &self,
-        mut visit: impl FnMut(Held) -> Result<(), E>,
+        mut visit: impl FnMut(LineState) -> Result<(), E>,
     ) -> Result<u64, E> {
         let mut held = 0;
         with_rows!(&self.rows, rows => {
@@ -344,7 +344,7 @@ impl Level {
 
     /// The line of an entry that is, or was, in the set that `line` belongs to.
     #[inline(always)]
-    pub(super) fn held(&self, entry: u32, line: u64) -> Held {
+    pub(super) fn held(&self, entry: u32, line: u64) -> LineState {
         held(entry, line, self.set_bits)
     }
 
@@ -358,10 +358,10 @@ impl Level {
 
 /// The line of an entry in the set that `line` belongs to, where so many bits say which that is.
 #[inline(always)]
-fn held(entry: u32, line: u64, set_bits: u32) -> Held {
+fn held(entry: u32, line: u64, set_bits: u32) -> LineState {
     debug_assert!(entry & VALID != 0);
     let set = line & ((1 << set_bits) - 1);
-    Held { line: (u64::from(entry >> FLAG_BITS) << set_bits) | set, flags: entry & STATE }
+    LineState { line: (u64::from(entry >> FLAG_BITS) << set_bits) | set, flags: entry & STATE }
 }
 
 /// The entry of `line` without its state, where so many bits say which set it belongs to.
@@ -442,7 +442,7 @@ mod tests {
     use super::*;
 
     /// What leaves for `line`.
-    fn displaced(level: &mut Level, line: u64, flags: u32) -> Option<Held> {
+    fn displaced(level: &mut Level, line: u64, flags: u32) -> Option<LineState> {
         match level.insert(line, flags) {
             0 => None,
             entry => Some(level.held(entry, line)),
@@ -473,7 +473,7 @@ mod tests {
             let oldest = line(if ways == 1 { 0 } else { 1 });
             assert_eq!(
                 displaced(&mut level, line(ways), DIRTY),
-                Some(Held { line: oldest, flags: 0 }),
+                Some(LineState { line: oldest, flags: 0 }),
                 "{ways} ways"
             );
             assert!(level.touch(oldest).is_none());

@@ -5,7 +5,7 @@ use crate::config::{MachineConfig, Number};
 
 /// What the other packages had of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Elsewhere {
+pub(super) enum Snoop {
     Absent,
     Clean,
     Dirty,
@@ -92,11 +92,11 @@ impl Memory {
 
     /// A line comes from memory, or from the package that had it dirty.
     #[inline(always)]
-    pub(super) fn fetch_cost(&self, elsewhere: Elsewhere, write: bool, kind: Kind) -> u32 {
+    pub(super) fn fetch_cost(&self, elsewhere: Snoop, write: bool, kind: Kind) -> u32 {
         match (kind, elsewhere, write) {
-            (Kind::Latency, Elsewhere::Dirty, _) => self.transfer_cycles,
+            (Kind::Latency, Snoop::Dirty, _) => self.transfer_cycles,
             (Kind::Latency, _, _) => self.latency_cycles,
-            (Kind::Stream, Elsewhere::Dirty, _) => self.stream_transfer_cycles,
+            (Kind::Stream, Snoop::Dirty, _) => self.stream_transfer_cycles,
             (Kind::Stream, _, false) => self.stream_load_cycles,
             (Kind::Stream, _, true) => self.stream_store_cycles,
         }

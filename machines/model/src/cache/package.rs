@@ -2,8 +2,8 @@
 
 use super::access::Kind;
 use super::colour::Colours;
-use super::level::{DIRTY, Held, Level, STATE, UNIQUE};
-use super::memory::{Elsewhere, Memory};
+use super::level::{DIRTY, Level, LineState, STATE, UNIQUE};
+use super::memory::{Memory, Snoop};
 use super::stats::{LevelStats, PackageStats};
 use crate::config::{CacheConfig, MachineConfig, WritePolicy};
 
@@ -36,7 +36,7 @@ pub(super) struct Package {
 }
 
 /// Where a look-up ended.
-pub(super) enum Found {
+pub(super) enum Lookup {
     /// The first level that takes such an access had the line, as it is wanted.
     Done { cycles: u32 },
     /// Level `at` had it with `flags`; `cycles` is what a hit there costs.
@@ -84,7 +84,7 @@ impl Package {
 
     /// Looks for a line, level by level. A store goes through the write-through levels, which take nothing in.
     #[inline(always)]
-    pub(super) fn find(&mut self, line: u64, skew: u64, write: bool, kind: Kind) -> Found {
+    pub(super) fn find(&mut self, line: u64, skew: u64, write: bool, kind: Kind) -> Lookup {
         let mut waits_for = None;
         let from = if write { self.first_back } else { 0 };
         let mut known = line.wrapping_add(skew);
@@ -115,11 +115,11 @@ impl Package {
                 _ => bank.hit_cost(write, kind),
             };
             if i == 0 && (!write || flags == DIRTY | UNIQUE) {
-                return Found::Done { cycles };
+                return Lookup::Done { cycles };
             }
-            return Found::At { at: from + i, flags, cycles };
+            return Lookup::At { at: from + i, flags, cycles };
         }
-        Found::Nowhere
+        Lookup::Nowhere
     }
 
     /// Gets a line that level `at` has with `flags` into the first level that takes such an access, with leave to write
@@ -165,15 +165,15 @@ impl Package {
         let mut cycles = 0;
         for to in (from + 1..at).rev() {
             if !self.banks[to].exclusive {
-                cycles += self.put(memory, to, Held { line, flags: flags & UNIQUE }, kind);
+                cycles += self.put(memory, to, LineState { line, flags: flags & UNIQUE }, kind);
             }
         }
-        cycles + self.put(memory, from, Held { line: known_as(line, skew, from), flags }, kind)
+        cycles + self.put(memory, from, LineState { line: known_as(line, skew, from), flags }, kind)
     }
 
     /// Puts a line, by the number by which that knows it, into one level, and what it displaces where that belongs.
     #[inline(always)]
-    pub(super) fn put(&mut self, memory: &mut Memory, to: usize, incoming: Held, kind: Kind) -> u32 {
+    pub(super) fn put(&mut self, memory: &mut Memory, to: usize, incoming: LineState, kind: Kind) -> u32 {
         let bank = &mut self.banks[to];
         bank.counts.fills += 1;
         let left = bank.level.insert(incoming.line, incoming.flags);
@@ -191,7 +191,7 @@ impl Package {
     }
 
     /// A line had to leave level `from`. Gives the line that is written back to memory in consequence.
-    pub(super) fn displace(&mut self, from: usize, victim: Held) -> Option<u64> {
+    pub(super) fn displace(&mut self, from: usize, victim: LineState) -> Option<u64> {
         let (mut from, mut victim) = (from, victim);
         loop {
             let dirty = victim.flags & DIRTY != 0;
@@ -221,8 +221,8 @@ impl Package {
     }
 
     /// Takes a line out of all levels.
-    pub(super) fn take_away(&mut self, line: u64) -> Elsewhere {
-        let mut found = Elsewhere::Absent;
+    pub(super) fn take_away(&mut self, line: u64) -> Snoop {
+        let mut found = Snoop::Absent;
         let own = self.colours.own_skew(line);
         for (at, bank) in self.banks.iter_mut().enumerate() {
             if let Some(flags) = bank.level.remove(known_as(line, own, at)) {
@@ -234,23 +234,23 @@ impl Package {
     }
 
     /// Takes a line out of the first level that knows it by another number.
-    pub(super) fn take_alias(&mut self, line: u64, skew: u64) -> Elsewhere {
+    pub(super) fn take_alias(&mut self, line: u64, skew: u64) -> Snoop {
         let bank = &mut self.banks[0];
-        let Some(flags) = bank.level.remove(line.wrapping_add(skew)) else { return Elsewhere::Absent };
+        let Some(flags) = bank.level.remove(line.wrapping_add(skew)) else { return Snoop::Absent };
         bank.counts.removals += 1;
-        worse(Elsewhere::Absent, flags)
+        worse(Snoop::Absent, flags)
     }
 
     /// Makes all copies of a line clean and shared; memory gets what was dirty.
-    pub(super) fn share(&mut self, line: u64) -> Elsewhere {
-        let mut found = Elsewhere::Absent;
+    pub(super) fn share(&mut self, line: u64) -> Snoop {
+        let mut found = Snoop::Absent;
         for bank in &mut self.banks {
             if let Some(entry) = bank.level.peek(line) {
                 found = worse(found, *entry);
                 *entry &= !STATE;
             }
         }
-        self.counts.memory_writebacks += u64::from(found == Elsewhere::Dirty);
+        self.counts.memory_writebacks += u64::from(found == Snoop::Dirty);
         found
     }
 
@@ -267,10 +267,10 @@ pub(super) fn known_as(line: u64, skew: u64, at: usize) -> u64 {
 }
 
 /// What a package has of a line, of which one more copy with `flags` was found.
-fn worse(so_far: Elsewhere, flags: u32) -> Elsewhere {
+fn worse(so_far: Snoop, flags: u32) -> Snoop {
     match so_far {
-        _ if flags & DIRTY != 0 => Elsewhere::Dirty,
-        Elsewhere::Absent => Elsewhere::Clean,
+        _ if flags & DIRTY != 0 => Snoop::Dirty,
+        Snoop::Absent => Snoop::Clean,
         found => found,
     }
 }

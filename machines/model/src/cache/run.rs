@@ -13,8 +13,8 @@
 //! package has itself: that changes nothing, as nobody else has newer ones of these, or any if they may be stored to.
 
 use super::access::Kind;
-use super::level::{DIRTY, Had, UNIQUE};
-use super::memory::{Elsewhere, Memory};
+use super::level::{DIRTY, SnoopMask, UNIQUE};
+use super::memory::{Memory, Snoop};
 use super::package::{MAX_LEVELS, Package, known_as};
 
 /// The highest number of lines in a run: a bit each.
@@ -52,12 +52,12 @@ impl Package {
 
     /// Another package wants lines of a run: see [`Level::give`](super::level::Level::give). No colours: these are for
     /// one package.
-    pub(super) fn give(&mut self, line: u64, lines: u64, write: bool) -> Had {
-        let mut had = Had::default();
+    pub(super) fn give(&mut self, line: u64, lines: u64, write: bool) -> SnoopMask {
+        let mut had = SnoopMask::default();
         for bank in &mut self.banks {
-            let Had { any, dirty } = bank.level.give(line, lines, write);
+            let SnoopMask { any, dirty } = bank.level.give(line, lines, write);
             bank.counts.removals += if write { u64::from(any.count_ones()) } else { 0 };
-            had = Had { any: had.any | any, dirty: had.dirty | dirty };
+            had = SnoopMask { any: had.any | any, dirty: had.dirty | dirty };
         }
         self.counts.memory_writebacks += if write { 0 } else { u64::from(had.dirty.count_ones()) };
         had
@@ -71,7 +71,7 @@ impl Package {
         run: &mut Run,
         (line, skew): (u64, u64),
         count: usize,
-        (write, elsewhere): (bool, Had),
+        (write, elsewhere): (bool, SnoopMask),
     ) -> u64 {
         let lines = all_of(count);
         self.counts.accesses += count as u64;
@@ -142,10 +142,10 @@ impl Package {
         }
         let transferred = wanted & elsewhere.dirty;
         run.read = wanted & !transferred;
-        for (lines, from) in [(run.read, Elsewhere::Absent), (transferred, Elsewhere::Dirty)] {
+        for (lines, from) in [(run.read, Snoop::Absent), (transferred, Snoop::Dirty)] {
             let count = u64::from(lines.count_ones());
             let counted = match from {
-                Elsewhere::Dirty => &mut self.counts.transfers,
+                Snoop::Dirty => &mut self.counts.transfers,
                 _ => &mut self.counts.memory_reads,
             };
             *counted += count;
@@ -169,7 +169,7 @@ impl Package {
     /// Takes those of the `wanted` lines that it has out of an exclusive level; level `from` has them now, as new as
     /// they were. Gives which, and which of them other packages may hold, too.
     fn run_out_of(&mut self, at: usize, from: usize, line: u64, wanted: u64) -> (u64, u64) {
-        let (Had { any: hits, dirty }, shared) = self.banks[at].level.take_out(line, wanted);
+        let (SnoopMask { any: hits, dirty }, shared) = self.banks[at].level.take_out(line, wanted);
         let newer = self.banks[from].level.flag(line, dirty, (DIRTY, 0));
         assert_eq!(newer, dirty, "level {from} has taken them in");
         self.banks[at].counts.removals += u64::from(hits.count_ones());

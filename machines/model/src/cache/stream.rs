@@ -3,7 +3,7 @@
 
 use super::Caches;
 use super::access::{Entered, Kind};
-use super::level::Had;
+use super::level::SnoopMask;
 use super::run::all_of;
 
 impl Caches {
@@ -68,14 +68,14 @@ impl Caches {
     /// Asks the other packages that may hold some of `count` lines from `line` on: for stores they lose them, for loads
     /// they keep clean copies. Gives what they had.
     #[inline]
-    fn ask_run(&mut self, page: Entered, line: u64, count: usize, write: bool) -> Had {
-        let mut had = Had::default();
+    fn ask_run(&mut self, page: Entered, line: u64, count: usize, write: bool) -> SnoopMask {
+        let mut had = SnoopMask::default();
         let mut left = page.others;
         while left != 0 {
             let other = &mut self.packages[left.trailing_zeros() as usize];
             left &= left - 1;
-            let Had { any, dirty } = other.give(line, all_of(count), write);
-            had = Had { any: had.any | any, dirty: had.dirty | dirty };
+            let SnoopMask { any, dirty } = other.give(line, all_of(count), write);
+            had = SnoopMask { any: had.any | any, dirty: had.dirty | dirty };
         }
         had
     }

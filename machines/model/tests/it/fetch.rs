@@ -6,7 +6,7 @@ use pageferry_model::config::{InstructionCacheConfig, InstructionTlbConfig};
 use pageferry_model::{Hardware, MachineConfig, Model, Options, Sourced};
 use std::num::NonZeroU32;
 
-const PLACED: Path = Path { instructions: Instructions(100), text: NonZeroU32::new(64) };
+const PLACED: CodePath = CodePath { instructions: Instructions(100), text: NonZeroU32::new(64) };
 /// 400 bytes from the beginning of a line of 64.
 const PLACED_LINES: u64 = 7;
 
@@ -102,7 +102,7 @@ fn what_instructions_miss_comes_from_the_second_level() {
 
 #[test]
 fn a_machine_with_neither_takes_the_time_of_the_instructions() {
-    let body = |path: Path| {
+    let body = |path: CodePath| {
         move |m: &Model| {
             (0..10).for_each(|_| m.execute(path));
             m.fetch(Mode::User, Va(0x1000), Instructions(1000)).expect("nothing is looked at");

@@ -12,12 +12,12 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-pub const PATH: Path = Path::of(20);
+pub const PATH: CodePath = CodePath::of(20);
 pub const EPHEMERAL_PATHS: EphemeralPaths = EphemeralPaths {
-    alloc_hit: Path::of(70),
-    alloc_miss: Path::of(130),
-    free: Path::of(48),
-    magazine: Path::of(20),
+    alloc_hit: CodePath::of(70),
+    alloc_miss: CodePath::of(130),
+    free: CodePath::of(48),
+    magazine: CodePath::of(20),
 };
 
 pub fn cache(entries: usize) -> EphemeralConfig {

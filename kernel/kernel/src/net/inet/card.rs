@@ -30,8 +30,8 @@ use litemap::LiteMap;
 use pageferry_abi::Errno;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
-    Access, DeviceId, ETHERNET_HEADER_BYTES, Fragment, Machine, NIC_DESCRIPTOR_BYTES, Nic, NicArrival,
-    NicInfo, NicReceive, NicTransmit, PAGE_SIZE, Path, StructArena, StructVa,
+    Access, CodePath, DeviceId, ETHERNET_HEADER_BYTES, Fragment, Machine, NIC_DESCRIPTOR_BYTES, Nic,
+    NicArrival, NicInfo, NicReceive, NicTransmit, PAGE_SIZE, StructArena, StructVa,
 };
 
 /// Buffers that are handed over by one write to the card's register.
@@ -51,7 +51,7 @@ pub(super) struct Card<M: Machine> {
     next_tag: u64,
     works: bool,
     /// What giving it a buffer takes.
-    buffer_path: Path,
+    buffer_path: CodePath,
     machine: core::marker::PhantomData<M>,
 }
 
@@ -129,7 +129,7 @@ impl<M: Machine> Card<M> {
     pub(super) fn new(
         m: &M,
         nic: Box<dyn Nic>,
-        buffer_path: Path,
+        buffer_path: CodePath,
         arena: &mut StructArena,
     ) -> Result<Card<M>, ArenaFull> {
         let info = nic.info();

@@ -8,9 +8,9 @@ paths! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct NetServicePaths {
         /// Handing a buffer to the card for the driver, to receive into,
-        pub card_post: Path,
+        pub card_post: CodePath,
         /// and taking a frame that has arrived.
-        pub card_take: Path,
+        pub card_take: CodePath,
     }
 }
 

@@ -49,8 +49,8 @@ pub fn machine_by(name: &str, schedule: Schedule, change: impl FnOnce(&mut Machi
     Model::new(&config, options).expect("a valid machine")
 }
 
-const fn n(instructions: u32) -> Path {
-    Path::of(instructions)
+const fn n(instructions: u32) -> CodePath {
+    CodePath::of(instructions)
 }
 
 /// The kernel of the paper on i386: a mapping cache, and readers that map.

@@ -16,16 +16,16 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 pub const PATHS: PmapPaths = PmapPaths {
-    enter: Path::of(100),
-    remove: Path::of(100),
-    kenter: Path::of(10),
-    shootdown_send: Path::of(50),
-    shootdown_handle: Path::of(30),
+    enter: CodePath::of(100),
+    remove: CodePath::of(100),
+    kenter: CodePath::of(10),
+    shootdown_send: CodePath::of(50),
+    shootdown_handle: CodePath::of(30),
 };
 
 pub const CONFIG: PmapConfig = PmapConfig {
     refill: RefillConfig {
-        paths: RefillPaths { direct: Path::of(40), ..RefillPaths::all(Path::of(20)) },
+        paths: RefillPaths { direct: CodePath::of(40), ..RefillPaths::all(CodePath::of(20)) },
         ..RefillConfig::NONE
     },
     ..PmapConfig::new(1 << 20, PATHS)
@@ -129,7 +129,7 @@ pub struct Kernel {
 impl Kernel {
     fn boot(m: &Model, mut config: PmapConfig) -> Rc<Kernel> {
         let mut text = Text::new(&m.board());
-        let place = &mut |path: &mut Path| text.place(path);
+        let place = &mut |path: &mut CodePath| text.place(path);
         config.paths.each_mut(place);
         config.refill.paths.each_mut(place);
         let (pmaps, mut boot) = Pmaps::bootstrap(m.clone(), config).expect("bootstrap");

@@ -4,7 +4,7 @@ use crate::machine::Model;
 use crate::machine::driver::Scope;
 use crate::machine::inner::Inner;
 use crate::watch::Doing;
-use pageferry_hal::{Access, Account, Cause, Crossing, Metric, Mode, Path, StructVa, Va};
+use pageferry_hal::{Access, Account, Cause, CodePath, Crossing, Metric, Mode, StructVa, Va};
 use std::panic::Location;
 
 impl Account for Model {
@@ -18,7 +18,7 @@ impl Account for Model {
 
     #[inline]
     #[track_caller]
-    fn execute(&self, path: impl Into<Path>) {
+    fn execute(&self, path: impl Into<CodePath>) {
         let path = path.into();
         self.0.poll();
         if let Some(text) = path.text {
