@@ -9,8 +9,8 @@ use core::ops::{Add, AddAssign, Sub};
 pub struct Cycles(pub u64);
 
 /// The length of a [path](crate::CodePath): how many instructions a piece of code executes, apart from the memory
-/// accesses that are accounted by themselves. The machine says how long an instruction takes; the kernel says how many there
-/// are.
+/// accesses that are accounted by themselves. The machine says how long an instruction takes; the kernel says how many
+/// there are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instructions(pub u32);
 
