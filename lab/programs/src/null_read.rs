@@ -1,8 +1,8 @@
 //! Reading from a null socket, by copy or by page transfer (UVM paper, 5.2).
 //!
-//! A process reads again and again; the null protocol answers at once, with clusters as they are. By transfer, the pages
-//! go to the same buffer that copies go to, where they take the place of those before, and are freed by a flush behind
-//! each read.
+//! A process reads again and again; the null protocol answers at once, with clusters as they are. By transfer, the
+//! pages go to the same buffer that copies go to, where they take the place of those before, and are freed by a flush
+//! behind each read.
 
 use super::os::{Failed, Os, named};
 use pageferry_abi::{Fd, ReceiveMode};

@@ -16,7 +16,6 @@ pub fn named(what: &'static str) -> impl Fn(Errno) -> Failed {
 pub type Child = Box<dyn FnOnce(&dyn Os) -> Result<(), Failed>>;
 
 /// A kernel, as one of its processes sees it. Each call fails as the kernel's own does.
-#[expect(clippy::missing_errors_doc, reason = "it is in the line above")]
 pub trait Os {
     /// Memory that can be read and written, all zeros; a child gets a copy.
     fn map(&self, len_bytes: usize) -> Result<Va, Errno>;

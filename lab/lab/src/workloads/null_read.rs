@@ -1,10 +1,11 @@
 //! Reading from a null socket, by copy or by page transfer (UVM paper, 5.2).
 //!
-//! The program is [`null_read::NullRead`]: a process reads again and again; the null protocol answers at once, with clusters as they are. Before each read
-//! those get other contents from outside the machine, and what arrives is compared with it: so every byte is checked,
-//! and a page that is not the one it should be is found. By transfer, the pages go to the same buffer that copies go
-//! to, where they take the place of those before, and are freed by `anflush` behind each read. (The transfer area would
-//! do as well: then the kernel looks for room each time, which costs nothing as long as the area is empty.)
+//! The program is [`null_read::NullRead`]: a process reads again and again; the null protocol answers at once, with
+//! clusters as they are. Before each read those get other contents from outside the machine, and what arrives is
+//! compared with it: so every byte is checked, and a page that is not the one it should be is found. By transfer, the
+//! pages go to the same buffer that copies go to, where they take the place of those before, and are freed by `anflush`
+//! behind each read. (The transfer area would do as well: then the kernel looks for room each time, which costs nothing
+//! as long as the area is empty.)
 
 use crate::error::LabError;
 use crate::kit::{OutcomeCell, Payload, Process, Stopwatch, differs_behind, first_process};

@@ -1,9 +1,9 @@
 //! Writing to a null socket, by copy or by loan (UVM paper, 5.1): how fast data gets through the socket layer.
 //!
-//! The program is [`null_write::NullWrite`]: a process writes one buffer again and again. No process receives the bytes, so
-//! what is checked is where they were last: the cluster that was freed last must hold the end of the buffer, as it was
-//! filled before the write, from outside the machine. After a write by loan no page of the buffer may be on loan, and
-//! as many must have been lent as there are whole pages.
+//! The program is [`null_write::NullWrite`]: a process writes one buffer again and again. No process receives the
+//! bytes, so what is checked is where they were last: the cluster that was freed last must hold the end of the buffer,
+//! as it was filled before the write, from outside the machine. After a write by loan no page of the buffer may be on
+//! loan, and as many must have been lent as there are whole pages.
 
 use crate::error::LabError;
 use crate::kit::{OutcomeCell, Payload, Process, Stopwatch, fill_behind, first_process};

@@ -1,8 +1,8 @@
 //! Pipe bandwidth (sf_buf paper, 6.3; lmbench's `bw_pipe`): the child writes, the parent reads.
 //!
-//! The program is [`Pipe`]. As in lmbench, the writer sends the same buffer again and again. So that a chunk can be told
-//! from the one before it, the buffer gets other contents for each, from outside the machine: filling and checking cost
-//! no modelled time and touch no modelled cache.
+//! The program is [`Pipe`]. As in lmbench, the writer sends the same buffer again and again. So that a chunk can be
+//! told from the one before it, the buffer gets other contents for each, from outside the machine: filling and checking
+//! cost no modelled time and touch no modelled cache.
 
 mod plots;
 
