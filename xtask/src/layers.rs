@@ -9,6 +9,7 @@ use crate::crates::Package;
 
 /// What the rooms above the VM system may use.
 const BELOW_KERNEL: &[&str] = &[
+    "pageferry-defects",
     "pageferry-hal",
     "pageferry-abi",
     "pageferry-costs",
@@ -20,6 +21,7 @@ const BELOW_KERNEL: &[&str] = &[
 
 /// What is run and judged on the modelled machine: the kernel, and all that it is made of.
 const KERNEL: &[&str] = &[
+    "pageferry-defects",
     "pageferry-hal",
     "pageferry-abi",
     "pageferry-costs",
@@ -37,13 +39,17 @@ const KERNEL: &[&str] = &[
 /// Each package and what it may depend on, from the ground up: all names of all lists.
 pub const FLOORS: &[(&str, &[&[&str]])] = &[
     // The kernel.
+    ("pageferry-defects", &[]),
     ("pageferry-hal", &[]),
     ("pageferry-abi", &[&["pageferry-hal"]]),
     ("pageferry-costs", &[&["pageferry-hal", "pageferry-abi"]]),
-    ("pageferry-fs", &[&["pageferry-abi"]]),
-    ("pageferry-pmap", &[&["pageferry-hal", "pageferry-abi"]]),
-    ("pageferry-ephemeral", &[&["pageferry-hal", "pageferry-abi", "pageferry-pmap"]]),
-    ("pageferry-vm", &[&["pageferry-hal", "pageferry-abi", "pageferry-pmap", "pageferry-ephemeral"]]),
+    ("pageferry-fs", &[&["pageferry-defects", "pageferry-abi"]]),
+    ("pageferry-pmap", &[&["pageferry-defects", "pageferry-hal", "pageferry-abi"]]),
+    ("pageferry-ephemeral", &[&["pageferry-defects", "pageferry-hal", "pageferry-abi", "pageferry-pmap"]]),
+    (
+        "pageferry-vm",
+        &[&["pageferry-defects", "pageferry-hal", "pageferry-abi", "pageferry-pmap", "pageferry-ephemeral"]],
+    ),
     ("pageferry-core", &[BELOW_KERNEL]),
     ("pageferry-net", &[BELOW_KERNEL, &["pageferry-core"]]),
     ("pageferry-ispc", &[BELOW_KERNEL, &["pageferry-core"]]),

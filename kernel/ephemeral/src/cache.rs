@@ -22,11 +22,13 @@
 
 use crate::config::{AccessedRule, AllocError, ConfigError, EphemeralPaths, Flags, KernelAddresses};
 use crate::counter::EphemeralCounter;
+use crate::defect::EphemeralDefect;
 use crate::flusher::Flusher;
 use crate::index::{BufferId, MappingIndex, Trace};
 use crate::mapping::Backing;
 use alloc::string::String;
 use alloc::sync::Arc;
+use pageferry_defects::Planted;
 use pageferry_hal::{
     Access, Cause, Channel, CpuId, CpuSet, LockClass, Machine, PAGE_SIZE, Pfn, Prot, SpinLock, StructArena,
     StructVa, Threads, Va,
@@ -125,7 +127,7 @@ impl<M: Machine> Cache<M> {
         let index = MappingIndex::new(entries, machine.cpus());
         let state = machine.new_lock(LockClass::EPHEMERAL, State { index, waiters: 0 });
         let pmaps = pmaps.clone();
-        let flusher = Flusher { local_only: false };
+        let flusher = Flusher { planted: Planted::NONE };
         Ok(Cache { machine, pmaps, addresses, rule, paths, places, state, flusher })
     }
 
@@ -204,7 +206,7 @@ impl<M: Machine> Cache<M> {
         }
         let missing = self.machine.cpus().difference(cpus);
         if !private && !missing.is_empty() {
-            if !self.flusher.local_only {
+            if !self.flusher.planted.is(EphemeralDefect::FlushedHereOnly) {
                 self.pmaps.invalidate_remote(self.va(id), missing);
             }
             cpus = cpus.union(missing);

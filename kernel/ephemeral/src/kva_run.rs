@@ -12,6 +12,7 @@ use crate::config::{AllocError, KernelAddresses};
 use crate::flusher::Flusher;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use pageferry_defects::Planted;
 use pageferry_hal::{Machine, PAGE_SIZE, Pfn, Prot, Va, VaRange};
 use pageferry_pmap::Pmaps;
 
@@ -42,7 +43,7 @@ pub(crate) struct KvaRuns<M: Machine, K: KernelAddresses> {
 
 impl<M: Machine, K: KernelAddresses> KvaRuns<M, K> {
     pub(crate) fn new(pmaps: Arc<Pmaps<M>>, addresses: Arc<K>) -> KvaRuns<M, K> {
-        KvaRuns { pmaps, addresses, live: AtomicUsize::new(0), flusher: Flusher { local_only: false } }
+        KvaRuns { pmaps, addresses, live: AtomicUsize::new(0), flusher: Flusher { planted: Planted::NONE } }
     }
 
     pub(crate) fn make(&self, len_pages: usize) -> Result<KvaRun, AllocError> {

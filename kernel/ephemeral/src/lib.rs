@@ -39,6 +39,7 @@ mod cache;
 mod caches;
 mod config;
 mod counter;
+mod defect;
 mod direct;
 mod errno;
 mod flusher;
@@ -52,6 +53,7 @@ pub use config::{
     AccessedRule, AllocError, ConfigError, EphemeralConfig, EphemeralPaths, Flags, KernelAddresses, Scheme,
 };
 pub use counter::EphemeralCounter;
+pub use defect::EphemeralDefect;
 pub use kva_run::KvaRun;
 pub use mapping::Mapping;
 
@@ -118,17 +120,17 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
         Ok(Ephemeral { machine, pmaps, honour_private: config.honour_private, imp, runs })
     }
 
-    /// Plants a defect, to prove that checks find it: changes of shared mappings are no longer flushed on other CPUs.
-    /// Harmless with one CPU, or with the direct map.
-    pub fn plant_missing_shootdown(&mut self) {
+    /// Plants a defect, to prove that checks find it. Harmless with one CPU, or with the direct map.
+    #[cfg(feature = "verify")]
+    pub fn plant(&mut self, defect: EphemeralDefect) {
         match &mut self.imp {
-            Imp::Cache(c) => c.flusher.local_only = true,
-            Imp::PerProcess(caches) => caches.0.iter_mut().for_each(|c| c.flusher.local_only = true),
-            Imp::Original(o) => o.flusher.local_only = true,
+            Imp::Cache(c) => c.flusher.planted = defect.into(),
+            Imp::PerProcess(caches) => caches.0.iter_mut().for_each(|c| c.flusher.planted = defect.into()),
+            Imp::Original(o) => o.flusher.planted = defect.into(),
             // Pages have no colours where there are several CPUs.
             Imp::Direct(_) | Imp::Hybrid(_) => {}
         }
-        self.runs.flusher.local_only = true;
+        self.runs.flusher.planted = defect.into();
     }
 
     /// A mapping of `frame` (`sf_buf_alloc`; sf_buf paper, 4.1). Callers that map the same frame may share one. The

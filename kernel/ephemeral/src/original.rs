@@ -16,6 +16,7 @@ use crate::mapping::Backing;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use pageferry_defects::Planted;
 use pageferry_hal::{Cause, LockClass, Machine, Path, Pfn, Prot, SpinLock, VaRange};
 use pageferry_pmap::Pmaps;
 
@@ -52,7 +53,7 @@ impl<M: Machine, K: KernelAddresses> Original<M, K> {
             pmaps: pmaps.clone(),
             addresses: addresses.clone(),
             live: AtomicUsize::new(0),
-            flusher: Flusher { local_only: false },
+            flusher: Flusher { planted: Planted::NONE },
         }
     }
 

@@ -4,7 +4,7 @@
 //! cleared, before anything points to them.
 
 use crate::Ino;
-use crate::defect::Defect;
+use crate::defect::FsDefect;
 use crate::error::FsError;
 use crate::layout::{DIRECT, Geometry};
 use crate::store::{Store, When};
@@ -46,7 +46,7 @@ impl Volume {
         ino: Ino,
         index: u64,
     ) -> Result<Option<u32>, FsError> {
-        if index >= self.geometry.most_blocks() {
+        if index >= self.geometry.max_blocks() {
             return Ok(None);
         }
         let pointers = self.node(store, ino)?.inode.pointers;
@@ -79,7 +79,7 @@ impl Volume {
         index: u64,
         when: When,
     ) -> Result<(u32, bool), FsError> {
-        if index >= self.geometry.most_blocks() {
+        if index >= self.geometry.max_blocks() {
             return Err(FsError::TooLarge);
         }
         if let Some(block) = self.block_of(store, ino, index)? {
@@ -158,8 +158,8 @@ impl Volume {
     /// A new indirect block, which is on the disk before anything points to it.
     fn indirect_block(&mut self, store: &mut dyn Store, near: u32) -> Result<u32, FsError> {
         let block = self.maps.take_block(store, near)?;
-        let when = if self.defect == Defect::IndirectWrittenLater { When::Later } else { When::Now };
-        if self.defect != Defect::IndirectNotCleared {
+        let when = if self.defect.is(FsDefect::IndirectWrittenLater) { When::Later } else { When::Now };
+        if !self.defect.is(FsDefect::IndirectNotCleared) {
             let zeros = vec![0; self.geometry.block_bytes as usize];
             store.write(self.geometry.byte_of(block), &zeros, when)?;
         }

@@ -15,7 +15,7 @@ use crate::store::SECTOR_BYTES as CHUNK;
 use alloc::vec::Vec;
 
 const HEAD: usize = 8;
-pub(crate) const MOST_NAME: usize = 255;
+pub(crate) const MAX_NAME: usize = 255;
 
 /// An entry in a chunk.
 #[derive(Clone, Copy, Debug)]

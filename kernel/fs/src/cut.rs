@@ -4,7 +4,7 @@
 //! only then are the blocks free, and what waits to be written to them is forgotten.
 
 use crate::Ino;
-use crate::defect::Defect;
+use crate::defect::FsDefect;
 use crate::error::FsError;
 use crate::inode::Inode;
 use crate::layout::DIRECT;
@@ -34,7 +34,7 @@ impl Volume {
         let before = self.node(store, ino)?.inode;
         let (mut after, found) = self.shortened(store, before, blocks)?;
         after.size = size;
-        if self.defect == Defect::FreedBeforeCleared {
+        if self.defect.is(FsDefect::FreedBeforeCleared) {
             self.give_blocks(store, &found.blocks)?;
             return self.change(store, ino, When::Later, |inode| *inode = after);
         }
@@ -50,7 +50,7 @@ impl Volume {
     pub(crate) fn end(&mut self, store: &mut dyn Store, ino: Ino) -> Result<(), FsError> {
         let before = self.node(store, ino)?.inode;
         let (_, found) = self.shortened(store, before, 0)?;
-        if self.defect == Defect::FreedBeforeCleared {
+        if self.defect.is(FsDefect::FreedBeforeCleared) {
             self.give_blocks(store, &found.blocks)?;
             Inode::FREE.write(&self.geometry, store, ino, When::Later)?;
         } else {
@@ -65,7 +65,7 @@ impl Volume {
     fn give_blocks(&mut self, store: &mut dyn Store, blocks: &[u32]) -> Result<(), FsError> {
         for &block in blocks {
             store.forget(self.geometry.bytes_of(block));
-            if self.defect != Defect::BlocksNotFreed {
+            if !self.defect.is(FsDefect::BlocksNotFreed) {
                 self.maps.give_block(store, block)?;
             }
         }

@@ -4,8 +4,8 @@
 //! again when it is found.
 
 use crate::Ino;
-use crate::chunk::{MOST_NAME, Slot, empty_chunk, put_entry, room_for, room_in, room_in_chunk, slots};
-use crate::defect::Defect;
+use crate::chunk::{MAX_NAME, Slot, empty_chunk, put_entry, room_for, room_in, room_in_chunk, slots};
+use crate::defect::FsDefect;
 use crate::error::FsError;
 use crate::inode::Kind;
 use crate::layout::put_u32;
@@ -101,7 +101,7 @@ impl Volume {
         name: &[u8],
     ) -> Result<(Ino, Kind), FsError> {
         self.load_dir(store, dir)?;
-        if name.len() > MOST_NAME {
+        if name.len() > MAX_NAME {
             return Err(FsError::NameTooLong);
         }
         let &(number, _) = self.dirs[&dir].names.get(name).ok_or(FsError::NotFound)?;
@@ -135,7 +135,7 @@ impl Volume {
         let host = slots.iter().find(|slot| slot.len - slot.used() >= needed);
         let host = *host.ok_or_else(|| FsError::Damaged(format!("directory {} has lost room", dir.0)))?;
         let (start, len) = (host.at + host.used(), host.len - host.used());
-        if host.ino != 0 && self.defect != Defect::EntryOverlaps {
+        if host.ino != 0 && !self.defect.is(FsDefect::EntryOverlaps) {
             let used = host.used() as u16;
             chunk[host.at + 4..host.at + 6].copy_from_slice(&used.to_le_bytes());
         }

@@ -3,7 +3,7 @@
 //! Bytes behind the end of a file, in its last block, are zeros.
 
 use crate::Ino;
-use crate::defect::Defect;
+use crate::defect::FsDefect;
 use crate::error::FsError;
 use crate::layout::DIRECT;
 use crate::store::{Store, When};
@@ -82,7 +82,7 @@ impl Volume {
         let len = len_bytes.min((block_bytes - offset) as usize);
         let (block, is_new) = self.take_block_of(store, ino, at / block_bytes, When::Later)?;
         let start = self.geometry.byte_of(block);
-        if is_new && len < block_bytes as usize && self.defect != Defect::FreshNotCleared {
+        if is_new && len < block_bytes as usize && !self.defect.is(FsDefect::FreshNotCleared) {
             store.write(start, &vec![0; block_bytes as usize], When::Later)?;
         }
         Ok(Target { at: start + offset, len_bytes: len, is_new })
@@ -165,14 +165,14 @@ impl Volume {
     pub fn truncate(&mut self, store: &mut dyn Store, ino: Ino, size_bytes: u64) -> Result<(), FsError> {
         let inode = self.node(store, ino)?.inode;
         inode.has_bytes()?;
-        if size_bytes > self.geometry.most_bytes() {
+        if size_bytes > self.geometry.max_bytes() {
             return Err(FsError::TooLarge);
         }
         if size_bytes < inode.size {
             let block_bytes = u64::from(self.geometry.block_bytes);
             let offset = size_bytes % block_bytes;
             if offset != 0
-                && self.defect != Defect::TailNotCleared
+                && !self.defect.is(FsDefect::TailNotCleared)
                 && let Some(block) = self.block_of(store, ino, size_bytes / block_bytes)?
             {
                 let zeros = vec![0; (block_bytes - offset) as usize];
@@ -208,7 +208,7 @@ impl Volume {
         }
         for (which, depth) in [(DIRECT, 1), (DIRECT + 1, 2)] {
             let root = self.sound(inode.pointers[which])?;
-            if root == 0 || self.defect == Defect::SyncForgetsIndirect {
+            if root == 0 || self.defect.is(FsDefect::SyncForgetsIndirect) {
                 continue;
             }
             for i in 0..if depth == 2 { self.geometry.pointers() } else { 0 } {

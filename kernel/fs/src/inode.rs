@@ -7,7 +7,7 @@ use crate::store::{Store, When};
 use alloc::format;
 
 /// The longest path that a symbolic link has (`MAXPATHLEN` of FreeBSD, without the byte that ends it).
-pub(crate) const MOST_PATH: usize = 1023;
+pub(crate) const MAX_PATH: usize = 1023;
 
 /// What an inode is of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -54,7 +54,7 @@ impl Inode {
 
     /// Of a symbolic link: it is as long as a path can be.
     pub(crate) fn is_path(&self) -> bool {
-        (1..=MOST_PATH as u64).contains(&self.size)
+        (1..=MAX_PATH as u64).contains(&self.size)
     }
 
     /// Bytes can be read and written.

@@ -26,7 +26,7 @@ pub(crate) const DIRECT: usize = 12;
 pub(crate) const POINTERS: usize = DIRECT + 2;
 /// Where the maps begin in the header of a group.
 const MAPS_AT: usize = 64;
-const MOST_GROUP_BLOCKS: usize = 32768;
+const MAX_GROUP_BLOCKS: usize = 32768;
 /// Of the first inodes, two belong to no file; the next is the root.
 pub(crate) const ROOT: u32 = 2;
 
@@ -91,7 +91,7 @@ impl Geometry {
             return Err(FsError::Refused(format!("blocks of {block_bytes} bytes, {expected}")));
         }
         let bits = (block_bytes as usize - MAPS_AT) * 8;
-        let mut group_blocks = MOST_GROUP_BLOCKS;
+        let mut group_blocks = MAX_GROUP_BLOCKS;
         while group_blocks + group_blocks / 4 > bits {
             group_blocks /= 2;
         }
@@ -181,12 +181,12 @@ impl Geometry {
     }
 
     /// The longest file, in blocks.
-    pub(crate) fn most_blocks(&self) -> u64 {
+    pub(crate) fn max_blocks(&self) -> u64 {
         DIRECT as u64 + self.pointers() + self.pointers() * self.pointers()
     }
 
-    pub(crate) fn most_bytes(&self) -> u64 {
-        self.most_blocks() * u64::from(self.block_bytes)
+    pub(crate) fn max_bytes(&self) -> u64 {
+        self.max_blocks() * u64::from(self.block_bytes)
     }
 
     /// Writes the superblock of `group`.

@@ -53,7 +53,7 @@ mod store;
 mod volume;
 
 pub use check::{Problem, Report, Weight, check, repair};
-pub use defect::Defect;
+pub use defect::FsDefect;
 pub use dir::Entry;
 pub use error::{FsError, IoError};
 pub use file::{Piece, Target};

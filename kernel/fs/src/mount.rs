@@ -6,7 +6,7 @@
 use crate::Ino;
 use crate::check::repair;
 use crate::chunk::{empty_chunk, first_chunk};
-use crate::defect::Defect;
+use crate::defect::FsDefect;
 use crate::error::FsError;
 use crate::inode::{Inode, Kind};
 use crate::layout::{Format, Geometry, INODE_BYTES, POINTERS, ROOT};
@@ -100,7 +100,7 @@ impl Volume {
     /// [`FsError::Invalid`]: it is not open. [`FsError::Damaged`], the disk.
     pub fn close(&mut self, store: &mut dyn Store, ino: Ino) -> Result<(), FsError> {
         let Some(node) = self.nodes.get_mut(&ino).filter(|node| node.opens > 0) else {
-            return if self.defect == Defect::OpenFileFreed { Ok(()) } else { Err(FsError::Invalid) };
+            return if self.defect.is(FsDefect::OpenFileFreed) { Ok(()) } else { Err(FsError::Invalid) };
         };
         node.opens -= 1;
         if node.opens == 0 && node.inode.links == 0 { self.end(store, ino) } else { self.let_go(store, ino) }

@@ -5,10 +5,10 @@
 //! the disk it then has no links, and a checker ends it.
 
 use crate::Ino;
-use crate::chunk::{MOST_NAME, empty_chunk, first_chunk};
-use crate::defect::Defect;
+use crate::chunk::{MAX_NAME, empty_chunk, first_chunk};
+use crate::defect::FsDefect;
 use crate::error::FsError;
-use crate::inode::{Inode, Kind, MOST_PATH};
+use crate::inode::{Inode, Kind, MAX_PATH};
 use crate::layout::POINTERS;
 use crate::store::{SECTOR_BYTES, Store, When};
 use crate::volume::Volume;
@@ -16,14 +16,14 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-const MOST_LINKS: u16 = 32767;
+const MAX_LINKS: u16 = 32767;
 
 /// A name that can be made.
 fn proper(name: &[u8]) -> Result<(), FsError> {
     if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
         return Err(FsError::Invalid);
     }
-    if name.len() > MOST_NAME { Err(FsError::NameTooLong) } else { Ok(()) }
+    if name.len() > MAX_NAME { Err(FsError::NameTooLong) } else { Ok(()) }
 }
 
 impl Volume {
@@ -88,7 +88,7 @@ impl Volume {
     ) -> Result<Ino, FsError> {
         match path.len() {
             0 => return Err(FsError::NotFound),
-            len if len > MOST_PATH => return Err(FsError::NameTooLong),
+            len if len > MAX_PATH => return Err(FsError::NameTooLong),
             _ if path.contains(&0) => return Err(FsError::Invalid),
             _ => {}
         }
@@ -134,7 +134,7 @@ impl Volume {
     ) -> Result<Ino, FsError> {
         self.absent(store, dir, name)?;
         let is_dir = kind == Kind::Directory;
-        if is_dir && self.node(store, dir)?.inode.links >= MOST_LINKS {
+        if is_dir && self.node(store, dir)?.inode.links >= MAX_LINKS {
             return Err(FsError::TooManyLinks);
         }
         let ino = self.maps.take_inode(store, dir, is_dir)?;
@@ -162,7 +162,7 @@ impl Volume {
 
     fn make_file(&mut self, store: &mut dyn Store, ino: Ino) -> Result<(), FsError> {
         let inode = Inode { kind: Some(Kind::File), links: 1, ..Inode::FREE };
-        let when = if self.defect == Defect::NameBeforeInode { When::Later } else { When::Now };
+        let when = if self.defect.is(FsDefect::NameBeforeInode) { When::Later } else { When::Now };
         self.install(store, ino, inode, when)
     }
 
@@ -171,7 +171,7 @@ impl Volume {
         let near = ino.0 / self.geometry.group_inodes * self.geometry.group_blocks;
         let size = path.len() as u64;
         let mut inode = Inode { kind: Some(Kind::Link), links: 1, size, ..Inode::FREE };
-        let when = if self.defect == Defect::PathWrittenLater { When::Later } else { When::Now };
+        let when = if self.defect.is(FsDefect::PathWrittenLater) { When::Later } else { When::Now };
         for (i, part) in path.chunks(self.geometry.block_bytes as usize).enumerate() {
             let block = match self.maps.take_block(store, near) {
                 Ok(block) => block,
@@ -257,7 +257,7 @@ impl Volume {
         if inode.links == 0 {
             return Err(FsError::NotFound);
         }
-        if inode.links >= MOST_LINKS {
+        if inode.links >= MAX_LINKS {
             return Err(FsError::TooManyLinks);
         }
         self.change(store, ino, When::Now, |inode| inode.links += 1)?;
@@ -323,7 +323,7 @@ impl Volume {
     fn drop_link(&mut self, store: &mut dyn Store, ino: Ino) -> Result<(), FsError> {
         let node = self.node(store, ino)?;
         let (links, opens) = (node.inode.links.saturating_sub(1), node.opens);
-        if links == 0 && (opens == 0 || self.defect == Defect::OpenFileFreed) {
+        if links == 0 && (opens == 0 || self.defect.is(FsDefect::OpenFileFreed)) {
             return self.end(store, ino);
         }
         self.change(store, ino, When::Now, |inode| inode.links = links)?;
@@ -396,7 +396,7 @@ impl Volume {
             }
         }
         let moves = is_dir && from != to;
-        if self.defect == Defect::OldNameFirst {
+        if self.defect.is(FsDefect::OldNameFirst) {
             self.leave(store, from, old)?;
         }
         self.change(store, ino, When::Now, |inode| inode.links = inode.links.saturating_add(1))?;
@@ -416,10 +416,10 @@ impl Volume {
             self.let_go(store, ino)?;
             return Err(e);
         }
-        if moves && self.defect != Defect::ParentKept {
+        if moves && !self.defect.is(FsDefect::ParentKept) {
             self.reassign(store, ino, b"..", to, Kind::Directory)?;
         }
-        if self.defect != Defect::OldNameFirst {
+        if !self.defect.is(FsDefect::OldNameFirst) {
             self.leave(store, from, old)?;
         }
         if moves {
@@ -428,7 +428,7 @@ impl Volume {
         self.change(store, ino, When::Now, |inode| inode.links = inode.links.saturating_sub(1))?;
         self.let_go(store, ino)?;
         match target {
-            Some(_) if self.defect == Defect::ReplacedKept => Ok(()),
+            Some(_) if self.defect.is(FsDefect::ReplacedKept) => Ok(()),
             Some((there, Kind::Directory)) => self.drop_dir(store, there, to),
             Some((there, Kind::File | Kind::Link)) => self.drop_link(store, there),
             None => Ok(()),

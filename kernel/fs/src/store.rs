@@ -92,18 +92,18 @@ pub struct Cached<D> {
     device: D,
     chunks: BTreeMap<u64, Chunk>,
     dirty_chunks: usize,
-    most_dirty: usize,
+    max_dirty: usize,
 }
 
 impl<D: Device> Cached<D> {
     /// A store over `device`, with nothing in its buffers.
     pub fn new(device: D) -> Cached<D> {
-        Cached { device, chunks: BTreeMap::new(), dirty_chunks: 0, most_dirty: 1024 }
+        Cached { device, chunks: BTreeMap::new(), dirty_chunks: 0, max_dirty: 1024 }
     }
 
     /// The same, in which no more than so many chunks wait to be written.
-    pub fn with_limit(device: D, most_dirty: usize) -> Cached<D> {
-        Cached { most_dirty, ..Cached::new(device) }
+    pub fn with_limit(device: D, max_dirty: usize) -> Cached<D> {
+        Cached { max_dirty, ..Cached::new(device) }
     }
 
     /// The device, without what waits.
@@ -199,7 +199,7 @@ impl<D: Device> Store for Cached<D> {
                 self.write_out(index, which)?;
             }
         }
-        if self.dirty_chunks > self.most_dirty { self.sync() } else { Ok(()) }
+        if self.dirty_chunks > self.max_dirty { self.sync() } else { Ok(()) }
     }
 
     fn forget(&mut self, bytes: Range<u64>) {

@@ -3,7 +3,7 @@
 //! An inode is in memory while it is open or worked on, and written later when it is let go of.
 
 use crate::Ino;
-use crate::defect::Defect;
+use crate::defect::FsDefect;
 use crate::error::FsError;
 use crate::inode::{Inode, Kind};
 use crate::layout::{Geometry, ROOT};
@@ -12,6 +12,7 @@ use crate::store::{Store, When};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
+use pageferry_defects::Planted;
 
 /// A mounted volume. See the [crate].
 pub struct Volume {
@@ -19,7 +20,7 @@ pub struct Volume {
     pub(crate) maps: Maps,
     pub(crate) nodes: BTreeMap<Ino, Node>,
     pub(crate) dirs: BTreeMap<Ino, DirIndex>,
-    pub(crate) defect: Defect,
+    pub(crate) defect: Planted<FsDefect>,
 }
 
 /// An inode in memory.
@@ -54,7 +55,7 @@ pub struct Stat {
 impl Volume {
     /// A volume of which nothing is in memory but its maps.
     pub(crate) fn new(geometry: Geometry, maps: Maps) -> Volume {
-        Volume { geometry, maps, nodes: BTreeMap::new(), dirs: BTreeMap::new(), defect: Defect::None }
+        Volume { geometry, maps, nodes: BTreeMap::new(), dirs: BTreeMap::new(), defect: Planted::NONE }
     }
 
     /// Writes all that waits. What is open stays open.
@@ -70,8 +71,9 @@ impl Volume {
     }
 
     /// Plants a defect.
-    pub fn plant(&mut self, defect: Defect) {
-        self.defect = defect;
+    #[cfg(feature = "verify")]
+    pub fn plant(&mut self, defect: FsDefect) {
+        self.defect = defect.into();
     }
 
     /// The root directory.
@@ -122,7 +124,7 @@ impl Volume {
             if inode.kind.is_none() {
                 return Err(FsError::Damaged(format!("inode {} has a name, and is free", ino.0)));
             }
-            if inode.size > self.geometry.most_bytes() {
+            if inode.size > self.geometry.max_bytes() {
                 return Err(FsError::Damaged(format!("inode {} is of {} bytes", ino.0, inode.size)));
             }
             self.nodes.insert(ino, Node { inode, opens: 0, is_dirty: false });

@@ -59,7 +59,7 @@ pub use dev::audio::{Audio, AudioDone, AudioRequest};
 pub use dev::block::{BlockDevice, DiskDone, DiskError, DiskRequest};
 pub use dev::device::{DeviceId, Transfer};
 pub use dev::nic::{
-    ETHERNET_HEADER_BYTES, ETHERNET_LEAST_BYTES, Fragment, MacAddress, NIC_DESCRIPTOR_BYTES, Nic, NicArrival,
+    ETHERNET_HEADER_BYTES, ETHERNET_MIN_BYTES, Fragment, MacAddress, NIC_DESCRIPTOR_BYTES, Nic, NicArrival,
     NicChecksum, NicError, NicEvents, NicInfo, NicReceive, NicReceived, NicStatistics, NicTransmit,
     NicTransmitted, NicVerdict,
 };

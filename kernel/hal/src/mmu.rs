@@ -215,9 +215,9 @@ pub struct BlockRegisters {
     /// How many there are for instructions; 0 where those for data serve both.
     pub instruction_count: usize,
     /// log2 of the smallest block.
-    pub least_shift: u8,
+    pub min_shift: u8,
     /// log2 of the largest block.
-    pub most_shift: u8,
+    pub max_shift: u8,
 }
 
 impl BlockRegisters {

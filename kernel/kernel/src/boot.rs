@@ -8,7 +8,7 @@
 
 use crate::Kernel;
 use crate::choose::{Moves, measure};
-use crate::config::{Defect, KernelConfig, KernelPaths, SchedConfig};
+use crate::config::{KernelConfig, KernelPaths, SchedConfig};
 use crate::dev::{Audio, DevFs, MemoryDisk, Screen, acknowledge};
 use crate::error::BootError;
 use crate::fs::{FileTable, MOUNT_POINT, MemFs, Mount, MountTable, Volumes};
@@ -97,10 +97,15 @@ impl<M: Machine> Kernel<M> {
             machine.set_text(arena.array("text", text.len_bytes(), 1)?);
         }
         let vm = Vm::new(config.vm, pmaps.clone(), devices.disk, &mut arena, boot.kva, boot.first_free)?;
-        let mut ephemeral = Ephemeral::new(config.ephemeral, pmaps.clone(), vm.clone(), &mut arena)?;
-        if config.defect == Defect::MissingShootdown {
-            ephemeral.plant_missing_shootdown();
-        }
+        let ephemeral = Ephemeral::new(config.ephemeral, pmaps.clone(), vm.clone(), &mut arena)?;
+        #[cfg(feature = "verify")]
+        let ephemeral = {
+            let mut ephemeral = ephemeral;
+            if config.defect.is(crate::KernelDefect::MissingShootdown) {
+                ephemeral.plant(pageferry_ephemeral::EphemeralDefect::FlushedHereOnly);
+            }
+            ephemeral
+        };
         let paths = &config.paths;
         let SchedConfig { quantum_cycles, tick_cycles, .. } = config.sched;
         if tick_cycles < MIN_TICK || quantum_cycles < tick_cycles {

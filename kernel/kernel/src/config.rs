@@ -1,7 +1,9 @@
 //! What kind of kernel to boot: policies and path lengths, chosen at run time over one code base.
 
+use crate::defect::{KernelDefect, NetDefect};
 use crate::ispc::IspcConfig;
 use core::net::Ipv4Addr;
+use pageferry_defects::Planted;
 use pageferry_ephemeral::EphemeralConfig;
 use pageferry_hal::{Board, Cycles, Path, Text, paths};
 use pageferry_pmap::PmapConfig;
@@ -201,8 +203,8 @@ pub struct NetConfig {
     pub time_wait_ms: u64,
     /// The sequence number that the first connection begins with; others begin farther on.
     pub first_sequence: u32,
-    /// A defect to plant; [`NetDefect::None`] but in tests.
-    pub defect: NetDefect,
+    /// A defect to plant; [`Planted::NONE`] but in tests.
+    pub defect: Planted<NetDefect>,
     /// Path lengths.
     pub paths: NetPaths,
 }
@@ -308,170 +310,6 @@ impl Default for SchedConfig {
     }
 }
 
-/// A defect to plant. They exist to prove that the checks can fail: a kernel with one of these must be caught.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Defect {
-    /// A sound kernel.
-    #[default]
-    None,
-    /// A pipe's reader that has drained a direct write does not wake the writer. Caught as a deadlock.
-    LostWakeup,
-    /// Changes of kernel mappings shared by all CPUs are invalidated in the own TLB only. Caught as the use of a stale
-    /// translation, on two CPUs or more.
-    MissingShootdown,
-    /// The pages of a direct write are handed to the reader without being wired. Caught where the reader takes them.
-    MissingWire,
-    /// A page that bytes are gathered in for a transfer is not cleared behind them. Caught where the receiver looks
-    /// there.
-    GatheredPageNotCleared,
-}
-
-/// A defect of the Internet protocols to plant, likewise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum NetDefect {
-    /// Sound protocols.
-    #[default]
-    None,
-    /// A frame's memory is freed as soon as the card was told of it, and not when the card is done.
-    FreedWhileSent,
-    /// A header's word on its own length is believed, where that is longer than the packet.
-    LengthBelieved,
-    /// Sums of what arrives are not looked at.
-    SumsIgnored,
-    /// A window that opens is not told to the other end.
-    WindowUntold,
-    /// Sequence numbers are compared as numbers, without their wrap.
-    OrderWithoutWrap,
-    /// A FIN is taken before the data in front of it is here.
-    FinBeforeData,
-    /// What is sent again begins a byte too late.
-    AgainFromElsewhere,
-    /// A larger window is told than the buffer has room for.
-    WindowBeyondBuffer,
-    /// What was received before is delivered again.
-    DuplicateDelivered,
-    /// What comes too early is delivered at once.
-    EarlyAsInOrder,
-    /// What was kept for later is lost when a reset comes.
-    EarlyLostOnReset,
-    /// The card keeps its buffers when it is stopped.
-    BuffersLeftWithCard,
-    /// Answers to questions that were not asked are believed.
-    AnswerUnasked,
-    /// A reset is believed whatever its number.
-    ResetAnywhere,
-    /// The writer is not woken when what it has sent is acknowledged.
-    WriterNotWoken,
-    /// A page that is received becomes the receiver's although another packet shows it, too: a clone that is read
-    /// behind the flip finds nothing there (page-flip paper, "Current issues").
-    FlipOfShared,
-    /// A page that is received becomes the receiver's although only a part of it has arrived.
-    FlipOfPart,
-    /// A lender is not told that its pages are back.
-    LenderNotTold,
-    /// A lender is told that its pages are back as soon as they are lent.
-    LenderToldEarly,
-    /// Mappings of lent pages are private to the CPU that has lent them, which need not be the one that frees them.
-    LentMappingPrivate,
-    /// Mappings of lent pages are kept when the loan is over.
-    LentMappingKept,
-    /// The last page of a file is sent as a whole.
-    FileBeyondEnd,
-    /// A driver that copies puts the data behind the headers a byte too far.
-    RepackedElsewhere,
-}
-
-impl NetDefect {
-    /// All of them.
-    pub const ALL: &[NetDefect] = &[
-        NetDefect::FreedWhileSent,
-        NetDefect::LengthBelieved,
-        NetDefect::SumsIgnored,
-        NetDefect::WindowUntold,
-        NetDefect::OrderWithoutWrap,
-        NetDefect::FinBeforeData,
-        NetDefect::AgainFromElsewhere,
-        NetDefect::WindowBeyondBuffer,
-        NetDefect::DuplicateDelivered,
-        NetDefect::EarlyAsInOrder,
-        NetDefect::EarlyLostOnReset,
-        NetDefect::BuffersLeftWithCard,
-        NetDefect::AnswerUnasked,
-        NetDefect::ResetAnywhere,
-        NetDefect::WriterNotWoken,
-        NetDefect::FlipOfShared,
-        NetDefect::FlipOfPart,
-        NetDefect::LenderNotTold,
-        NetDefect::LenderToldEarly,
-        NetDefect::LentMappingPrivate,
-        NetDefect::LentMappingKept,
-        NetDefect::FileBeyondEnd,
-        NetDefect::RepackedElsewhere,
-    ];
-
-    /// What is wrong with the protocols.
-    pub const fn sentence(self) -> &'static str {
-        match self {
-            NetDefect::None => "Sound protocols.",
-            NetDefect::FreedWhileSent => "A frame's memory is freed as soon as the card was told of it.",
-            NetDefect::LengthBelieved => {
-                "A header's word on its own length is believed, where that is longer than the packet."
-            }
-            NetDefect::SumsIgnored => "Sums of what arrives are not looked at.",
-            NetDefect::WindowUntold => "A window that opens is not told to the other end.",
-            NetDefect::OrderWithoutWrap => "Sequence numbers are compared as numbers, without their wrap.",
-            NetDefect::FinBeforeData => "A FIN is taken before the data in front of it is here.",
-            NetDefect::AgainFromElsewhere => "What is sent again begins a byte too late.",
-            NetDefect::WindowBeyondBuffer => "A larger window is told than the buffer has room for.",
-            NetDefect::DuplicateDelivered => "What was received before is delivered again.",
-            NetDefect::EarlyAsInOrder => "What comes too early is delivered at once.",
-            NetDefect::EarlyLostOnReset => "What was kept for later is lost when a reset comes.",
-            NetDefect::BuffersLeftWithCard => "The card keeps its buffers when it is stopped.",
-            NetDefect::AnswerUnasked => "Answers to questions that nobody asked are believed.",
-            NetDefect::ResetAnywhere => "A reset is believed whatever its number.",
-            NetDefect::WriterNotWoken => "The writer is not woken when what it has sent is acknowledged.",
-            NetDefect::FlipOfShared => "A page that another packet shows, too, becomes a receiver's.",
-            NetDefect::FlipOfPart => "A page of which a part has arrived becomes a receiver's.",
-            NetDefect::LenderNotTold => "A lender is not told that its pages are back.",
-            NetDefect::LenderToldEarly => {
-                "A lender is told that its pages are back as soon as they are lent."
-            }
-            NetDefect::LentMappingPrivate => {
-                "Mappings of lent pages are private to the CPU that has lent them."
-            }
-            NetDefect::LentMappingKept => "Mappings of lent pages are kept when the loan is over.",
-            NetDefect::FileBeyondEnd => "The last page of a file is sent as a whole.",
-            NetDefect::RepackedElsewhere => "A driver that copies puts the data a byte too far.",
-        }
-    }
-
-    /// It shows only where pages are lent to a connection, or taken over from it.
-    pub const fn needs_pages(self) -> bool {
-        matches!(
-            self,
-            NetDefect::FlipOfShared
-                | NetDefect::FlipOfPart
-                | NetDefect::LenderNotTold
-                | NetDefect::LenderToldEarly
-                | NetDefect::LentMappingPrivate
-                | NetDefect::LentMappingKept
-                | NetDefect::FileBeyondEnd
-                | NetDefect::RepackedElsewhere
-        )
-    }
-
-    /// It shows only where the other end sends what no host should, or resets what it has just sent.
-    pub const fn needs_a_liar(self) -> bool {
-        matches!(
-            self,
-            NetDefect::LengthBelieved
-                | NetDefect::AnswerUnasked
-                | NetDefect::ResetAnywhere
-                | NetDefect::EarlyLostOnReset
-        )
-    }
-}
-
 /// Everything that distinguishes one kernel from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelConfig {
@@ -497,8 +335,8 @@ pub struct KernelConfig {
     pub sched: SchedConfig,
     /// Path lengths of this floor.
     pub paths: KernelPaths,
-    /// A defect to plant; [`Defect::None`] but in tests.
-    pub defect: Defect,
+    /// A defect to plant; [`Planted::NONE`] but in tests.
+    pub defect: Planted<KernelDefect>,
 }
 
 impl KernelConfig {

@@ -11,9 +11,9 @@
 //! * `boot`: bringing all of it up, and checking it.
 //! * `sys`: system calls and user memory, as a program sees them ([`User`]).
 //! * `proc`: processes; and beneath all that a call does, the call itself, with copyin and copyout.
-//! * `fs`: descriptors, files on the disk. `ipc`: pipes of their own kind, export, ptrace. `ispc`: servers that are
-//!   processes; `served`: a file system, protocols and a driver that are such. `net`: mbufs, sockets, and the Internet
-//!   protocols. `dev`: the sound device, memory disks.
+//! * `fs`: descriptors, what is behind them, the mount table; the file system in memory, the volume. `ipc`: pipes of
+//!   their own kind, export, ptrace. `ispc`: servers that are processes; `served`: a file system, protocols and a
+//!   driver that are such. `net`: mbufs, sockets, and the Internet protocols. `dev`: the sound device, memory disks.
 //! * `choose`: copy or move, by call, and what either costs here.
 //! * `sched`: threads, and how they wait for each other.
 //!
@@ -31,6 +31,7 @@ mod boot;
 mod choose;
 mod config;
 mod counter;
+mod defect;
 mod dev;
 mod error;
 mod fs;
@@ -43,11 +44,11 @@ mod served;
 mod sys;
 
 pub use config::{
-    Defect, DiskConfig, DiskPaths, ForwardWakeup, FrameMapping, KernelConfig, KernelPaths, LentMapping,
-    NetConfig, NetDefect, NetPaths, PipeConfig, PipeKind, PipeMapping, PtraceBy, Repack, SchedConfig,
-    SocketConfig,
+    DiskConfig, DiskPaths, ForwardWakeup, FrameMapping, KernelConfig, KernelPaths, LentMapping, NetConfig,
+    NetPaths, PipeConfig, PipeKind, PipeMapping, PtraceBy, Repack, SchedConfig, SocketConfig,
 };
 pub use counter::{KernelCounter, metrics};
+pub use defect::{KernelDefect, NetDefect};
 pub use error::BootError;
 pub use ipc::{ATOMIC_WRITE_BYTES, ExportId, ExportTo, Imported, MAX_EXPORTS};
 pub use ispc::{
@@ -59,6 +60,7 @@ pub use pageferry_abi::{
     Shutdown, SocketKind, SocketOption,
 };
 pub use pageferry_costs::{Arrived, Carrier};
+pub use pageferry_defects::Planted;
 pub use proc::Killed;
 pub use sched::{Thread, ThreadId};
 pub use served::{FileServiceConfig, FileServiceDefect, NetServiceConfig, NetServiceDefect, NetServicePaths};

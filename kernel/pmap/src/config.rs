@@ -1,6 +1,7 @@
 //! What a pmap is built from, and what it asks for.
 
 use crate::defect::PmapDefect;
+use pageferry_defects::Planted;
 use pageferry_hal::{Pfn, paths};
 
 mod area;
@@ -121,8 +122,8 @@ pub struct PmapConfig {
     pub area: Option<AreaConfig>,
     /// Which entry of the TLB a refill takes, where the kernel loads it and hardware has a counter.
     pub choice: EntryChoice,
-    /// A defect to plant; [`PmapDefect::None`] but in tests.
-    pub defect: PmapDefect,
+    /// A defect to plant; [`Planted::NONE`] but in tests.
+    pub defect: Planted<PmapDefect>,
 }
 
 impl PmapConfig {
@@ -162,7 +163,7 @@ impl PmapConfig {
             low_memory: false,
             area: None,
             choice: EntryChoice::Hardware,
-            defect: PmapDefect::None,
+            defect: Planted::NONE,
         }
     }
 }

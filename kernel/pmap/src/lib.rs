@@ -54,6 +54,7 @@ pub use defect::{AreaDefect, PmapDefect};
 pub use error::{PmapError, Whole};
 pub use flush::{FULL_FLUSH_PAGES, TlbFlush};
 pub use map::HashCensus;
+pub use pageferry_defects::Planted;
 pub use pmap::{Pmap, Pmaps};
 pub use tables::bootstrap::Bootstrap;
 pub use tables::cached::Reach;

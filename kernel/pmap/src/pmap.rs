@@ -21,6 +21,7 @@ use crate::tlb::request::{REQUEST_BYTES, Shootdown};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::SeqCst;
+use pageferry_defects::Planted;
 use pageferry_hal::{
     Asid, Cause, LockClass, Machine, PAGE_SHIFT, PAGE_SIZE, Pfn, SpaceId, SpinLock, StructVa, Va, VaRange,
     Width,
@@ -189,8 +190,8 @@ impl<M: Machine> Pmaps<M> {
         self.area.as_ref().expect("this kernel has a communication area")
     }
 
-    pub(crate) fn area_defect(&self) -> AreaDefect {
-        self.area.as_ref().map_or(AreaDefect::None, |area| area.config.defect)
+    pub(crate) fn area_defect(&self) -> Planted<AreaDefect> {
+        self.area.as_ref().map_or(Planted::NONE, |area| area.config.defect)
     }
 
     /// Entries of the TLB that are reserved.

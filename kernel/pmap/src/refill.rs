@@ -59,7 +59,7 @@ impl<M: Machine> Pmaps<M> {
                 Whose { space, root, asid }
             }
         };
-        let endless = self.config.defect == PmapDefect::EndlessRefill;
+        let endless = self.config.defect.is(PmapDefect::EndlessRefill);
         let nested = m.refill_depth() > 1;
         let outermost = !nested || endless;
         if nested {
@@ -145,7 +145,7 @@ impl<M: Machine> Pmaps<M> {
     /// it; answers where it looked for a place.
     fn insert(&self, second: &Second<M>, whose: Whose, miss: Miss) -> Result<Searched, TrapKind> {
         let m = &self.machine;
-        let early = self.config.defect == PmapDefect::ReadBeforeLocked;
+        let early = self.config.defect.is(PmapDefect::ReadBeforeLocked);
         let read_early = early.then(|| self.note(whose, miss)).transpose()?;
         let mut cursors = second.cursors.lock();
         let tte = read_early.map_or_else(|| self.note(whose, miss), Ok)?;
@@ -154,7 +154,7 @@ impl<M: Machine> Pmaps<M> {
         drop(cursors);
         if self.loads_tlb() {
             self.load_tlb(whose, miss, tte);
-        } else if miss.kind != MissKind::Absent && self.config.defect != PmapDefect::RefusedStays {
+        } else if miss.kind != MissKind::Absent && !self.config.defect.is(PmapDefect::RefusedStays) {
             self.flush_own(Flush::Page(whose.asid, miss.va));
         }
         Ok(searched)
@@ -170,10 +170,11 @@ impl<M: Machine> Pmaps<M> {
             Access::Fetch if apart => Slot::Instruction,
             _ => self.choose_entry(whose.asid, miss.va),
         };
-        match self.config.defect {
-            PmapDefect::ModifiedLost => tte.attr |= Attr::MODIFIED,
-            PmapDefect::WriteAlways => tte.attr |= Attr::WRITE | Attr::MODIFIED,
-            _ => {}
+        if self.config.defect.is(PmapDefect::ModifiedLost) {
+            tte.attr |= Attr::MODIFIED;
+        }
+        if self.config.defect.is(PmapDefect::WriteAlways) {
+            tte.attr |= Attr::WRITE | Attr::MODIFIED;
         }
         m.tlb_load(slot, whose.asid, miss.va.page(), tte);
     }
@@ -272,12 +273,12 @@ impl<M: Machine> Pmaps<M> {
                 return Err(TrapKind::Protection);
             }
             let mut new = old;
-            new.attr.set(Attr::REFERENCED, self.config.defect != PmapDefect::ReferencedLost);
+            new.attr.set(Attr::REFERENCED, !self.config.defect.is(PmapDefect::ReferencedLost));
             new.attr.set(Attr::MODIFIED, write || old.attr.contains(Attr::MODIFIED));
             if new == old {
                 return Ok(new);
             }
-            let blindly = self.config.defect == PmapDefect::NotedBlindly;
+            let blindly = self.config.defect.is(PmapDefect::NotedBlindly);
             if blindly {
                 radix::store(m, format, slot, new);
             }

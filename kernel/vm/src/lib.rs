@@ -71,5 +71,5 @@ pub use movers::{
 };
 pub use object::{Backing, Object, Pager, PagerError};
 pub use page::{FrameInfo, FrameState, KernelUse, Queue, SwapCensus, Wired};
-pub use probe::Defect;
+pub use probe::VmDefect;
 pub use vm::{Space, Vm};

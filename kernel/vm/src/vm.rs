@@ -11,7 +11,7 @@ use crate::error::VmError;
 use crate::map::{KernelMap, Map, MapLock};
 use crate::movers::{LoanHistory, ProtectBatches};
 use crate::page::{Demand, FrameInfo, Frames, Io, Swap, SwapCensus};
-use crate::probe::{Defect, Journal, Probes, Tally};
+use crate::probe::{Journal, Probes, Tally, VmDefect};
 use crate::structures::Structures;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -146,7 +146,7 @@ impl<M: Machine> Vm<M> {
         self.io.interrupt(t);
     }
 
-    pub(crate) fn has(&self, defect: Defect) -> bool {
+    pub(crate) fn has(&self, defect: VmDefect) -> bool {
         self.probes.planted.is(defect)
     }
     pub(crate) fn paths(&self) -> &VmPaths {
@@ -211,7 +211,7 @@ impl<M: Machine> Vm<M> {
 
     /// Clears a frame.
     pub(crate) fn zero(&self, frame: Pfn) {
-        if self.has(Defect::ZeroForgotten) {
+        if self.has(VmDefect::ZeroForgotten) {
             return;
         }
         let _c = self.machine.scope(Cause::Zero);
@@ -221,7 +221,7 @@ impl<M: Machine> Vm<M> {
     /// Copies a frame for a copy-on-write.
     pub(crate) fn copy(&self, from: Pfn, to: Pfn) {
         assert!(from != to, "a frame is not copied onto itself");
-        if self.has(Defect::CopyForgotten) {
+        if self.has(VmDefect::CopyForgotten) {
             return;
         }
         let _c = self.machine.scope(Cause::Copy);

@@ -32,7 +32,7 @@ mod world;
 pub use episode::{Failure, Program, Steps};
 pub use pageferry_kernel::{IspcDefect, NetDefect};
 pub use pageferry_pmap::{AreaDefect, PmapDefect};
-pub use pageferry_vm::Defect;
+pub use pageferry_vm::VmDefect;
 pub use planted::Planted;
 pub use program::{Access, Child, Down, FILE_PAGES, Mode, Op, PAGES, PROCESSES, Step, TOKENS};
 pub use rig::MACHINES;

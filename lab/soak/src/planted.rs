@@ -2,13 +2,13 @@
 
 use pageferry_kernel::{IspcDefect, NetDefect};
 use pageferry_pmap::{AreaDefect, PmapDefect};
-use pageferry_vm::Defect;
+use pageferry_vm::VmDefect;
 
 /// A defect to plant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
     /// In the VM system.
-    Vm(Defect),
+    Vm(VmDefect),
     /// In the pmap.
     Pmap(PmapDefect),
     /// In the Internet protocols.
@@ -28,7 +28,7 @@ impl Planted {
         let nets = NetDefect::ALL.iter().copied().filter(|defect| {
             !defect.needs_a_liar() && !defect.needs_pages() && *defect != NetDefect::WriterNotWoken
         });
-        Defect::ALL
+        VmDefect::ALL
             .iter()
             .copied()
             .map(Planted::Vm)
@@ -57,8 +57,7 @@ impl Planted {
             Planted::Vm(_) | Planted::Net(_) => return None,
         };
         Some(match defect {
-            PmapDefect::None
-            | PmapDefect::TagReusedEarly
+            PmapDefect::TagReusedEarly
             | PmapDefect::OldTagStays
             | PmapDefect::MissingFlush
             | PmapDefect::ModifiedLost
@@ -84,15 +83,15 @@ impl Planted {
     }
 
     /// The pmap's, if it is one.
-    pub(crate) const fn in_pmap(self) -> PmapDefect {
+    pub(crate) const fn in_pmap(self) -> Option<PmapDefect> {
         match self {
-            Planted::Pmap(defect) => defect,
-            _ => PmapDefect::None,
+            Planted::Pmap(defect) => Some(defect),
+            _ => None,
         }
     }
 
     /// The VM system's, if it is one.
-    pub(crate) const fn in_vm(self) -> Option<Defect> {
+    pub(crate) const fn in_vm(self) -> Option<VmDefect> {
         match self {
             Planted::Vm(defect) => Some(defect),
             _ => None,
@@ -100,10 +99,10 @@ impl Planted {
     }
 
     /// The Internet protocols', if it is one.
-    pub(crate) const fn in_net(self) -> NetDefect {
+    pub(crate) const fn in_net(self) -> Option<NetDefect> {
         match self {
-            Planted::Net(defect) => defect,
-            _ => NetDefect::None,
+            Planted::Net(defect) => Some(defect),
+            _ => None,
         }
     }
 }

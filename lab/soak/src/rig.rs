@@ -130,7 +130,7 @@ fn run_with(
     let (m, paging) = (m.expect("a valid machine"), site.paging);
     let name = site.machine.to_owned();
     m.run(Box::new(move |m| {
-        let rig = boot(m, &name, paging, defect.map_or(PmapDefect::None, Planted::in_pmap));
+        let rig = boot(m, &name, paging, defect.and_then(Planted::in_pmap));
         rig.vm.plant(defect.and_then(Planted::in_vm));
         // While a panic unwinds, address spaces must not be destroyed under CPUs that run on them.
         let keep = ManuallyDrop::new(rig.clone());
@@ -158,13 +158,13 @@ fn lay_out(board: &Board, pmap: &mut PmapConfig, vm: &mut VmConfig) -> Text {
 }
 
 /// Boots the kernel that the machine's `name` chooses.
-fn boot(m: &Model, name: &str, paging: Option<PagingConfig>, defect: PmapDefect) -> Rig {
+fn boot(m: &Model, name: &str, paging: Option<PagingConfig>, defect: Option<PmapDefect>) -> Rig {
     let bound = VmConfig::arena_bytes_with(m.board(), paging.as_ref());
     let arena_bytes = bound * 4 / 3 + 4 * PAGE_SIZE;
     let paths = PmapPaths::all(PATH);
     let mut config = PmapConfig::new(arena_bytes, paths);
     config.refill.paths = RefillPaths::all(PATH);
-    config.defect = defect;
+    config.defect = defect.into();
     for word in choices(name) {
         assert!(config.choose(word), "{name}: no kernel has a choice called {word}");
     }

@@ -1,6 +1,6 @@
 //! Programs that failed once, a run of new ones, and the proof that a run can fail.
 
-use pageferry_soak::{Defect, NetDefect, Planted, Program, Soak, SoakError};
+use pageferry_soak::{NetDefect, Planted, Program, Soak, SoakError, VmDefect};
 use std::path::Path;
 
 const SOAK: Soak = Soak { seed: 1, steps: 80_000, machine: None, threads: 2, defect: None };
@@ -27,7 +27,7 @@ fn new_programs() {
 
 #[test]
 fn a_defect_is_found_and_cut_down_to_what_matters() {
-    let soak = Soak { defect: Some(Planted::Vm(Defect::LoanWithoutProtect)), ..SOAK };
+    let soak = Soak { defect: Some(Planted::Vm(VmDefect::LoanWithoutProtect)), ..SOAK };
     let found = || match soak.run(&|_| true) {
         Err(SoakError::Found(found)) => found,
         other => panic!("the defect is planted: {other:?}"),

@@ -4,7 +4,7 @@
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths, Scheme};
 use pageferry_hal::{Board, PAGE_SIZE, Path};
 use pageferry_kernel::{
-    Defect, DiskConfig, KernelConfig, KernelPaths, LentMapping, PipeConfig, PipeKind, PipeMapping,
+    DiskConfig, KernelConfig, KernelPaths, LentMapping, PipeConfig, PipeKind, PipeMapping, Planted,
     SchedConfig, SocketConfig,
 };
 use pageferry_pmap::{PmapConfig, PmapPaths};
@@ -50,6 +50,6 @@ pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
         files: 0,
         sched: SchedConfig::default(),
         paths: KernelPaths::all(NONE),
-        defect: Defect::None,
+        defect: Planted::NONE,
     }
 }

@@ -46,7 +46,7 @@ use level::{DIRTY, UNIQUE};
 use memory::{Elsewhere, Memory};
 use package::{Found, Package};
 use pageferry_hal::{PAGE_SHIFT, PAGE_SIZE};
-use run::{MOST_LINES, Run};
+use run::{MAX_LINES, Run};
 
 /// The caches of a machine.
 #[derive(Clone, Default, Debug)]
@@ -62,7 +62,7 @@ pub struct Caches {
     /// A run has no more lines than this, a power of two, and lies in a block of so many.
     run_lines: usize,
     /// The most that a line of a run can cost.
-    most_cycles: u64,
+    max_cycles: u64,
     /// For the loads and the stores of a copy; other streams use the first.
     runs: Box<[Run; 2]>,
     /// By package; empty where there are none.
@@ -94,8 +94,8 @@ impl Caches {
         let limits = data.chain(instruction.iter().map(InstructionCache::line_limit));
         let fewest_sets = package.banks.iter().map(|bank| bank.level.sets()).min();
         Caches {
-            run_lines: fewest_sets.expect("a machine has caches").min(MOST_LINES),
-            most_cycles: package.most_cycles(&memory),
+            run_lines: fewest_sets.expect("a machine has caches").min(MAX_LINES),
+            max_cycles: package.max_cycles(&memory),
             runs: Box::default(),
             line_limit: limits.min().expect("a machine has caches"),
             line_shift: machine.cache[0].line_bytes.value.trailing_zeros(),

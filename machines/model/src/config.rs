@@ -405,8 +405,8 @@ impl MachineConfig {
         let blocks = self.mmu.blocks.as_ref().map(|b| BlockRegisters {
             count: b.registers.value as usize,
             instruction_count: b.instruction_registers.as_ref().map_or(0, |r| r.value as usize),
-            least_shift: b.least_bytes.value.ilog2() as u8,
-            most_shift: b.most_bytes.value.ilog2() as u8,
+            min_shift: b.min_bytes.value.ilog2() as u8,
+            max_shift: b.max_bytes.value.ilog2() as u8,
         });
         Board {
             cpus: self.cpus(),

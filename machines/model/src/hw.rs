@@ -104,7 +104,7 @@ pub(crate) struct Hw {
     pub(crate) counts: Counts,
     /// The most entries that the kernel's addresses had in the TLBs of one CPU, in a sample since this was last set to
     /// 0.
-    pub(crate) most_kernel_entries: usize,
+    pub(crate) max_kernel_entries: usize,
     /// When the last interrupt handler finished: what it wrote cannot be seen earlier by a CPU that spins.
     pub(crate) handled_at: u64,
     /// Records where the time goes, if that is asked for.
@@ -162,7 +162,7 @@ impl Hw {
             oracle: Oracle::new(!matches!(params.mmu, Mmu::Radix(_)), tolerates_stale),
             counters: [0; Metric::MAX],
             counts: Counts::default(),
-            most_kernel_entries: 0,
+            max_kernel_entries: 0,
             handled_at: 0,
             recorder: None,
             watch: None,

@@ -355,8 +355,8 @@ impl Model {
 
     /// The most entries that the kernel's addresses had in the TLBs of one CPU, in a
     /// [sample](crate::account::SAMPLE_CYCLES) since this was asked last.
-    pub fn take_most_kernel_entries(&self) -> usize {
-        std::mem::take(&mut self.0.hw.borrow_mut().most_kernel_entries)
+    pub fn take_max_kernel_entries(&self) -> usize {
+        std::mem::take(&mut self.0.hw.borrow_mut().max_kernel_entries)
     }
 
     /// When a CPU last handed frames to the network card to be sent, on its clock.

@@ -6,7 +6,7 @@
 use pageferry_hal::{PAGE_SHIFT, PAGE_SIZE, Pa, Pfn, Width};
 
 /// The least that a written frame takes.
-const LEAST_BYTES: usize = 64;
+const MIN_BYTES: usize = 64;
 
 /// Physical memory of one machine.
 pub(crate) struct Memory {
@@ -141,7 +141,7 @@ impl Memory {
 #[cold]
 fn grow(kept: &mut Box<[u8]>, len_bytes: usize) {
     let mut longer = std::mem::take(kept).into_vec();
-    let len_bytes = len_bytes.next_power_of_two().max(LEAST_BYTES);
+    let len_bytes = len_bytes.next_power_of_two().max(MIN_BYTES);
     longer.reserve_exact(len_bytes - longer.len());
     longer.resize(len_bytes, 0);
     *kept = longer.into_boxed_slice();

@@ -221,7 +221,7 @@ fn a_missing_shootdown_is_caught() {
                 let eph =
                     Ephemeral::new(with_scheme(scheme), rig.pmaps.clone(), rig.kva.clone(), &mut arena(&rig));
                 let mut eph = eph.unwrap_or_else(|e| panic!("{e}"));
-                eph.plant_missing_shootdown();
+                eph.plant(pageferry_ephemeral::EphemeralDefect::FlushedHereOnly);
                 rig.eph = Rc::new(eph);
                 rig.tag_frames(FRAMES);
                 let (other, findings_1) = (rig.clone(), findings.clone());

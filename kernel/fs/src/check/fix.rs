@@ -15,7 +15,7 @@ use crate::store::{SECTOR_BYTES as CHUNK, Store, When};
 use crate::volume::Volume;
 use alloc::format;
 
-const MOST_PASSES: usize = 32;
+const MAX_PASSES: usize = 32;
 const LOST: &[u8] = b"lost+found";
 
 /// Makes a volume whole that is not mounted. Answers what was wrong with it.
@@ -30,7 +30,7 @@ pub fn repair(store: &mut dyn Store) -> Result<Report, FsError> {
     };
     geometry.write(store, 0, false)?;
     let mut first = None;
-    for _ in 0..MOST_PASSES {
+    for _ in 0..MAX_PASSES {
         let mut scan = Scan::new(geometry);
         scan.run(store)?;
         let report = scan.report.clone();
@@ -42,7 +42,7 @@ pub fn repair(store: &mut dyn Store) -> Result<Report, FsError> {
         pass(store, scan)?;
         first.get_or_insert(report);
     }
-    Err(FsError::Refused(format!("it was not whole after {MOST_PASSES} repairs")))
+    Err(FsError::Refused(format!("it was not whole after {MAX_PASSES} repairs")))
 }
 
 fn pass(store: &mut dyn Store, scan: Scan) -> Result<(), FsError> {

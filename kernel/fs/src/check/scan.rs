@@ -84,7 +84,7 @@ impl Scan {
                         let text = format!("inode {} is nobody's, and in use", ino.0);
                         self.report.add(Weight::Damage, Fix::ClearInode(ino), text);
                     }
-                    Ok(inode) if inode.size > self.geometry.most_bytes() => {
+                    Ok(inode) if inode.size > self.geometry.max_bytes() => {
                         let text = format!("inode {} is of {} bytes", ino.0, inode.size);
                         self.report.add(Weight::Damage, Fix::ClearInode(ino), text);
                     }

@@ -6,7 +6,7 @@ use pageferry_fs::*;
 
 fn filled(seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
-    let mut side = Side::new(512 << 10, 512, 64, Defect::None);
+    let mut side = Side::new(512 << 10, 512, 64, None);
     for _ in 0..300 {
         let call = call(&mut random);
         side.run(&call);
@@ -41,7 +41,7 @@ fn what_is_no_volume_is_refused_with_the_reason() {
 
 #[test]
 fn a_superblock_that_is_lost_comes_back_from_a_copy() {
-    let mut side = Side::new(4 << 20, 512, 64, Defect::None);
+    let mut side = Side::new(4 << 20, 512, 64, None);
     let root = side.volume.root();
     let file = side.volume.make(&mut side.store, root, b"name", Kind::File).unwrap();
     side.volume.write(&mut side.store, file, 0, b"bytes").unwrap();

@@ -128,14 +128,14 @@ pub struct Side {
 }
 
 impl Side {
-    pub fn new(len_bytes: usize, block_bytes: u32, most_dirty: usize, defect: Defect) -> Side {
-        let mut store = Cached::with_limit(MemoryDevice::new(len_bytes), most_dirty);
+    pub fn new(len_bytes: usize, block_bytes: u32, max_dirty: usize, defect: Option<FsDefect>) -> Side {
+        let mut store = Cached::with_limit(MemoryDevice::new(len_bytes), max_dirty);
         // Blocks that were used before.
         for sector in 0..len_bytes as u64 / 512 {
             store.write(sector * 512, &[0xa5; 512], When::Later).unwrap();
         }
         let mut volume = Volume::format(&mut store, Format { block_bytes }).unwrap();
-        volume.plant(defect);
+        defect.into_iter().for_each(|defect| volume.plant(defect));
         Side { store, volume, open: [None; SLOTS] }
     }
 

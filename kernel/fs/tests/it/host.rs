@@ -89,7 +89,7 @@ impl Host {
 }
 
 /// A program of so many steps, on both.
-pub fn beside_the_host(seed: u64, steps: usize, defect: Defect) -> Result<(), String> {
+pub fn beside_the_host(seed: u64, steps: usize, defect: Option<FsDefect>) -> Result<(), String> {
     let mut random = Random::new(seed);
     let block_bytes = [512, 1024, 2048, 4096][random.below(4) as usize];
     let mut side = Side::new(4 << 20, block_bytes, 64, defect);
@@ -113,13 +113,13 @@ pub fn beside_the_host(seed: u64, steps: usize, defect: Defect) -> Result<(), St
 fn random_programs_see_what_they_see_on_the_host() {
     let seeds = std::env::var("PAGEFERRY_FS_SEEDS").map_or(60, |seeds| seeds.parse().expect("a number"));
     for seed in 1..=seeds {
-        beside_the_host(seed, 2500, Defect::None).unwrap_or_else(|e| panic!("{e}"));
+        beside_the_host(seed, 2500, None).unwrap_or_else(|e| panic!("{e}"));
     }
 }
 
 #[test]
 fn names_are_as_long_as_on_the_host_and_no_longer() {
-    let mut side = Side::new(1 << 20, 1024, 64, Defect::None);
+    let mut side = Side::new(1 << 20, 1024, 64, None);
     let root = side.volume.root();
     let (longest, longer) = (vec![b'x'; 255], vec![b'x'; 256]);
     side.volume.make(&mut side.store, root, &longest, Kind::File).unwrap();

@@ -2,15 +2,15 @@
 
 use crate::host::beside_the_host;
 use crate::power::cut_anywhere;
-use pageferry_fs::Defect;
+use pageferry_fs::FsDefect;
 
 #[test]
 fn every_planted_defect_is_caught() {
-    assert!(Defect::ALL.len() >= 10);
-    for &defect in Defect::ALL {
+    assert!(FsDefect::ALL.len() >= 10);
+    for &defect in FsDefect::ALL {
         let found = (1..=60).find_map(|seed| {
-            let found = beside_the_host(seed, 1500, defect).err();
-            found.or_else(|| cut_anywhere(seed, 400, 40, defect).err())
+            let found = beside_the_host(seed, 1500, Some(defect)).err();
+            found.or_else(|| cut_anywhere(seed, 400, 40, Some(defect)).err())
         });
         let found = found.unwrap_or_else(|| panic!("{defect:?} is not found"));
         println!("{defect:?}: {found}");

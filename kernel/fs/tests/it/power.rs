@@ -43,17 +43,17 @@ fn before(call: &Call, side: &mut Side, facts: &mut [Fact]) {
 }
 
 /// A program of so many steps, cut at `cuts` random writes.
-pub fn cut_anywhere(seed: u64, steps: usize, cuts: usize, defect: Defect) -> Result<(), String> {
+pub fn cut_anywhere(seed: u64, steps: usize, cuts: usize, defect: Option<FsDefect>) -> Result<(), String> {
     let mut random = Random::new(seed ^ 0x5a5a);
     let block_bytes = [512, 1024, 2048][random.below(3) as usize];
-    let most_dirty = 4 + random.below(40) as usize;
-    let mut side = Side::new(2 << 20, block_bytes, most_dirty, defect);
+    let max_dirty = 4 + random.below(40) as usize;
+    let mut side = Side::new(2 << 20, block_bytes, max_dirty, defect);
     side.volume.sync(&mut side.store).map_err(|e| e.to_string())?;
     let Side { store, volume, .. } = side;
     let base = store.device().clone();
     let mut device = store.into_device();
     device.keep_journal();
-    let mut side = Side { store: Cached::with_limit(device, most_dirty), volume, open: [None; SLOTS] };
+    let mut side = Side { store: Cached::with_limit(device, max_dirty), volume, open: [None; SLOTS] };
     let mut facts: Vec<Fact> = Vec::new();
     for _ in 0..steps {
         let call = call(&mut random);
@@ -106,6 +106,6 @@ pub fn cut_anywhere(seed: u64, steps: usize, cuts: usize, defect: Defect) -> Res
 fn a_power_cut_leaves_nothing_that_the_order_of_writes_prevents() {
     let seeds = std::env::var("PAGEFERRY_FS_SEEDS").map_or(40, |seeds| seeds.parse().expect("a number"));
     for seed in 1..=seeds {
-        cut_anywhere(seed, 400, 25, Defect::None).unwrap_or_else(|e| panic!("{e}"));
+        cut_anywhere(seed, 400, 25, None).unwrap_or_else(|e| panic!("{e}"));
     }
 }

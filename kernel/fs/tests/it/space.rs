@@ -6,7 +6,7 @@ use pageferry_fs::*;
 #[test]
 fn a_full_volume_refuses_keeps_what_it_has_and_has_room_again() {
     for block_bytes in [512, 2048, 8192] {
-        let mut side = Side::new(1 << 20, block_bytes, 64, Defect::None);
+        let mut side = Side::new(1 << 20, block_bytes, 64, None);
         let root = side.volume.root();
         let free = side.volume.free_blocks();
         let keep = side.volume.make(&mut side.store, root, b"keep", Kind::File).unwrap();
@@ -36,7 +36,7 @@ fn a_full_volume_refuses_keeps_what_it_has_and_has_room_again() {
 
 #[test]
 fn inodes_run_out_and_come_back() {
-    let mut side = Side::new(200 << 10, 512, 64, Defect::None);
+    let mut side = Side::new(200 << 10, 512, 64, None);
     let root = side.volume.root();
     let mut made = 0;
     let full = loop {
@@ -55,7 +55,7 @@ fn inodes_run_out_and_come_back() {
 
 #[test]
 fn a_file_is_no_longer_than_its_pointers_reach() {
-    let mut side = Side::new(1 << 20, 512, 64, Defect::None);
+    let mut side = Side::new(1 << 20, 512, 64, None);
     let root = side.volume.root();
     let file = side.volume.make(&mut side.store, root, b"long", Kind::File).unwrap();
     let most = (12 + 128 + 128 * 128) * 512;
@@ -71,7 +71,7 @@ fn a_file_is_no_longer_than_its_pointers_reach() {
 
 #[test]
 fn a_symbolic_link_is_a_path_of_some_length_and_no_file() {
-    let mut side = Side::new(1 << 20, 512, 64, Defect::None);
+    let mut side = Side::new(1 << 20, 512, 64, None);
     let root = side.volume.root();
     let longest = vec![b'x'; 1023];
     for path in [&b"a"[..], b"../a/b", &longest] {

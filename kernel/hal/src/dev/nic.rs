@@ -9,7 +9,7 @@
 //! ring may be in use.
 //!
 //! A frame is an Ethernet frame without preamble and checksum (FCS). A short one is padded with zeros as it is sent, to
-//! [`ETHERNET_LEAST_BYTES`]. A card takes what is sent to its own address or to a group; of that, a frame that finds no
+//! [`ETHERNET_MIN_BYTES`]. A card takes what is sent to its own address or to a group; of that, a frame that finds no
 //! buffer, or no room in its buffers, is lost, and counted.
 //!
 //! A card can be taken out while it works. From then on it interrupts no more but once, answers everything that it
@@ -28,7 +28,7 @@ pub const NIC_DESCRIPTOR_BYTES: usize = 16;
 pub const ETHERNET_HEADER_BYTES: usize = 14;
 
 /// The shortest frame that goes over a wire; without its checksum.
-pub const ETHERNET_LEAST_BYTES: usize = 60;
+pub const ETHERNET_MIN_BYTES: usize = 60;
 
 /// A network card.
 pub trait Nic {

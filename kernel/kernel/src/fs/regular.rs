@@ -11,7 +11,7 @@
 
 use super::ops::{FileOps, MapRequest, VnodeOps};
 use super::vnode::Regular;
-use crate::config::NetDefect;
+use crate::defect::NetDefect;
 use crate::proc::{Shown, Syscall, Uio, UioMode, Window};
 use alloc::boxed::Box;
 use pageferry_abi::Errno;
@@ -140,7 +140,7 @@ impl<M: Machine> VnodeOps<M> for Regular<M> {
             if len == 0 {
                 return Ok(None);
             }
-            let beyond = call.kernel.config.net.is_some_and(|net| net.defect == NetDefect::FileBeyondEnd);
+            let beyond = call.kernel.config.net.is_some_and(|net| net.defect.is(NetDefect::FileBeyondEnd));
             let len = if beyond { len_bytes } else { len };
             Ok(Some(call.kernel.vm.loan_object_to_kernel(call.thread, &self.inode.object, at, len)?))
         })

@@ -20,8 +20,9 @@
 //! last reader's end: they are lost, and the writer learns it.
 
 use super::pipe_state::{Direct, Held, Pipe, Run};
-use crate::config::{Defect, PipeMapping};
+use crate::config::PipeMapping;
 use crate::counter::KernelCounter;
+use crate::defect::KernelDefect;
 use crate::proc::{Syscall, Uio};
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -185,7 +186,7 @@ impl<M: Machine> Pipe<M> {
         for _ in &frames {
             call.machine().execute(config.paths.pipe_page);
         }
-        let wired = if config.defect == Defect::MissingWire {
+        let wired = if config.defect.is(KernelDefect::MissingWire) {
             call.kernel.vm.unwire(wired);
             None
         } else {
@@ -295,7 +296,7 @@ impl<M: Machine> Pipe<M> {
         match core::mem::replace(&mut state.direct, Direct::None) {
             Direct::Ready { run, left, .. } if left == len => {
                 state.direct = Direct::Drained { run };
-                if call.kernel.config.defect != Defect::LostWakeup {
+                if !call.kernel.config.defect.is(KernelDefect::LostWakeup) {
                     self.wake_all(call.thread);
                 }
             }

@@ -2,6 +2,7 @@
 
 use crate::served::{FileServiceConfig, NetServiceConfig};
 use core::{fmt, iter};
+use pageferry_defects::{Planted, defects};
 use pageferry_hal::{Board, Mmu, PAGE_SIZE, paths};
 use pageferry_pmap::{AreaConfig, AreaDefect, AreaPaths};
 
@@ -59,74 +60,21 @@ paths! {
     }
 }
 
-/// A defect to plant: a kernel with one of these must be caught.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum IspcDefect {
-    /// Sound.
-    #[default]
-    None,
-    /// A sender keeps what it has sent.
-    SenderKeeps,
-    /// What is detached is attached nowhere, though its owner is told that it has it.
-    NotAttached,
-    /// A request that a dead server had taken is lost: its caller is not told.
-    RequestLost,
-    /// Reserved entries of a process that ends are not given back.
-    EntriesLost,
-    /// A piece of the area is given out with what was left in it.
-    NotCleared,
-    /// An entry is chosen without a look whether it is free.
-    EntryTaken,
-    /// Any process may answer any request.
-    AnswerUnasked,
-    /// Where reserved entries run out, a page-table entry attaches.
-    SilentlyByTable,
-    /// Data goes with its request, but stays with the server when that answers.
-    DataKept,
-    /// A thread that has crossed into a server stays in its space when it goes back.
-    SpaceKept,
-    /// A server ends without a look for threads inside.
-    InsideForgotten,
-    /// A thread that was inside a server that died is told that all went well.
-    DeathUntold,
-}
-
-impl IspcDefect {
-    /// All that can be planted.
-    pub const ALL: &[IspcDefect] = &[
-        IspcDefect::SenderKeeps,
-        IspcDefect::NotAttached,
-        IspcDefect::RequestLost,
-        IspcDefect::EntriesLost,
-        IspcDefect::NotCleared,
-        IspcDefect::EntryTaken,
-        IspcDefect::AnswerUnasked,
-        IspcDefect::SilentlyByTable,
-        IspcDefect::DataKept,
-        IspcDefect::SpaceKept,
-        IspcDefect::InsideForgotten,
-        IspcDefect::DeathUntold,
-    ];
-
-    /// What it does.
-    pub const fn sentence(self) -> &'static str {
-        match self {
-            IspcDefect::None => "no defect",
-            IspcDefect::SenderKeeps => "a sender keeps what it has sent",
-            IspcDefect::NotAttached => "what is received is attached nowhere",
-            IspcDefect::RequestLost => "a request that a dead server had taken is lost",
-            IspcDefect::EntriesLost => "reserved entries of a process that ends are not given back",
-            IspcDefect::NotCleared => "a piece of the area is given out with what was left in it",
-            IspcDefect::EntryTaken => "a reserved entry is taken without a look whether it is free",
-            IspcDefect::AnswerUnasked => "any process may answer any request",
-            IspcDefect::SilentlyByTable => "where reserved entries run out, a page table attaches",
-            IspcDefect::DataKept => "data stays with the server when that answers",
-            IspcDefect::SpaceKept => "a thread that goes back from a server stays in its space",
-            IspcDefect::InsideForgotten => "a server ends without a look for threads inside",
-            IspcDefect::DeathUntold => {
-                "a thread that was inside a server that died is told that all went well"
-            }
-        }
+defects! {
+    /// What can be wrong with communication by a common area.
+    pub enum IspcDefect {
+        SenderKeeps: "A sender keeps what it has sent.",
+        NotAttached: "What is detached is attached nowhere, though its owner is told that it has it.",
+        RequestLost: "A request that a dead server had taken is lost: its caller is not told.",
+        EntriesLost: "Reserved entries of a process that ends are not given back.",
+        NotCleared: "A piece of the area is given out with what was left in it.",
+        EntryTaken: "An entry is chosen without a look whether it is free.",
+        AnswerUnasked: "Any process may answer any request.",
+        SilentlyByTable: "Where reserved entries run out, a page-table entry attaches.",
+        DataKept: "Data goes with its request, but stays with the server when that answers.",
+        SpaceKept: "A thread that has crossed into a server stays in its space when it goes back.",
+        InsideForgotten: "A server ends without a look for threads inside.",
+        DeathUntold: "A thread that was inside a server that died is told that all went well.",
     }
 }
 
@@ -159,10 +107,10 @@ pub struct IspcConfig {
     pub paths: IspcPaths,
     /// Of attaching and detaching.
     pub area_paths: AreaPaths,
-    /// A defect to plant; [`IspcDefect::None`] but in tests.
-    pub defect: IspcDefect,
-    /// Another, of what attaches; [`AreaDefect::None`] but in tests.
-    pub area_defect: AreaDefect,
+    /// A defect to plant; [`Planted::NONE`] but in tests.
+    pub defect: Planted<IspcDefect>,
+    /// Another, of what attaches; [`Planted::NONE`] but in tests.
+    pub area_defect: Planted<AreaDefect>,
 }
 
 /// What is wrong with such a configuration.

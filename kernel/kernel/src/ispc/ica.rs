@@ -149,7 +149,7 @@ impl<M: Machine> Ispc<M> {
     }
 
     pub(crate) fn has(&self, defect: IspcDefect) -> bool {
-        self.config.defect == defect
+        self.config.defect.is(defect)
     }
 
     /// What a thread sleeps on that wants an entry.

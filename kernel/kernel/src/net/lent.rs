@@ -13,7 +13,8 @@
 //! Getting an address: with the loan, then it is given back; while looking, then the bytes are not seen.
 
 use super::mbuf::{Mbuf, Pool, Storage};
-use crate::config::{LentMapping, NetDefect};
+use crate::config::LentMapping;
+use crate::defect::NetDefect;
 use crate::net::lending::Lender;
 use crate::proc::WaitFlag;
 use alloc::sync::Arc;

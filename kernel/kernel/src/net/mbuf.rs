@@ -22,13 +22,15 @@
 
 use super::lending::Lenders;
 use super::lent::External;
-use crate::config::{KernelConfig, KernelPaths, LentMapping, NetDefect};
+use crate::config::{KernelConfig, KernelPaths, LentMapping};
 use crate::counter::KernelCounter;
+use crate::defect::NetDefect;
 use crate::sched::{Sched, Waker};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use pageferry_abi::Errno;
+use pageferry_defects::Planted;
 use pageferry_ephemeral::{Ephemeral, KernelAddresses};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
@@ -205,7 +207,7 @@ pub(crate) struct Pool<M: Machine> {
     /// For waking those that wait for a mapping, where the calling thread is not known.
     waker: Waker<M>,
     lent_mapping: LentMapping,
-    defect: NetDefect,
+    defect: Planted<NetDefect>,
     paths: KernelPaths,
     /// Clusters that may exist.
     most_clusters: usize,
@@ -236,7 +238,7 @@ impl<M: Machine> Pool<M> {
             lenders,
             waker: Waker::new(sched),
             lent_mapping: config.socket.lent_mapping,
-            defect: config.net.map_or(NetDefect::None, |net| net.defect),
+            defect: config.net.map_or(Planted::NONE, |net| net.defect),
             paths: config.paths,
             most_clusters: config.socket.clusters,
             state,
@@ -265,7 +267,7 @@ impl<M: Machine> Pool<M> {
 
     /// This defect is planted.
     pub(super) fn has(&self, defect: NetDefect) -> bool {
-        self.defect == defect
+        self.defect.is(defect)
     }
 
     pub(super) fn lent_mapping(&self) -> LentMapping {
@@ -555,8 +557,8 @@ impl<M: Machine> Pool<M> {
     /// True for a cluster that is full, and that no other mbuf refers to: its page may be given away.
     pub(crate) fn is_donatable(&self, mbuf: &Mbuf) -> bool {
         let Storage::Cluster(cluster) = &mbuf.storage else { return false };
-        let whole = mbuf.len == PAGE_SIZE || self.defect == NetDefect::FlipOfPart;
-        let alone = Arc::strong_count(cluster) == 1 || self.defect == NetDefect::FlipOfShared;
+        let whole = mbuf.len == PAGE_SIZE || self.defect.is(NetDefect::FlipOfPart);
+        let alone = Arc::strong_count(cluster) == 1 || self.defect.is(NetDefect::FlipOfShared);
         mbuf.offset == 0 && whole && alone
     }
 

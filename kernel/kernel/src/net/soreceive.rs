@@ -22,8 +22,8 @@
 use super::mbuf::{Mbuf, NotDonated};
 use super::sockbuf::{Held, SockBuf};
 use crate::choose::Peer;
-use crate::config::Defect;
 use crate::counter::KernelCounter;
+use crate::defect::KernelDefect;
 use crate::proc::{PagesCame, Syscall, Uio, UioMode, WaitFlag};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -307,7 +307,7 @@ impl<M: Machine> Syscall<'_, M> {
                 return Err(e);
             }
         };
-        if filled < PAGE_SIZE && self.kernel.config.defect != Defect::GatheredPageNotCleared {
+        if filled < PAGE_SIZE && !self.kernel.config.defect.is(KernelDefect::GatheredPageNotCleared) {
             let _c = m.scope(Cause::Zero);
             m.zero(base + filled, PAGE_SIZE - filled).expect("the kernel's own addresses are mapped");
         }

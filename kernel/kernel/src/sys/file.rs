@@ -12,8 +12,8 @@ use pageferry_hal::{Machine, Prot, SpinLock, Va};
 use pageferry_vm::{MapAddr, PushDown};
 
 impl<M: Machine> User<M> {
-    /// Opens a file by its name in the one directory, or by its path on the mounted volume, below `/mnt`, or a device
-    /// file (`open`).
+    /// Opens a file by its name: of the file system in memory, of the mounted volume, below `/mnt`, or of a device,
+    /// below `/dev` (`open`).
     ///
     /// # Errors
     /// [`Errno::NoFile`]; [`Errno::Exists`]; [`Errno::Loop`]; [`Errno::NoDevice`]; [`Errno::Invalid`] for a name that

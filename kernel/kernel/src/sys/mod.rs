@@ -6,6 +6,7 @@ mod inet;
 mod invalidate;
 mod ispc;
 mod memory;
+mod names;
 mod pass;
 mod poll;
 mod sleep;

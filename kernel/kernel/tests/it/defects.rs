@@ -39,7 +39,12 @@ struct Outcome {
     complaint: Option<String>,
 }
 
-fn outcome(name: &str, schedule: Schedule, mut config: KernelConfig, defect: Defect) -> Outcome {
+fn outcome(
+    name: &str,
+    schedule: Schedule,
+    mut config: KernelConfig,
+    defect: Planted<KernelDefect>,
+) -> Outcome {
     config.defect = defect;
     let complaint = Rc::new(RefCell::new(None));
     let heard = complaint.clone();
@@ -54,7 +59,7 @@ fn direct_kernels() -> impl Iterator<Item = (&'static str, &'static str, KernelC
 #[test]
 fn sound_kernels_pass() {
     for (what, name, config) in direct_kernels() {
-        let o = outcome(name, Schedule::Timed, config, Defect::None);
+        let o = outcome(name, Schedule::Timed, config, Planted::NONE);
         o.ended.result.unwrap_or_else(|e| panic!("{what}: {e}"));
         assert_eq!(o.complaint, None, "{what}");
         assert_eq!(o.ended.m.stale_uses(), [], "{what}");
@@ -66,7 +71,7 @@ fn sound_kernels_pass() {
 fn a_lost_wakeup_is_a_deadlock_that_names_its_sleepers() {
     for (what, name, config) in direct_kernels() {
         for schedule in [Schedule::Timed, Schedule::Seeded(1)] {
-            let o = outcome(name, schedule, config, Defect::LostWakeup);
+            let o = outcome(name, schedule, config, KernelDefect::LostWakeup.into());
             assert!(matches!(o.ended.result, Err(RunError::Deadlock { .. })), "{what}: {:?}", o.ended.result);
             let sleepers = o.ended.kernel.unwrap().sleepers();
             assert!(sleepers.contains("writer: pipdwt"), "{what}: {sleepers}");
@@ -78,7 +83,7 @@ fn a_lost_wakeup_is_a_deadlock_that_names_its_sleepers() {
 #[test]
 fn a_missing_wire_is_seen_in_the_table_of_frames() {
     for (what, name, config) in direct_kernels() {
-        let o = outcome(name, Schedule::Timed, config, Defect::MissingWire);
+        let o = outcome(name, Schedule::Timed, config, KernelDefect::MissingWire.into());
         let complaint = o.complaint.unwrap_or_else(|| panic!("{what}: not caught"));
         assert!(complaint.contains("not wired"), "{what}: {complaint}");
     }
@@ -89,7 +94,7 @@ fn a_missing_wire_is_seen_in_the_table_of_frames() {
 #[test]
 fn a_missing_shootdown_is_a_stale_use() {
     let stale = |name, config, seed| {
-        let o = outcome(name, Schedule::Seeded(seed), config, Defect::MissingShootdown);
+        let o = outcome(name, Schedule::Seeded(seed), config, KernelDefect::MissingShootdown.into());
         !o.ended.m.stale_uses().is_empty()
     };
     for name in ["xeon-mp", "xeon-mp-htt", "opteron-mp"] {

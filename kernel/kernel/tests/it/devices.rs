@@ -168,7 +168,7 @@ fn lines_of_text_are_drawn_and_a_machine_without_a_screen_shows_none() {
 /// A switch that leaves the block of the last process in its register: another process finds the screen in its memory.
 #[test]
 fn a_block_that_stays_is_seen() {
-    for defect in [PmapDefect::None, PmapDefect::BlockStays] {
+    for defect in [Planted::NONE, PmapDefect::BlockStays.into()] {
         let config = MachineConfig::named("ppc604").expect("it is built in");
         let m = Model::new(&config, Options::new(Schedule::Timed)).expect("a machine");
         let mut kernel_config = sf_buf(64);
@@ -195,8 +195,8 @@ fn a_block_that_stays_is_seen() {
             kernel.spawn("init", Box::new(program)).expect("the first process");
             kernel.run()
         }));
-        assert!(ran.is_ok() || defect != PmapDefect::None, "{ran:?}");
-        let expected = if defect == PmapDefect::None { [0; 4] } else { *b"mine" };
+        assert!(ran.is_ok() || defect != Planted::NONE, "{ran:?}");
+        let expected = if defect == Planted::NONE { [0; 4] } else { *b"mine" };
         assert_eq!(*seen.borrow(), expected, "{defect:?}");
     }
 }

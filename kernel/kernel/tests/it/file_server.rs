@@ -232,7 +232,7 @@ fn answers_and_bytes_are_those_of_a_kernel_that_has_its_files_itself() {
         let own = log.take();
         assert!(own.len() > 100 && own.iter().any(|line| line.contains("BadFd")));
         for (name, method) in served() {
-            let ended = try_served(name, Schedule::Timed, method, FileServiceDefect::None, program.clone());
+            let ended = try_served(name, Schedule::Timed, method, Planted::NONE, program.clone());
             sound(&ended, name);
             for (own, servers) in own.iter().zip(log.take()) {
                 assert_eq!(*own, servers, "seed {seed}, {method:?} on {name}");
@@ -245,7 +245,7 @@ fn answers_and_bytes_are_those_of_a_kernel_that_has_its_files_itself() {
 #[test]
 fn bytes_move_through_pieces_that_are_attached() {
     for method in ALL {
-        on_sh4(ant_with_files(method, FileServiceDefect::None), move |u| {
+        on_sh4(ant_with_files(method, Planted::NONE), move |u| {
             mounted(u, 1 << 20);
             let buffer = map(u, 4 * PAGE);
             let fd = u.open("/mnt/file", MAKE).unwrap();
@@ -294,7 +294,7 @@ fn bytes_move_through_pieces_that_are_attached() {
 /// Where the area is full of pieces that others only keep, those make way.
 #[test]
 fn kept_pieces_make_way() {
-    on_sh4(ant_with_files(Method::Random, FileServiceDefect::None), |u| {
+    on_sh4(ant_with_files(Method::Random, Planted::NONE), |u| {
         mounted(u, 1 << 20);
         let fd = u.open("/mnt/file", MAKE).unwrap();
         let over = Rc::new(Cell::new(false));
@@ -324,7 +324,7 @@ fn kept_pieces_make_way() {
 /// Programs may not speak to the server themselves, nor be it.
 #[test]
 fn the_servers_service_is_the_kernels() {
-    on_sh4(ant_with_files(Method::Proposed, FileServiceDefect::None), |u| {
+    on_sh4(ant_with_files(Method::Proposed, Planted::NONE), |u| {
         mounted(u, 1 << 20);
         let control = u.ica_alloc(1, Wait::Yes).unwrap();
         assert_eq!(u.ispc_request(u32::MAX, control, None, Wait::Yes), Err(Errno::Access));
@@ -349,7 +349,7 @@ fn a_server_that_is_killed_in_the_middle() {
     for (name, method) in served() {
         for moment in 1..7u64 {
             let seen = seen.clone();
-            let ended = try_served(name, Schedule::Timed, method, FileServiceDefect::None, move |u| {
+            let ended = try_served(name, Schedule::Timed, method, Planted::NONE, move |u| {
                 mounted(u, 1 << 20);
                 let kept = u.open("/mnt/kept", MAKE).unwrap();
                 let buffer = map(u, BUFFER);
@@ -435,7 +435,7 @@ fn clean(u: &U) {
 fn a_program_that_is_killed_in_the_middle() {
     for (name, method) in served() {
         for moment in 1..5u64 {
-            let ended = try_served(name, Schedule::Timed, method, FileServiceDefect::None, move |u| {
+            let ended = try_served(name, Schedule::Timed, method, Planted::NONE, move |u| {
                 mounted(u, 1 << 20);
                 let killed = fork(u, "killed", |u| {
                     let buffer = map(u, BUFFER);
@@ -509,9 +509,9 @@ fn judge(u: &U) {
 #[test]
 fn planted_defects_are_found() {
     for (name, method) in served() {
-        sound(&try_served(name, Schedule::Timed, method, FileServiceDefect::None, judge), name);
+        sound(&try_served(name, Schedule::Timed, method, Planted::NONE, judge), name);
         for &defect in FileServiceDefect::ALL {
-            let ended = try_served(name, Schedule::Timed, method, defect, judge);
+            let ended = try_served(name, Schedule::Timed, method, defect.into(), judge);
             assert!(ended.result.is_err(), "{defect:?} by {method:?} on {name} is not found");
         }
     }
@@ -529,7 +529,7 @@ fn as_much_data_goes_with_a_request_as_can_be_attached() {
         (Method::Previous, 1, false),
         (Method::Random, 0, true),
     ] {
-        let mut config = ant_with_files(method, FileServiceDefect::None);
+        let mut config = ant_with_files(method, Planted::NONE);
         let ispc = config.ispc.as_mut().unwrap();
         ispc.reserved = reserved;
         ispc.server_entries = ispc.server_entries.min(reserved);

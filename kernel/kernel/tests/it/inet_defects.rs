@@ -11,7 +11,7 @@ use pageferry_model::net::Wire;
 
 const PAGE: usize = PAGE_SIZE;
 
-fn with(defect: NetDefect) -> KernelConfig {
+fn with(defect: Planted<NetDefect>) -> KernelConfig {
     let mut config = internet();
     let net = config.net.as_mut().expect("it has one");
     (net.defect, net.retransmissions) = (defect, 6);
@@ -25,8 +25,8 @@ fn complaint(ended: &Ended) -> Result<(), String> {
 }
 
 /// `program` says what is wrong with a kernel with a defect, and nothing of one without.
-fn is_caught(defect: NetDefect, program: impl Fn(KernelConfig) -> Result<(), String>) {
-    let sound = program(with(NetDefect::None));
+fn is_caught(defect: Planted<NetDefect>, program: impl Fn(KernelConfig) -> Result<(), String>) {
+    let sound = program(with(Planted::NONE));
     assert_eq!(sound, Ok(()), "a sound kernel");
     let caught = program(with(defect));
     assert!(caught.is_err(), "{defect:?}: not caught");
@@ -61,20 +61,20 @@ fn frames_that_are_freed_too_early_are_damaged() {
     if other_kind().is_some() {
         return; // A slow CPU uses the memory again when the card has long read it.
     }
-    is_caught(NetDefect::FreedWhileSent, talk(Wire::default()));
+    is_caught(NetDefect::FreedWhileSent.into(), talk(Wire::default()));
 }
 
 #[test]
 fn flipped_bits_come_through_without_sums() {
     // Which bits are flipped is a matter of chance: those of some wire are data.
-    is_caught(NetDefect::SumsIgnored, |config| {
+    is_caught(NetDefect::SumsIgnored.into(), |config| {
         (3..9).try_for_each(|seed| talk(Wire { seed, corrupt_ppm: 20_000, ..Wire::default() })(config))
     });
 }
 
 #[test]
 fn numbers_that_do_not_wrap_stop_a_connection() {
-    is_caught(NetDefect::OrderWithoutWrap, |mut config| {
+    is_caught(NetDefect::OrderWithoutWrap.into(), |mut config| {
         config.net.as_mut().expect("it has one").first_sequence = u32::MAX - 5000;
         talk(Wire::default())(config)
     });
@@ -82,36 +82,39 @@ fn numbers_that_do_not_wrap_stop_a_connection() {
 
 #[test]
 fn what_is_sent_again_is_compared() {
-    is_caught(NetDefect::AgainFromElsewhere, talk(Wire { seed: 1, loss_ppm: 20_000, ..Wire::default() }));
+    is_caught(
+        NetDefect::AgainFromElsewhere.into(),
+        talk(Wire { seed: 1, loss_ppm: 20_000, ..Wire::default() }),
+    );
 }
 
 #[test]
 fn what_comes_twice_is_compared() {
     let wire = Wire { seed: 1, duplicate_ppm: 100_000, delay_ns: 20_000, ..Wire::default() };
-    is_caught(NetDefect::DuplicateDelivered, talk(wire));
+    is_caught(NetDefect::DuplicateDelivered.into(), talk(wire));
 }
 
 #[test]
 fn what_comes_too_early_is_compared() {
     let wire = Wire { seed: 1, reorder_ppm: 100_000, reorder_ns: 100_000, ..Wire::default() };
-    is_caught(NetDefect::EarlyAsInOrder, talk(wire));
+    is_caught(NetDefect::EarlyAsInOrder.into(), talk(wire));
 }
 
 #[test]
 fn a_writer_that_is_not_woken_sleeps_for_ever() {
     // A long wire: the buffer is full before anything is acknowledged, however slow the CPU is.
-    is_caught(NetDefect::WriterNotWoken, talk(Wire { delay_ns: 5_000_000, ..Wire::default() }));
+    is_caught(NetDefect::WriterNotWoken.into(), talk(Wire { delay_ns: 5_000_000, ..Wire::default() }));
 }
 
 #[test]
 fn buffers_that_the_card_keeps_are_counted() {
-    is_caught(NetDefect::BuffersLeftWithCard, talk(Wire::default()));
+    is_caught(NetDefect::BuffersLeftWithCard.into(), talk(Wire::default()));
 }
 
 #[test]
 fn a_length_that_is_believed_reads_behind_the_packet() {
     is_caught(
-        NetDefect::LengthBelieved,
+        NetDefect::LengthBelieved.into(),
         by_hand(|u, _, hand| {
             let mut packet = hand.seg(ACK, &[]).packet();
             packet[12] = 0xf0;
@@ -125,7 +128,7 @@ fn a_length_that_is_believed_reads_behind_the_packet() {
 #[test]
 fn a_window_that_is_not_told_is_missed() {
     is_caught(
-        NetDefect::WindowUntold,
+        NetDefect::WindowUntold.into(),
         by_hand(|u, fd, mut hand| {
             let at = map(u, 64 << 10);
             for _ in 0..40 {
@@ -143,7 +146,7 @@ fn a_window_that_is_not_told_is_missed() {
 #[test]
 fn a_fin_before_the_data_ends_too_early() {
     is_caught(
-        NetDefect::FinBeforeData,
+        NetDefect::FinBeforeData.into(),
         by_hand(|u, fd, mut hand| {
             let at = map(u, PAGE);
             hand.say_at(hand.seq.wrapping_add(5), FIN | ACK, &[]);
@@ -156,7 +159,7 @@ fn a_fin_before_the_data_ends_too_early() {
 #[test]
 fn a_window_beyond_the_buffer_is_filled() {
     is_caught(
-        NetDefect::WindowBeyondBuffer,
+        NetDefect::WindowBeyondBuffer.into(),
         by_hand(|u, _, mut hand| {
             let mut window = 60_000_usize;
             while window > 0 {
@@ -175,7 +178,7 @@ fn a_window_beyond_the_buffer_is_filled() {
 #[test]
 fn what_is_lost_on_a_reset_is_counted() {
     is_caught(
-        NetDefect::EarlyLostOnReset,
+        NetDefect::EarlyLostOnReset.into(),
         by_hand(|u, _, mut hand| {
             hand.say_at(hand.seq.wrapping_add(100), ACK, &[7; 300]);
             hand.hear(u);
@@ -188,7 +191,7 @@ fn what_is_lost_on_a_reset_is_counted() {
 #[test]
 fn a_reset_from_anywhere_is_not_for_us() {
     is_caught(
-        NetDefect::ResetAnywhere,
+        NetDefect::ResetAnywhere.into(),
         by_hand(|u, fd, mut hand| {
             let at = map(u, PAGE);
             hand.say_at(hand.seq.wrapping_sub(1), RST, &[]);
@@ -201,7 +204,7 @@ fn a_reset_from_anywhere_is_not_for_us() {
 #[test]
 fn an_answer_that_nobody_asked_for_leads_elsewhere() {
     is_caught(
-        NetDefect::AnswerUnasked,
+        NetDefect::AnswerUnasked.into(),
         by_hand(|u, fd, mut hand| {
             let at = map(u, PAGE);
             hand.puppet.send(arp(2, [2, 0, 0, 0, 0, 99], FAR_ADDRESS));

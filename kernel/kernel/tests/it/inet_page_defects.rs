@@ -9,13 +9,13 @@ use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;
 use pageferry_model::net::Wire;
-use pageferry_vm::Defect as VmDefect;
+use pageferry_vm::VmDefect;
 use std::net::SocketAddrV4;
 
 const PAGE: usize = PAGE_SIZE;
 
 /// A kernel that sends pages by mappings of each, with a defect.
-fn with(defect: NetDefect) -> KernelConfig {
+fn with(defect: Planted<NetDefect>) -> KernelConfig {
     let mut config = internet();
     (config.socket.lent_mapping, config.socket.loan_bytes) = (LentMapping::Pages, PAGE);
     config.ephemeral.scheme = Scheme::Cache { entries: 64, rule: AccessedRule::Safe };
@@ -35,11 +35,11 @@ fn complaint(ended: &Ended) -> Result<(), String> {
 
 /// `program` says what is wrong with a kernel and a VM system with a defect, and nothing without.
 fn is_caught(
-    net: NetDefect,
+    net: Planted<NetDefect>,
     vm: Option<VmDefect>,
     program: impl Fn(KernelConfig, Option<VmDefect>) -> Result<(), String>,
 ) {
-    assert_eq!(program(with(NetDefect::None), None), Ok(()), "a sound kernel");
+    assert_eq!(program(with(Planted::NONE), None), Ok(()), "a sound kernel");
     assert!(program(with(net), vm).is_err(), "{net:?}, {vm:?}: not caught");
 }
 
@@ -157,46 +157,46 @@ fn flips(mtu: u64, repack: bool) -> impl Fn(KernelConfig, Option<VmDefect>) -> R
 
 #[test]
 fn a_page_that_others_show_is_not_flipped() {
-    is_caught(NetDefect::FlipOfShared, None, flips_what_is_shared);
+    is_caught(NetDefect::FlipOfShared.into(), None, flips_what_is_shared);
 }
 
 #[test]
 fn a_page_of_which_a_part_has_come_is_not_flipped() {
-    is_caught(NetDefect::FlipOfPart, None, flips(1500, false));
+    is_caught(NetDefect::FlipOfPart.into(), None, flips(1500, false));
 }
 
 #[test]
 fn lenders_are_told_and_not_too_early() {
-    is_caught(NetDefect::LenderNotTold, None, waits_for_its_pages);
-    is_caught(NetDefect::LenderToldEarly, None, waits_for_its_pages);
+    is_caught(NetDefect::LenderNotTold.into(), None, waits_for_its_pages);
+    is_caught(NetDefect::LenderToldEarly.into(), None, waits_for_its_pages);
 }
 
 #[test]
 fn mappings_of_lent_pages_are_shared_and_end() {
-    is_caught(NetDefect::LentMappingKept, None, lends_and_writes);
-    is_caught(NetDefect::LentMappingPrivate, None, lends_and_writes);
+    is_caught(NetDefect::LentMappingKept.into(), None, lends_and_writes);
+    is_caught(NetDefect::LentMappingPrivate.into(), None, lends_and_writes);
 }
 
 #[test]
 fn what_lies_behind_the_end_of_a_file_is_not_sent() {
-    is_caught(NetDefect::FileBeyondEnd, None, sends_a_file);
+    is_caught(NetDefect::FileBeyondEnd.into(), None, sends_a_file);
 }
 
 #[test]
 fn a_driver_that_copies_puts_all_in_its_place() {
-    is_caught(NetDefect::RepackedElsewhere, None, flips(4148, true));
+    is_caught(NetDefect::RepackedElsewhere.into(), None, flips(4148, true));
 }
 
 #[test]
 fn what_is_sent_is_what_was_there() {
     for defect in [VmDefect::LoanWithoutProtect, VmDefect::LoanLeaked] {
-        is_caught(NetDefect::None, Some(defect), lends_and_writes);
+        is_caught(Planted::NONE, Some(defect), lends_and_writes);
     }
-    is_caught(NetDefect::None, Some(VmDefect::OrphanFreedEarly), lends_twice);
-    is_caught(NetDefect::None, Some(VmDefect::LoanLeaked), sends_a_file);
+    is_caught(Planted::NONE, Some(VmDefect::OrphanFreedEarly), lends_twice);
+    is_caught(Planted::NONE, Some(VmDefect::LoanLeaked), sends_a_file);
 }
 
 #[test]
 fn what_a_flip_replaces_goes() {
-    is_caught(NetDefect::None, Some(VmDefect::TransferLeaksReplaced), flips(4148, false));
+    is_caught(Planted::NONE, Some(VmDefect::TransferLeaksReplaced), flips(4148, false));
 }

@@ -5,7 +5,7 @@ use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::testing::small;
 use pageferry_model::{Model, Options, Schedule};
-use pageferry_pmap::{AreaDefect, AreaPaths, EntryChoice, PmapCounter};
+use pageferry_pmap::{AreaPaths, EntryChoice, PmapCounter};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -39,8 +39,8 @@ pub fn ant(method: Method) -> KernelConfig {
             card_line: n(5),
         },
         area_paths: AreaPaths { wire: n(14), unwire: n(6), table: n(15) },
-        defect: IspcDefect::None,
-        area_defect: AreaDefect::None,
+        defect: Planted::NONE,
+        area_defect: Planted::NONE,
     });
     if method != Method::Random {
         config.pmap.choice = EntryChoice::UnusedFirst;
@@ -49,7 +49,7 @@ pub fn ant(method: Method) -> KernelConfig {
 }
 
 /// That microkernel with a file server.
-pub fn ant_with_files(method: Method, defect: FileServiceDefect) -> KernelConfig {
+pub fn ant_with_files(method: Method, defect: Planted<FileServiceDefect>) -> KernelConfig {
     let mut config = ant(method);
     let ispc = config.ispc.as_mut().expect("it has an area");
     ispc.files = Some(FileServiceConfig { data_pages: 2, defect });
@@ -72,7 +72,7 @@ pub fn try_served(
     name: &str,
     schedule: Schedule,
     method: Method,
-    defect: FileServiceDefect,
+    defect: Planted<FileServiceDefect>,
     init: impl FnOnce(&U) + 'static,
 ) -> Ended {
     let config = ant_with_files(method, defect);
@@ -491,7 +491,7 @@ fn a_server_is_chosen_where_it_is_cheaper() {
                 "{method:?} on {name}"
             );
         };
-        sound(&try_served(name, Schedule::Timed, method, FileServiceDefect::None, chooses), name);
+        sound(&try_served(name, Schedule::Timed, method, Planted::NONE, chooses), name);
     }
     on_sh4(KernelConfig { ispc: None, ..ant(Method::Random) }, |u| {
         assert_ne!(u.choose_any_carrier(PAGE, Arrived::Touched), Ok(Carrier::Server));

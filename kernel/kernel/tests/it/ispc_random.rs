@@ -292,7 +292,7 @@ fn every_defect_is_caught() {
             _ => Method::Proposed,
         });
         let its = config.ispc.as_mut().unwrap();
-        its.defect = defect;
+        its.defect = defect.into();
         if defect == IspcDefect::SilentlyByTable {
             its.reserved = 12;
         }
@@ -300,7 +300,7 @@ fn every_defect_is_caught() {
     }
     for &defect in AreaDefect::ALL {
         let mut config = ant(Method::Previous);
-        config.ispc.as_mut().unwrap().area_defect = defect;
+        config.ispc.as_mut().unwrap().area_defect = defect.into();
         assert!(looks(config), "{defect:?} is not caught");
     }
 }

@@ -16,7 +16,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 
 /// The microkernel with a protocol server and a driver's server; `name` is the machine that it is for.
-fn with_servers(name: &str, method: Method, defect: NetServiceDefect) -> KernelConfig {
+fn with_servers(name: &str, method: Method, defect: Planted<NetServiceDefect>) -> KernelConfig {
     let mut config = ant(method);
     if name != "sh7751r" {
         config = KernelConfig { ispc: config.ispc, ..sf_buf(64) };
@@ -31,7 +31,7 @@ fn with_servers(name: &str, method: Method, defect: NetServiceDefect) -> KernelC
 /// Runs a program on such a kernel, whose card is connected to `far`.
 fn try_with(
     (name, method): (&str, Method),
-    defect: NetServiceDefect,
+    defect: Planted<NetServiceDefect>,
     far: impl FarEnd + 'static,
     init: impl FnOnce(&U) + 'static,
 ) -> Ended {
@@ -57,7 +57,7 @@ fn two_hosts_talk_through_servers() {
     on_named_machines();
     let plan = Plan { echoed: 60_000, heard: 20_000, answered: 30_000, chunk: 9000, closes_first: false };
     for (name, method) in served() {
-        let config = with_servers(name, method, NetServiceDefect::None);
+        let config = with_servers(name, method, Planted::NONE);
         let ended = converse(name, Schedule::Timed, config, Wire::default(), plan);
         let counts = ended.kernel.as_ref().expect("it booted").net_counts();
         assert_eq!(
@@ -77,7 +77,7 @@ fn two_hosts_talk_through_servers() {
                 reorder_ns: 200_000,
                 delay_ns: 20_000,
             };
-            let config = with_servers(name, method, NetServiceDefect::None);
+            let config = with_servers(name, method, Planted::NONE);
             converse(name, Schedule::Timed, config, wire, few);
         }
     }
@@ -91,14 +91,14 @@ fn both_ends_may_be_here() {
         for (to, up, down, chunk) in
             [(LOCALHOST, 0, 5000, 777), (OUR_ADDRESS, 123_457, 65_432, 10_000), (LOCALHOST, 1, 1, PAGE)]
         {
-            let config = with_servers(name, method, NetServiceDefect::None);
+            let config = with_servers(name, method, Planted::NONE);
             crate::inet::exchange(name, Schedule::Timed, config, to, up, down, chunk);
         }
     }
     for seed in 0..6 {
-        let config = with_servers("xeon-mp", Method::Random, NetServiceDefect::None);
+        let config = with_servers("xeon-mp", Method::Random, Planted::NONE);
         crate::inet::exchange("xeon-mp", Schedule::Seeded(seed), config, LOCALHOST, 20_000, 9_000, 5000);
-        let config = with_servers("xeon-mp", Method::Migrating, NetServiceDefect::None);
+        let config = with_servers("xeon-mp", Method::Migrating, Planted::NONE);
         crate::inet::exchange("xeon-mp", Schedule::Seeded(seed), config, LOCALHOST, 20_000, 9_000, 5000);
     }
 }
@@ -223,14 +223,14 @@ fn answers_and_bytes_are_those_of_a_kernel_that_has_its_protocols_itself() {
             let log = log.clone();
             move |u: &U| calls(u, seed, 250, &log)
         };
-        let mut config = with_servers("sh7751r", Method::Random, NetServiceDefect::None);
+        let mut config = with_servers("sh7751r", Method::Random, Planted::NONE);
         config.ispc.as_mut().unwrap().net = None;
         run("sh7751r", Schedule::Timed, config, program());
         let own = log.take();
         moved += own.iter().filter(|line| line.contains(" read ") && line.contains("Ok(")).count();
         refused += own.iter().filter(|line| line.contains("ConnectionRe")).count();
         for (name, method) in served() {
-            let ended = try_with((name, method), NetServiceDefect::None, far_end(1), program());
+            let ended = try_with((name, method), Planted::NONE, far_end(1), program());
             sound(&ended, &format!("seed {seed}, {method:?} on {name}"));
             for (own, servers) in own.iter().zip(log.take()) {
                 assert_eq!(*own, servers, "seed {seed}, {method:?} on {name}");
@@ -246,7 +246,7 @@ fn datagrams_go_over_the_wire() {
     on_named_machines();
     for (name, method) in served() {
         let (m, puppet) = on_strings(name);
-        let config = with_servers(name, method, NetServiceDefect::None);
+        let config = with_servers(name, method, Planted::NONE);
         let ended = try_run_on(m, name, config, move |u| {
             let fd = u.socket(SocketKind::Datagram).unwrap();
             u.bind(fd, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 53)).unwrap();
@@ -301,7 +301,7 @@ fn datagrams_go_over_the_wire() {
 fn a_file_is_sent() {
     on_named_machines();
     for (name, method) in served() {
-        let ended = try_with((name, method), NetServiceDefect::None, echoing(1), |u| {
+        let ended = try_with((name, method), Planted::NONE, echoing(1), |u| {
             let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
             let file = u.open("index.html", flags).unwrap();
             let at = map(u, 16 << 10);
@@ -325,7 +325,7 @@ fn a_file_is_sent() {
 fn the_services_are_the_kernels() {
     on_named_machines();
     for method in [Method::Random, Method::Previous, Method::Proposed] {
-        let ended = try_with(("sh7751r", method), NetServiceDefect::None, far_end(1), |u| {
+        let ended = try_with(("sh7751r", method), Planted::NONE, far_end(1), |u| {
             assert_eq!(u.kernel().net_servers(), (None, None), "nobody has asked");
             let fd = u.socket(SocketKind::Stream).unwrap();
             assert_eq!(u.write(fd, map(u, PAGE), 1), Err(Errno::NotConnected));
@@ -375,7 +375,7 @@ fn a_protocol_server_that_is_killed_in_the_middle() {
     for (at, which) in served().into_iter().enumerate() {
         for moment in 0..7u64 {
             let seen = seen.clone();
-            let ended = try_with(which, NetServiceDefect::None, echoing(moment), move |u| {
+            let ended = try_with(which, Planted::NONE, echoing(moment), move |u| {
                 let old = our_server(u, 4);
                 let over = Rc::new(Cell::new(false));
                 let poller = fork(u, "polls", move |u| {
@@ -429,7 +429,7 @@ fn a_driver_that_is_killed_in_the_middle() {
     let lost = Rc::new(Cell::new(0));
     for which in served() {
         for moment in 0..7u64 {
-            let ended = try_with(which, NetServiceDefect::None, echoing(moment), move |u| {
+            let ended = try_with(which, Planted::NONE, echoing(moment), move |u| {
                 let first = u.socket(SocketKind::Stream).unwrap();
                 fork(u, "kills", move |u| {
                     u.sleep_for(Cycles(ms(u, 1).0 + moment * 277_777)).unwrap();
@@ -462,7 +462,7 @@ fn a_program_that_is_killed_in_the_middle() {
     on_named_machines();
     for which in served() {
         for moment in 0..6u64 {
-            let ended = try_with(which, NetServiceDefect::None, echoing(moment), move |u| {
+            let ended = try_with(which, Planted::NONE, echoing(moment), move |u| {
                 let killed = fork(u, "killed", move |u| {
                     our_server(u, 4);
                     let error = talk_until_it_fails(u, map(u, 2 * PAGE), &Cell::new(false));
@@ -486,7 +486,7 @@ fn a_card_that_is_removed_ends_its_connections() {
     on_named_machines();
     for which in served() {
         for moment in 0..5u64 {
-            let ended = try_with(which, NetServiceDefect::None, echoing(moment), move |u| {
+            let ended = try_with(which, Planted::NONE, echoing(moment), move |u| {
                 let first = u.socket(SocketKind::Datagram).unwrap();
                 u.machine().remove_nic_at(u.machine().now() + Cycles(1 + ms(u, 1).0 * moment * moment / 2));
                 let error = talk_until_it_fails(u, map(u, 2 * PAGE), &Cell::new(false));
@@ -509,7 +509,7 @@ fn a_card_that_is_removed_ends_its_connections() {
 fn little_is_enough() {
     on_named_machines();
     for (method, reserved) in [(Method::Previous, 8), (Method::Previous, 4), (Method::Proposed, 11)] {
-        let mut config = with_servers("sh7751r", method, NetServiceDefect::None);
+        let mut config = with_servers("sh7751r", method, Planted::NONE);
         let ispc = config.ispc.as_mut().unwrap();
         ispc.reserved = reserved;
         ispc.server_entries = ispc.server_entries.min(reserved);
@@ -517,7 +517,7 @@ fn little_is_enough() {
         run_on(m, "sh7751r", &format!("{method:?} with {reserved}"), config, |u| echo(u, 20_000, 5000));
     }
     // An area of as many pages as the card would have alone.
-    let mut config = with_servers("sh7751r", Method::Random, NetServiceDefect::None);
+    let mut config = with_servers("sh7751r", Method::Random, Planted::NONE);
     config.ispc.as_mut().unwrap().len_bytes = 256 << 10;
     let m = machine_with("sh7751r", Schedule::Timed, Wire::default(), echoing(1));
     run_on(m, "sh7751r", "a small area", config, |u| echo(u, 20_000, 5000));
@@ -528,7 +528,7 @@ fn little_is_enough() {
             nic.transmit_fragments.value = slots.min(nic.transmit_fragments.value);
         });
         m.attach(Box::new(echoing(1)));
-        let config = with_servers("xeon-mp", method, NetServiceDefect::None);
+        let config = with_servers("xeon-mp", method, Planted::NONE);
         run_on(m, "xeon-mp", &format!("{slots} slots"), config, |u| echo(u, 20_000, 5000));
     }
 }
@@ -601,10 +601,10 @@ fn planted_defects_are_found() {
             let quiescent = |ended: &Ended| ended.kernel.as_ref().map_or(Ok(()), |k| k.check_quiescent());
             (ended.result.is_err() || quiescent(&ended).is_err(), ended)
         };
-        let (_, ended) = found(NetServiceDefect::None);
+        let (_, ended) = found(Planted::NONE);
         sound(&ended, &format!("{which:?}"));
         for &defect in NetServiceDefect::ALL {
-            assert!(found(defect).0, "{defect:?} by {which:?} is not found");
+            assert!(found(defect.into()).0, "{defect:?} by {which:?} is not found");
         }
     }
 }
@@ -614,7 +614,7 @@ fn planted_defects_are_found() {
 fn many_clients_of_one_server() {
     on_named_machines();
     for which in served() {
-        let ended = try_with(which, NetServiceDefect::None, echoing(1), |u| {
+        let ended = try_with(which, Planted::NONE, echoing(1), |u| {
             let listening = our_server(u, 8);
             let here = SocketAddrV4::new(OUR_ADDRESS, OUR_PORT);
             for number in 0..8u64 {
@@ -647,7 +647,7 @@ fn servers_that_die_under_any_schedule() {
     on_named_machines();
     for (seed, method) in (0..16).flat_map(|seed| [(seed, Method::Random), (seed, Method::Migrating)]) {
         let m = machine_with("xeon-mp", Schedule::Seeded(seed), Wire::default(), echoing(seed));
-        let config = with_servers("xeon-mp", method, NetServiceDefect::None);
+        let config = with_servers("xeon-mp", method, Planted::NONE);
         run_on(m, "xeon-mp", &format!("{method:?}, seed {seed}"), config, move |u| {
             let here = SocketAddrV4::new(OUR_ADDRESS, OUR_PORT);
             let listening = our_server(u, 4);
@@ -702,7 +702,7 @@ fn memory_that_is_short_loses_packets_only() {
     on_named_machines();
     let which = [("xeon-mp", Method::Random), ("sh7751r", Method::Proposed), ("xeon-mp", Method::Migrating)];
     for (which, left) in which.into_iter().flat_map(|which| [0, 5, 30].map(|left| (which, left))) {
-        let ended = try_with(which, NetServiceDefect::None, echoing(1), move |u| {
+        let ended = try_with(which, Planted::NONE, echoing(1), move |u| {
             let (at, to) = (map(u, PAGE), map(u, PAGE));
             u.store(at, &bytes(5, 0, PAGE));
             u.store(to, &[0]);
@@ -734,7 +734,7 @@ fn memory_that_is_short_loses_packets_only() {
 #[test]
 fn a_driver_that_cannot_serve() {
     on_named_machines();
-    let mut config = with_servers("sh7751r", Method::Proposed, NetServiceDefect::None);
+    let mut config = with_servers("sh7751r", Method::Proposed, Planted::NONE);
     config.ispc.as_mut().unwrap().server_entries = 2;
     config.net.as_mut().unwrap().retransmissions = 2;
     let m = machine_with("sh7751r", Schedule::Timed, Wire::default(), echoing(1));

@@ -86,7 +86,7 @@ fn what_is_received_came_by_page_or_by_copy() {
 /// forgets to clear it.
 #[test]
 fn a_gathered_page_shows_nothing_of_its_last_user() {
-    for defect in [Defect::None, Defect::GatheredPageNotCleared] {
+    for defect in [Planted::NONE, KernelDefect::GatheredPageNotCleared.into()] {
         let shown = Rc::new(Cell::new(None));
         let seen = shown.clone();
         let config = KernelConfig { defect, ..sockets() };
@@ -102,7 +102,7 @@ fn a_gathered_page_shows_nothing_of_its_last_user() {
             u.load(got.at + 100, &mut rest);
             seen.set(Some(rest.contains(&0x5e)));
         });
-        assert_eq!(shown.get(), Some(defect != Defect::None), "{defect:?}");
+        assert_eq!(shown.get(), Some(defect != Planted::NONE), "{defect:?}");
     }
 }
 

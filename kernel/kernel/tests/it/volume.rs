@@ -22,7 +22,7 @@ fn everywhere(schedule: Schedule, init: impl Fn(&U) + Clone + 'static) {
     }
     for (name, method) in served() {
         println!("a file server, {method:?} on {name}");
-        sound(&try_served(name, schedule, method, FileServiceDefect::None, init.clone()), name);
+        sound(&try_served(name, schedule, method, Planted::NONE, init.clone()), name);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The communication area, for a kernel that has one.
 
 use crate::defect::AreaDefect;
+use pageferry_defects::Planted;
 use pageferry_hal::paths;
 
 paths! {
@@ -28,8 +29,8 @@ pub struct AreaConfig {
     pub searches: bool,
     /// Path lengths.
     pub paths: AreaPaths,
-    /// A defect to plant; [`AreaDefect::None`] but in tests.
-    pub defect: AreaDefect,
+    /// A defect to plant; [`Planted::NONE`] but in tests.
+    pub defect: Planted<AreaDefect>,
 }
 
 impl AreaConfig {

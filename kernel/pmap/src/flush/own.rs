@@ -16,7 +16,7 @@ impl<M: Machine> Pmaps<M> {
     /// Invalidates in the own TLB.
     #[track_caller]
     pub(crate) fn flush_own(&self, what: Flush) {
-        let drops = self.area_defect() == AreaDefect::FlushDropsReserved && !matches!(what, Flush::Page(..));
+        let drops = self.area_defect().is(AreaDefect::FlushDropsReserved) && !matches!(what, Flush::Page(..));
         self.machine.tlb_flush(if drops { Flush::Everything } else { what });
         self.forget_loaded(what);
     }

@@ -17,7 +17,7 @@ impl<M: Machine> Pmaps<M> {
     /// Tags have begun anew: what the reserved entries say of spaces is out of date.
     pub(crate) fn clear_reserved(&self) {
         let Some(area) = self.area.as_ref().filter(|area| area.config.reserved > 0) else { return };
-        if self.area_defect() == AreaDefect::ReservedKeepTags {
+        if self.area_defect().is(AreaDefect::ReservedKeepTags) {
             return;
         }
         let held = area.held.lock();
@@ -36,7 +36,7 @@ impl<M: Machine> Pmaps<M> {
         if shared.wired.load(SeqCst) == 0 || shared.wired_asid.load(SeqCst) == asid.0 {
             return;
         }
-        if self.area_defect() == AreaDefect::ReservedKeepTags {
+        if self.area_defect().is(AreaDefect::ReservedKeepTags) {
             return;
         }
         let area = self.area();

@@ -101,7 +101,7 @@ impl<M: Machine> Pmaps<M> {
     /// Invalidates pages of `space` in the own TLB, one by one. `asid` is the space's tag where that is the same on all
     /// CPUs.
     fn flush_pages(&self, me: CpuId, space: SpaceId, asid: Option<Asid>, range: VaRange) {
-        if self.config.defect == PmapDefect::MissingFlush {
+        if self.config.defect.is(PmapDefect::MissingFlush) {
             return;
         }
         let tag = match self.tagging {
@@ -179,7 +179,7 @@ impl<M: Machine> Pmaps<M> {
         for part in parts() {
             let tags = part.tags.as_deref();
             let holders = self.active_cpus(part.space, tags);
-            let here_only = !self.broadcasts() || self.config.defect == PmapDefect::OwnSpaceOnly;
+            let here_only = !self.broadcasts() || self.config.defect.is(PmapDefect::OwnSpaceOnly);
             if !holders.contains(me) && (holders.is_empty() || here_only) {
                 continue;
             }

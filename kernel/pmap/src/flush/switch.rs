@@ -103,7 +103,7 @@ impl<M: Machine> Pmaps<M> {
                 set.insert(cpu);
             } else if let Some(tags) = tags {
                 // A switch names the space first and asks for its tag then: one of us two sees the other.
-                if self.config.defect != PmapDefect::LeftCpusForgotten {
+                if !self.config.defect.is(PmapDefect::LeftCpusForgotten) {
                     tags.revoke(cpu);
                 }
                 if active.holds(space) {
@@ -216,7 +216,7 @@ impl<M: Machine> Pmaps<M> {
 
     /// Sets the block register that is for processes, if it holds another block.
     fn load_block(&self, cpu: &Active, block: u64) {
-        let stays = self.config.defect == PmapDefect::BlockStays && block == 0;
+        let stays = self.config.defect.is(PmapDefect::BlockStays) && block == 0;
         if !stays && cpu.block.swap(block, SeqCst) != block {
             let register = self.machine.board().blocks.map_or(0, |blocks| blocks.count - 1);
             self.machine.block_set(BlockRegister::Data(register), fixed::unpack(block));

@@ -128,7 +128,7 @@ impl<M: Machine> Pmaps<M> {
             tables.resident -= 1;
             pmap.shared.attached.fetch_sub(1, SeqCst);
         }
-        if self.area_defect() == AreaDefect::DetachKeepsEntry {
+        if self.area_defect().is(AreaDefect::DetachKeepsEntry) {
             return flush.not_cached(self);
         }
         if area.config.searches && self.tag_here(m.cpu(), pmap.id()).is_some_and(|asid| self.search(asid, va))
@@ -174,7 +174,7 @@ impl<M: Machine> Pmaps<M> {
         *place = Some(Held { shared: shared.clone(), va, tte });
         shared.wired.fetch_add(1, SeqCst);
         self.write_reserved(slot, asid, va, tte);
-        if self.area_defect() == AreaDefect::EntryTwice {
+        if self.area_defect().is(AreaDefect::EntryTwice) {
             m.tlb_load(Slot::Replace, asid, va, tte);
         }
         shared.wired_asid.store(asid.0, SeqCst);
@@ -196,8 +196,8 @@ impl<M: Machine> Pmaps<M> {
         let window = m.open_flush_window();
         m.mapping_changed(shared.id, va, Some(tte), None, Some(&window));
         let asid = Asid(shared.wired_asid.load(SeqCst));
-        let kept = self.area_defect() == AreaDefect::DetachKeepsEntry;
-        let wrong = self.area_defect() == AreaDefect::DetachOfOtherTag;
+        let kept = self.area_defect().is(AreaDefect::DetachKeepsEntry);
+        let wrong = self.area_defect().is(AreaDefect::DetachOfOtherTag);
         if asid != Asid::KERNEL && !kept {
             self.flush_own(Flush::Page(if wrong { Asid(asid.0 ^ 1) } else { asid }, va));
         }

@@ -153,6 +153,6 @@ impl<M: Machine> Pmaps<M> {
     }
 
     fn has(&self, defect: PmapDefect) -> bool {
-        self.config.defect == defect
+        self.config.defect.is(defect)
     }
 }

@@ -73,7 +73,7 @@ impl<M: Machine> Pmaps<M> {
                 pv.numbers.rested()
             };
             // Also for those that another CPU is about to free: then it is waited for.
-            if self.config.defect != PmapDefect::TagReusedEarly {
+            if !self.config.defect.is(PmapDefect::TagReusedEarly) {
                 self.empty_everywhere();
             }
             if let Some(second) = self.second.as_ref().filter(|_| self.purges()) {
@@ -85,7 +85,7 @@ impl<M: Machine> Pmaps<M> {
 
     /// The hash table may hold entries of numbers that no address space has.
     fn purges(&self) -> bool {
-        self.config.renew_pages.is_some() && self.config.defect != PmapDefect::TagReusedInHashTable
+        self.config.renew_pages.is_some() && !self.config.defect.is(PmapDefect::TagReusedInHashTable)
     }
 
     /// Gives back the page tables of an address space that maps nothing any more.

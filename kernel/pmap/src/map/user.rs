@@ -149,7 +149,7 @@ impl<M: Machine> Pmaps<M> {
             tags.revoke(m.cpu());
         }
         m.count(PmapCounter::ContextsRenewed, 1);
-        if self.config.defect != PmapDefect::OldTagStays {
+        if !self.config.defect.is(PmapDefect::OldTagStays) {
             self.reload_tag(shared);
         }
         true

@@ -13,7 +13,7 @@ use pageferry_hal::{
 };
 
 /// What is left for pages that the kernel maps one by one, where it maps all of memory.
-const LEAST_PAGED_BYTES: u64 = 64 << 20;
+const MIN_PAGED_BYTES: u64 = 64 << 20;
 
 /// What permanent mappings are: global, and used and modified beforehand, so that nothing need be noted.
 pub(crate) const PERMANENT: Attr =
@@ -34,12 +34,12 @@ pub(crate) fn plan(
     let mut at = 0u64;
     while at < len_bytes {
         let va = Va(base.0 + at);
-        let aligned = (va.0 | (first.0 + at) | 1 << registers.most_shift).trailing_zeros() as u8;
+        let aligned = (va.0 | (first.0 + at) | 1 << registers.max_shift).trailing_zeros() as u8;
         let rest = len_bytes - at;
         let last = blocks.len() + 1 == registers.count;
         let wanted = if last { rest.next_power_of_two().ilog2() } else { rest.ilog2() } as u8;
-        let shift = wanted.max(registers.least_shift).min(aligned);
-        if shift < registers.least_shift || blocks.len() == registers.count {
+        let shift = wanted.max(registers.min_shift).min(aligned);
+        if shift < registers.min_shift || blocks.len() == registers.count {
             return Err(PmapError::TooFewBlocks { blocks: registers.count, bytes: len_bytes });
         }
         blocks.push(Block { va, pa: Pa(first.0 + at), shift, attr: PERMANENT });
@@ -65,7 +65,7 @@ pub(crate) fn layout(board: &Board, config: &PmapConfig) -> Result<Layout, PmapE
     let memory_bytes = (board.frames.next_multiple_of(super_frames) << PAGE_SHIFT) as u64;
     // Addresses that the kernel maps page by page are to be left, as Linux leaves 128 MB.
     let left = (layout.kernel_end - layout.kernel_base) as u64;
-    if memory_bytes + LEAST_PAGED_BYTES > left {
+    if memory_bytes + MIN_PAGED_BYTES > left {
         return Err(PmapError::MemoryTooLarge { frames: board.frames });
     }
     let end = Va(layout.kernel_base.0 + memory_bytes);
@@ -164,12 +164,11 @@ pub(crate) fn blocks(board: &Board, layout: &Layout, config: &PmapConfig) -> Res
     let bytes = Pfn(board.frames as u32).pa().0;
     let registers = board.blocks.ok_or(PmapError::TooFewBlocks { blocks: 0, bytes })?;
     let mut blocks = plan(registers.for_both(), layout.kernel_base, Pa(0), bytes)?;
-    match (config.defect, layout.paged_base) {
-        (PmapDefect::BlockOverPages, Some(va)) => {
-            blocks.push(Block { va, pa: Pa(0), shift: registers.least_shift, attr: PERMANENT });
-        }
-        (PmapDefect::BlockMissing, _) => drop(blocks.pop()),
-        _ => {}
+    if let (true, Some(va)) = (config.defect.is(PmapDefect::BlockOverPages), layout.paged_base) {
+        blocks.push(Block { va, pa: Pa(0), shift: registers.min_shift, attr: PERMANENT });
+    }
+    if config.defect.is(PmapDefect::BlockMissing) {
+        blocks.pop();
     }
     Ok(blocks)
 }
@@ -195,7 +194,7 @@ mod tests {
     use proptest::prelude::*;
 
     const REGISTERS: BlockRegisters =
-        BlockRegisters { count: 4, instruction_count: 0, least_shift: 17, most_shift: 28 };
+        BlockRegisters { count: 4, instruction_count: 0, min_shift: 17, max_shift: 28 };
 
     #[test]
     fn blocks_cover_memory_from_large_to_small() {
@@ -253,7 +252,7 @@ mod tests {
         assert!(!blocks.is_empty() && blocks.len() <= r.count, "{blocks:?}");
         let mut end = 0;
         for (i, b) in blocks.iter().enumerate() {
-            assert!((r.least_shift..=r.most_shift).contains(&b.shift), "no register holds {b:?}");
+            assert!((r.min_shift..=r.max_shift).contains(&b.shift), "no register holds {b:?}");
             assert_eq!((b.va.0 | b.pa.0) & (b.len_bytes() - 1), 0, "{b:?} is not aligned to its size");
             assert_eq!((b.va.0 - base.0, b.pa.0, b.attr), (end, end, PERMANENT), "one behind the other");
             assert!(end < len, "{b:?} maps nothing that there is");
@@ -265,10 +264,10 @@ mod tests {
             // Greedy: the next larger one would not fit, or not lie so. The last may go beyond the end.
             let larger = b.len_bytes() * 2;
             let aligned = (b.va.0 | b.pa.0) & (larger - 1) == 0;
-            if i + 1 < r.count && larger <= rest && aligned && b.shift < r.most_shift {
+            if i + 1 < r.count && larger <= rest && aligned && b.shift < r.max_shift {
                 panic!("{b:?} could be larger: {rest} bytes are left");
             }
-            assert!(b.len_bytes() < 2 * rest || b.shift == r.least_shift, "{b:?} is larger than it need be");
+            assert!(b.len_bytes() < 2 * rest || b.shift == r.min_shift, "{b:?} is larger than it need be");
         }
         assert!(end >= len, "the end of memory is not mapped");
         assert_eq!(mapped(blocks, base, len - 1), 1, "the last byte of memory");
@@ -280,11 +279,11 @@ mod tests {
     }
 
     fn registers() -> impl Strategy<Value = BlockRegisters> {
-        (1..9usize, 17..22u8, 20..29u8).prop_map(|(count, least_shift, most_shift)| BlockRegisters {
+        (1..9usize, 17..22u8, 20..29u8).prop_map(|(count, min_shift, max_shift)| BlockRegisters {
             count,
             instruction_count: 0,
-            least_shift,
-            most_shift: most_shift.max(least_shift),
+            min_shift,
+            max_shift: max_shift.max(min_shift),
         })
     }
 

@@ -17,6 +17,7 @@
 
 use crate::counter::PmapCounter;
 use crate::defect::PmapDefect;
+use pageferry_defects::Planted;
 use pageferry_hal::isa::hash::{
     ENTRY_BYTES, GROUP_BYTES, GROUP_ENTRIES, HPTE_C, HPTE_PP, HPTE_R, HPTE_V, TAG_MASK, asid_of, frame,
     group, tag, vsid_of,
@@ -36,7 +37,7 @@ pub(crate) struct Cursors {
 pub(crate) struct Second<M: Machine> {
     pub(crate) table: HashTable,
     pub(crate) cursors: M::Lock<Cursors>,
-    defect: PmapDefect,
+    defect: Planted<PmapDefect>,
 }
 
 /// What a look through the groups of a page found.
@@ -70,14 +71,14 @@ fn slots(group: Pa) -> impl Iterator<Item = Pa> {
 }
 
 impl<M: Machine> Second<M> {
-    pub(crate) fn new(machine: &M, table: HashTable, defect: PmapDefect) -> Second<M> {
+    pub(crate) fn new(machine: &M, table: HashTable, defect: Planted<PmapDefect>) -> Second<M> {
         Second { table, cursors: machine.new_lock(LockClass::HASH_TABLE, Cursors::default()), defect }
     }
 
     /// Looks for the entry of the page at `va`.
     pub(crate) fn search(&self, m: &M, asid: Asid, va: Va) -> Searched {
         let mut searched = Searched { found: None, free: None, probes: 0, secondary: false };
-        let mask = if self.defect == PmapDefect::TagHalfCompared { HPTE_V | 0x3f << 32 } else { TAG_MASK };
+        let mask = if self.defect.is(PmapDefect::TagHalfCompared) { HPTE_V | 0x3f << 32 } else { TAG_MASK };
         for secondary in [false, true] {
             searched.secondary = secondary;
             let wanted = tag(asid, va, secondary);
@@ -114,18 +115,18 @@ impl<M: Machine> Second<M> {
             (group(self.table, asid, va, false) + cursors.victim * ENTRY_BYTES, false)
         });
         // What was not stored through yet may not be: the first store is to be noted in the page table.
-        let modified = tte.attr.contains(Attr::MODIFIED) || self.defect == PmapDefect::ModifiedLost;
-        let writable = tte.attr.contains(Attr::WRITE) && modified || self.defect == PmapDefect::WriteAlways;
+        let modified = tte.attr.contains(Attr::MODIFIED) || self.defect.is(PmapDefect::ModifiedLost);
+        let writable = tte.attr.contains(Attr::WRITE) && modified || self.defect.is(PmapDefect::WriteAlways);
         let permits = match (tte.attr.contains(Attr::USER), writable) {
             (true, true) => 2,
             (false, true) => 0,
             (_, false) => HPTE_PP,
         };
         let changed = if writable { HPTE_C } else { 0 };
-        let mark = secondary && self.defect != PmapDefect::SecondaryUnmarked;
+        let mark = secondary && !self.defect.is(PmapDefect::SecondaryUnmarked);
         let entry = tag(asid, va, mark) | tte.frame.pa().0 | HPTE_R | changed | permits;
         let taken = found.is_some() || searched.free.is_none();
-        if taken && self.defect == PmapDefect::HalfWritten {
+        if taken && self.defect.is(PmapDefect::HalfWritten) {
             let old = m.pt_load(slot, Width::Eight);
             m.pt_store(slot, Width::Eight, entry & TAG_MASK | old & !TAG_MASK);
         } else if taken {
@@ -141,7 +142,7 @@ impl<M: Machine> Second<M> {
     /// # Locks
     /// Takes `HashTable`.
     pub(crate) fn forget(&self, m: &M, asid: Asid, va: Va) {
-        if self.defect == PmapDefect::StaleHashEntry {
+        if self.defect.is(PmapDefect::StaleHashEntry) {
             return;
         }
         let _cursors = self.cursors.lock();

@@ -22,6 +22,7 @@ use crate::defect::PmapDefect;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use pageferry_defects::Planted;
 use pageferry_hal::{Asid, Board, CpuId, CpuSet, Flush, Machine, Mmu};
 
 /// How this board tells address spaces apart.
@@ -84,7 +85,7 @@ impl Tags {
         m: &M,
         cpu: CpuId,
         numbers: &Numbers,
-        defect: PmapDefect,
+        defect: Planted<PmapDefect>,
     ) -> (Asid, bool) {
         match self {
             Tags::Shared { asid, ran_on } => {
@@ -100,14 +101,14 @@ impl Tags {
                 if next >= m.board().asids {
                     numbers.generation.fetch_add(1, SeqCst);
                     let drops_by_root = matches!(m.board().mmu, Mmu::Radix(_));
-                    if !drops_by_root && defect != PmapDefect::TagReusedEarly {
+                    if !drops_by_root && !defect.is(PmapDefect::TagReusedEarly) {
                         m.tlb_flush(Flush::All);
                     }
                     next = 1;
                 }
                 numbers.given.store(next, SeqCst);
                 tags[cpu.index()].store(pack(numbers.generation.load(SeqCst), Asid(next)), SeqCst);
-                (Asid(next), defect == PmapDefect::NewTagKept)
+                (Asid(next), defect.is(PmapDefect::NewTagKept))
             }
         }
     }

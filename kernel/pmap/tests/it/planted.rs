@@ -271,7 +271,7 @@ fn where_seen(defect: PmapDefect) -> &'static [(&'static str, usize, &'static st
     const STALE: &str = "stale translation";
     const ENDLESS: &str = "refills did not make an access possible";
     match defect {
-        PmapDefect::None | PmapDefect::BlockStays => &[],
+        PmapDefect::BlockStays => &[],
         PmapDefect::TagReusedEarly => {
             &[("ppc603", 1, STALE), ("ppc603+hash+renew", 1, STALE), ("ppc604+renew", 1, STALE)]
         }
@@ -318,7 +318,7 @@ fn every_defect_is_caught_where_it_can_be_seen() {
     let (mut seen, mut wrong) = (0, Vec::new());
     for &defect in PmapDefect::ALL {
         for &(machine, cpus, how) in where_seen(defect) {
-            let shape = Shape { defect, ..Shape::new(machine, cpus) };
+            let shape = Shape { defect: defect.into(), ..Shape::new(machine, cpus) };
             let found = (0..400).find_map(|seed| Some((seed, look(shape, seed)?)));
             let line = found.as_ref().map(|(seed, found)| (*seed, found.lines().next().unwrap_or_default()));
             println!("{defect:?} on {machine}: {line:?}");

@@ -8,7 +8,7 @@ use super::anon::{Anon, AnonGuard, AnonState};
 use crate::config::Kind;
 use crate::error::VmError;
 use crate::page::Owner;
-use crate::probe::Defect;
+use crate::probe::VmDefect;
 use crate::vm::Vm;
 use alloc::sync::Arc;
 use pageferry_hal::{Access, Cause, LockClass, Machine, Pfn, Threads, Transfer};
@@ -170,7 +170,7 @@ impl<M: Machine> Anon<M> {
         let mut state = self.lock();
         self.touch(vm, Access::Write);
         let changed = state.swap != Some(slot) || state.frame.is_some() || state.busy || state.refs == 0;
-        if changed && !vm.has(Defect::SwapSlotTrusted) {
+        if changed && !vm.has(VmDefect::SwapSlotTrusted) {
             drop(state);
             vm.frames().free_busy(frame);
             return Ok(());
@@ -192,7 +192,7 @@ impl<M: Machine> Anon<M> {
                 if scarce {
                     state.swap = None;
                     vm.swap().free(slot, false);
-                } else if vm.has(Defect::SwapSlotFreedEarly) {
+                } else if vm.has(VmDefect::SwapSlotFreedEarly) {
                     vm.swap().free(slot, false);
                 }
                 vm.publish_clean(frame, scarce);

@@ -9,7 +9,7 @@ use super::anon::Anon;
 use super::ppref::SlotRefs;
 use crate::config::{Kind, SLOTS_PER_CHUNK};
 use crate::error::VmError;
-use crate::probe::Defect;
+use crate::probe::VmDefect;
 use crate::vm::Vm;
 use alloc::collections::btree_map::{BTreeMap, Entry};
 use alloc::sync::Arc;
@@ -61,7 +61,7 @@ impl<M: Machine> Amap<M> {
         vm.machine().touch(self.at, vm.sizes().amap_bytes, Access::Write);
         assert!(state.refs > 0, "an amap's references are counted wrongly");
         let mut dead = Vec::new();
-        let keep = vm.has(Defect::SlotsOutliveEntries) && state.refs > 1;
+        let keep = vm.has(VmDefect::SlotsOutliveEntries) && state.refs > 1;
         for range in if keep { Vec::new() } else { state.slot_refs.remove(slots) } {
             state.take(vm, range, &mut dead);
         }
@@ -120,7 +120,7 @@ impl<M: Machine> AmapState<M> {
             match stand {
                 Ok(stand) => {
                     let anon = stand.unwrap_or_else(|| {
-                        if !vm.has(Defect::AnonReferenceForgotten) {
+                        if !vm.has(VmDefect::AnonReferenceForgotten) {
                             anon.add_ref(vm);
                         }
                         anon.clone()

@@ -1,6 +1,6 @@
 //! How tests use the probes of a VM system.
 
-use crate::probe::Defect;
+use crate::probe::VmDefect;
 use crate::vm::Vm;
 use pageferry_hal::Machine;
 
@@ -17,7 +17,7 @@ impl<M: Machine> Vm<M> {
     }
 
     /// For tests of the checks: plants a defect, or takes it out.
-    pub fn plant(&self, defect: Option<Defect>) {
+    pub fn plant(&self, defect: Option<VmDefect>) {
         self.probes().planted.set(defect);
     }
 }

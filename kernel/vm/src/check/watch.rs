@@ -35,7 +35,7 @@ pub struct Watch<M: Machine> {
 }
 
 /// Pages of an entry that are looked at one by one; of longer ones, only those whose frames have changed.
-const MOST_PAGES: usize = 64;
+const MAX_PAGES: usize = 64;
 
 /// What one frame adds to the totals.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -200,7 +200,7 @@ impl<M: Machine> Watch<M> {
         new.iter().for_each(|entry| self.cover(entry, changed));
         let Some(space) = space else { return Ok(()) };
         // After a death and a birth at one address nothing of the old one's addresses is of interest.
-        let pages = gone.iter().filter(|_| same).chain(&new).filter(|e| e.range.len_pages() <= MOST_PAGES);
+        let pages = gone.iter().filter(|_| same).chain(&new).filter(|e| e.range.len_pages() <= MAX_PAGES);
         let map = space.locked_map().peek().ok_or("a map is locked")?;
         for va in pages.flat_map(|e| e.range.pages()) {
             let entry = map.entry_at(va);

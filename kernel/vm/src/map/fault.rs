@@ -19,7 +19,7 @@ use crate::counter::VmCounter;
 use crate::error::VmError;
 use crate::object::{Object, ObjectPageError};
 use crate::page::Owner;
-use crate::probe::Defect;
+use crate::probe::VmDefect;
 use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
 use pageferry_hal::{Access, Cause, Machine, PAGE_SHIFT, Pfn, Prot, Threads, Trap, TrapKind, Va, VaRange};
@@ -207,7 +207,7 @@ impl<M: Machine> PageFault<'_, M> {
         if self.writes() && (lent || state.refs > 1) && !self.vm.batches().all_flushed() {
             return Ok(Step::Unflushed);
         }
-        let in_place = self.vm.has(Defect::SharedAnonWritten) && !lent;
+        let in_place = self.vm.has(VmDefect::SharedAnonWritten) && !lent;
         if self.writes() && state.refs > 1 && !in_place {
             let old = self.install(amap, slot, Some(frame))?;
             assert!(old.is_some_and(|old| Arc::ptr_eq(&old, anon)), "the slot changed under its lock");
@@ -307,7 +307,7 @@ impl<M: Machine> PageFault<'_, M> {
         let shared = amap.slot_refs().of(slot) > 1;
         let mapped = amap.reserve(vm, slot).and_then(|()| {
             let mut also = TlbFlush::new();
-            if let Some(from) = from.filter(|_| shared && !vm.has(Defect::PromoteWithoutRevoke)) {
+            if let Some(from) = from.filter(|_| shared && !vm.has(VmDefect::PromoteWithoutRevoke)) {
                 also.merge(vm.pmaps().page_protect(from, Prot::empty()));
             }
             self.enter(frame, self.entry.attributes.prot, also)
@@ -340,7 +340,7 @@ impl<M: Machine> PageFault<'_, M> {
     fn replace(&self, old: Pfn, new: Pfn) -> Result<(), VmError> {
         self.vm.copy(old, new);
         let mut revoked = TlbFlush::new();
-        if !self.vm.has(Defect::BreakWithoutRevoke) {
+        if !self.vm.has(VmDefect::BreakWithoutRevoke) {
             revoked.merge(self.vm.pmaps().page_protect(old, Prot::empty()));
         }
         let entered = self.enter(new, self.entry.attributes.prot, revoked);

@@ -16,7 +16,7 @@ use super::clip::collect_entries;
 use super::entry::{AmapRef, Entry, Inherit};
 use super::map::Map;
 use crate::error::VmError;
-use crate::probe::Defect;
+use crate::probe::VmDefect;
 use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -58,9 +58,9 @@ impl<M: Machine> Space<M> {
             if own.attributes.needs_copy {
                 continue;
             }
-            own.attributes.needs_copy = !vm.has(Defect::ForkForgetsNeedsCopy);
+            own.attributes.needs_copy = !vm.has(VmDefect::ForkForgetsNeedsCopy);
             let readable = own.attributes.prot.difference(Prot::WRITE);
-            if readable != own.attributes.prot && !vm.has(Defect::ForkWithoutProtect) {
+            if readable != own.attributes.prot && !vm.has(VmDefect::ForkWithoutProtect) {
                 pending.merge(vm.pmaps().protect(self.pmap(), own.range, readable));
             }
         }
@@ -81,7 +81,7 @@ fn copy_entries<M: Machine>(vm: &Vm<M>, parent: &mut Map<M>) -> Result<Vec<Entry
 /// An entry through which the child sees the same memory.
 pub(crate) fn share_entry<M: Machine>(vm: &Vm<M>, entry: &mut Entry<M>) -> Result<Entry<M>, VmError> {
     // What is written first must be seen by both: the amap must exist, and have no other users.
-    if !vm.has(Defect::ShareForgetsCopy) {
+    if !vm.has(VmDefect::ShareForgetsCopy) {
         entry.amap_copy(vm)?;
     }
     entry.duplicate(vm)
@@ -120,7 +120,7 @@ fn must_copy_now<M: Machine>(vm: &Vm<M>, entry: &Entry<M>) -> bool {
     let amap = aref.amap.lock();
     let shared = amap.slot_refs().max_of(entry.slots(aref)) > 2;
     let any_wired = vm.frames().held_wires() > 0;
-    let any_wired = any_wired && !vm.has(Defect::ForkSharesWired);
+    let any_wired = any_wired && !vm.has(VmDefect::ForkSharesWired);
     shared || any_wired && amap.anons(entry.slots(aref)).any(|(_, anon)| anon.is_wired(vm))
 }
 

@@ -11,7 +11,7 @@ use crate::config::Kind;
 use crate::error::VmError;
 use crate::movers::LoanHistory;
 use crate::object::Object;
-use crate::probe::Defect;
+use crate::probe::VmDefect;
 use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -254,11 +254,11 @@ impl<M: Machine> Space<M> {
         let vm = &*self.vm;
         let entries = map.extract(vm, range);
         let mut pending = TlbFlush::new();
-        let skip = vm.has(Defect::UnmapKeepsMappings) && range != vm.user();
+        let skip = vm.has(VmDefect::UnmapKeepsMappings) && range != vm.user();
         for entry in entries.iter().filter(|_| !skip) {
             pending.merge(vm.pmaps().remove(self.pmap(), entry.range));
         }
-        if vm.has(Defect::UnmapWithoutFlush) {
+        if vm.has(VmDefect::UnmapWithoutFlush) {
             pending.not_cached(vm.pmaps());
         } else {
             pending.flush(vm.pmaps());
@@ -324,7 +324,7 @@ impl<M: Machine> Space<M> {
             let old = entry.attributes;
             entry.attributes = new(old)?;
             // Permissions that are gained come with the next fault.
-            if !entry.attributes.prot.contains(old.prot) && !vm.has(Defect::ProtectKeepsMappings) {
+            if !entry.attributes.prot.contains(old.prot) && !vm.has(VmDefect::ProtectKeepsMappings) {
                 pending.merge(vm.pmaps().protect(self.pmap(), entry.range, entry.attributes.prot));
             }
         }

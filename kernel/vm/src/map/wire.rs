@@ -13,7 +13,7 @@
 
 use crate::error::VmError;
 use crate::page::Wired;
-use crate::probe::Defect;
+use crate::probe::VmDefect;
 use crate::vm::{Space, Vm};
 use alloc::vec::Vec;
 use pageferry_hal::{
@@ -98,7 +98,7 @@ impl<M: Machine> Vm<M> {
     /// # Locks
     /// Takes the page queues.
     pub fn unwire(&self, mut wired: Wired) {
-        if self.has(Defect::WireLeaked) {
+        if self.has(VmDefect::WireLeaked) {
             wired.frames.pop();
         }
         if wired.frames.is_empty() {

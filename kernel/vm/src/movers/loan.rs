@@ -37,7 +37,7 @@ use crate::error::VmError;
 use crate::map::Entry;
 use crate::object::ObjectPageError;
 use crate::page::Owner;
-use crate::probe::{Defect, Tally};
+use crate::probe::{Tally, VmDefect};
 use crate::vm::{Space, Vm};
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -251,7 +251,7 @@ fn protect_first<M: Machine>(
     if state.is_pinned() {
         return Err(VmError::Busy);
     }
-    if !vm.has(Defect::LoanWithoutProtect) {
+    if !vm.has(VmDefect::LoanWithoutProtect) {
         pending.merge(vm.pmaps().page_protect(frame, READ_ONLY));
     }
     Ok(())
@@ -265,7 +265,7 @@ fn end_kernel_loans<M: Machine>(vm: &Vm<M>, frames: &[Pfn], count: usize) {
     let mut table = vm.frames().lock();
     vm.tally().kernel_loans.sub(count);
     frames.iter().for_each(|&frame| table.end_kernel_loan(frame));
-    if vm.has(Defect::UnloanInTwoSteps) {
+    if vm.has(VmDefect::UnloanInTwoSteps) {
         drop(table);
         let unused = |frame: &Pfn| vm.frames().lock().is_unused_orphan(*frame);
         let unused: BTreeSet<Pfn> = frames.iter().copied().filter(unused).collect();
@@ -347,7 +347,7 @@ pub(crate) fn in_one_batch<M: Machine, R>(
     vm.batches().end(cpu);
     t.unpin();
     // A page that another CPU has just protected for a loan of its own may still be written through a TLB.
-    if !vm.has(Defect::LoanUnsettled) {
+    if !vm.has(VmDefect::LoanUnsettled) {
         vm.batches().wait_flushed(vm.machine());
     }
     result
@@ -518,7 +518,7 @@ impl<M: Machine> Space<M> {
         let mut state = oref.object.lock();
         let mut number = entry.object_page(oref, page);
         // Only a page that is resident: the wrong one would never be brought in.
-        if vm.has(Defect::LoanAtWrongOffset) && state.pages().contains_key(&(number - oref.page)) {
+        if vm.has(VmDefect::LoanAtWrongOffset) && state.pages().contains_key(&(number - oref.page)) {
             number -= oref.page;
         }
         let frame = match oref.object.page(vm, &mut state, number) {
@@ -544,7 +544,7 @@ impl<M: Machine> Vm<M> {
         let mut frames = core::mem::take(&mut loan.frames);
         self.machine().execute(self.paths().loan);
         let count = frames.len();
-        if self.has(Defect::LoanLeaked) {
+        if self.has(VmDefect::LoanLeaked) {
             frames.pop();
         }
         end_kernel_loans(self, &frames, count);

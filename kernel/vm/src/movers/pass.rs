@@ -13,7 +13,7 @@
 use crate::config::Kind;
 use crate::error::VmError;
 use crate::map::{Attributes, Entry, Map, MapWrite, collect_entries, copy_entry, page_range, share_entry};
-use crate::probe::Defect;
+use crate::probe::VmDefect;
 use crate::vm::{Space, Vm};
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, Machine, Threads, Va, VaRange};
@@ -144,7 +144,7 @@ pub fn pass<M: Machine>(
     let (passed, zeroed) = match prepared {
         Ok(prepared) => prepared,
         Err(e) => {
-            if vm.has(Defect::DonateLosesOnFailure) && mode == PassMode::Donate {
+            if vm.has(VmDefect::DonateLosesOnFailure) && mode == PassMode::Donate {
                 for entry in maps.from.extract(vm, range) {
                     vm.pmaps().remove(from.pmap(), entry.range).flush(vm.pmaps());
                     entry.dispose(vm);
@@ -162,7 +162,7 @@ pub fn pass<M: Machine>(
     if matches!(mode, PassMode::Donate | PassMode::DonateZero) {
         taken = maps.from.extract(vm, range);
         let mut pending = TlbFlush::new();
-        for entry in taken.iter().filter(|_| !vm.has(Defect::DonateKeepsMappings)) {
+        for entry in taken.iter().filter(|_| !vm.has(VmDefect::DonateKeepsMappings)) {
             pending.merge(vm.pmaps().remove(from.pmap(), entry.range));
         }
         pending.flush(vm.pmaps());

@@ -15,7 +15,7 @@ use crate::anon::Anon;
 use crate::error::VmError;
 use crate::map::{Entry, page_range};
 use crate::object::Object;
-use crate::probe::Defect;
+use crate::probe::VmDefect;
 use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -153,7 +153,7 @@ fn push_page<M: Machine>(
     let mut pending = TlbFlush::new();
     let left = if how == PushDown::Lend { Prot::all().difference(Prot::WRITE) } else { Prot::empty() };
     pending.merge(vm.pmaps().page_protect(frame, left));
-    if !vm.has(Defect::PushDownKeepsMappings) {
+    if !vm.has(VmDefect::PushDownKeepsMappings) {
         old.into_iter().for_each(|old| pending.merge(vm.pmaps().page_protect(old, Prot::empty())));
     }
     pending.flush(vm.pmaps());
@@ -171,7 +171,7 @@ fn push_page<M: Machine>(
         upper.frame = None;
     }
     drop(upper);
-    if !vm.has(Defect::PushDownKeepsOld) {
+    if !vm.has(VmDefect::PushDownKeepsOld) {
         old.into_iter().for_each(|old| vm.frames().disown(old));
     }
     Ok(Step::Done)

@@ -17,7 +17,7 @@
 use super::pass::Maps;
 use crate::error::VmError;
 use crate::map::{Entry, Inherit};
-use crate::probe::Defect;
+use crate::probe::VmDefect;
 use crate::vm::{Space, Vm};
 use alloc::vec::Vec;
 use pageferry_hal::{Access, Cause, Machine, PAGE_SIZE, Prot, Threads, Va, VaRange, page_round};
@@ -73,7 +73,7 @@ pub fn quick_ref<'a, M: Machine>(
     if maps.from.overlapping(source).any(|entry| !entry.attributes.max_prot.permits(access)) {
         return Err(VmError::Access);
     }
-    if vm.has(Defect::QuickRefCutsSource) {
+    if vm.has(VmDefect::QuickRefCutsSource) {
         maps.from.clip(vm, source)?;
     }
     let like = Some(source.start());
@@ -139,12 +139,12 @@ impl<M: Machine> QuickRef<'_, M> {
             self.range
         );
         let mut pending = TlbFlush::new();
-        if !vm.has(Defect::QuickRefKeepsMappings) {
+        if !vm.has(VmDefect::QuickRefKeepsMappings) {
             pending.merge(vm.pmaps().remove(self.holder.pmap(), self.range));
         }
         pending.flush(vm.pmaps());
         drop(map);
-        if !vm.has(Defect::QuickRefKeepsReference) {
+        if !vm.has(VmDefect::QuickRefKeepsReference) {
             entries.into_iter().for_each(|entry| entry.dispose(vm));
         }
     }

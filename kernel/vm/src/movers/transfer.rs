@@ -19,7 +19,7 @@ use crate::config::Kind;
 use crate::error::VmError;
 use crate::map::{Advice, AmapRef, Attributes, Entry, Inherit, Map, collect_entries, of_colour, page_range};
 use crate::page::KernelUse;
-use crate::probe::{Defect, Tally};
+use crate::probe::{Tally, VmDefect};
 use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -254,7 +254,7 @@ impl<M: Machine> Space<M> {
                 replaced.extend(amap.put(vm, slot, anon));
             }
         }
-        if vm.has(Defect::TransferLeaksReplaced) {
+        if vm.has(VmDefect::TransferLeaksReplaced) {
             replaced.clear();
         }
         assert!(anons.next().is_none(), "as many pages as anons");
@@ -287,7 +287,7 @@ impl<M: Machine> Space<M> {
         let vm = self.vm();
         let mut pending = TlbFlush::new();
         pending.merge(vm.pmaps().remove(self.pmap(), part));
-        if !vm.has(Defect::TransferKeepsMappings) && amap.slot_refs().max_of(slots.clone()) > 1 {
+        if !vm.has(VmDefect::TransferKeepsMappings) && amap.slot_refs().max_of(slots.clone()) > 1 {
             for (_, anon) in amap.anons(slots.clone()) {
                 // What is in the swap area alone is not mapped.
                 if let Some(frame) = anon.lock().frame {
@@ -337,7 +337,7 @@ impl<M: Machine> Space<M> {
         for entry in map.overlapping(range) {
             let Some((part, aref, slots)) = part(entry, range) else { continue };
             let mut amap = aref.amap.lock();
-            if !vm.has(Defect::AnflushKeepsMappings) {
+            if !vm.has(VmDefect::AnflushKeepsMappings) {
                 self.revoke(entry, part, &amap, &slots);
             }
             amap.take(vm, slots, &mut removed);

@@ -19,7 +19,7 @@ use crate::config::{PagingConfig, Sizes, VmConfig, VmPaths};
 use crate::counter::VmCounter;
 use crate::error::VmError;
 use crate::object::Object;
-use crate::probe::{Defect, Probes};
+use crate::probe::{Probes, VmDefect};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -466,8 +466,8 @@ impl<M: Machine> FramesGuard<'_, M> {
 
     pub(crate) fn disown(&mut self, frame: Pfn) {
         let (early, forget) = (
-            self.frames.probes.planted.is(Defect::LentFrameFreed),
-            self.frames.probes.planted.is(Defect::BorrowerForgotten),
+            self.frames.probes.planted.is(VmDefect::LentFrameFreed),
+            self.frames.probes.planted.is(VmDefect::BorrowerForgotten),
         );
         let f = self.get_mut(frame);
         assert!(matches!(f.owner, Owner::Anon(_) | Owner::Object(..)), "{frame:?} has no owner to let it go");
@@ -537,17 +537,17 @@ impl<M: Machine> FramesGuard<'_, M> {
         f.loan_count -= 1;
         self.frames.machine.trace_level(Level::Loans, -1);
         self.frames.machine.trace_flow(Flow::Page(frame), FlowStep::Done);
-        let early = self.frames.probes.planted.is(Defect::OrphanFreedEarly);
+        let early = self.frames.probes.planted.is(VmDefect::OrphanFreedEarly);
         let f = self.get_mut(frame);
         if early && matches!(f.owner, Owner::Orphan) && f.loan_count > 0 {
             (f.loan_count, f.wire_count) = (0, 1);
         }
-        if self.drop_wire(frame) && !self.frames.probes.planted.is(Defect::UnloanInTwoSteps) {
+        if self.drop_wire(frame) && !self.frames.probes.planted.is(VmDefect::UnloanInTwoSteps) {
             self.push_free(frame);
         }
     }
 
-    /// What [`Defect::UnloanInTwoSteps`] does when it has the lock again: it looks, and believes what it sees.
+    /// What [`VmDefect::UnloanInTwoSteps`] does when it has the lock again: it looks, and believes what it sees.
     pub(crate) fn is_unused_orphan(&self, frame: Pfn) -> bool {
         let f = self.get(frame);
         matches!(f.owner, Owner::Orphan) && !f.is_held()

@@ -32,7 +32,7 @@ use crate::anon::Anon;
 use crate::counter::VmCounter;
 use crate::error::VmError;
 use crate::object::{Object, ObjectState};
-use crate::probe::Defect;
+use crate::probe::VmDefect;
 use crate::vm::Vm;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -189,7 +189,7 @@ impl<M: Machine> Vm<M> {
                 let wanted = (paging.free_target_pages - self.frames().free_now()).min(paging.cluster_pages);
                 let victims = self.claim(wanted, &mut looks, last, &mut pass);
                 if !victims.is_empty() {
-                    pass.reclaimed += if self.has(Defect::ReclaimedTwice) { victims.len() } else { 0 };
+                    pass.reclaimed += if self.has(VmDefect::ReclaimedTwice) { victims.len() } else { 0 };
                     self.page_out(t, victims, &mut pass);
                 }
             }
@@ -336,7 +336,7 @@ impl<M: Machine> Vm<M> {
             return false;
         }
         table.set_busy(frame, true);
-        if !self.has(Defect::PageoutKeepsMappings) {
+        if !self.has(VmDefect::PageoutKeepsMappings) {
             pending.merge(self.pmaps().page_protect(frame, Prot::empty()));
         }
         true
@@ -350,7 +350,7 @@ impl<M: Machine> Vm<M> {
         let mut to_files: Vec<(Victim<M>, u64)> = Vec::new();
         let mut to_swap = Vec::new();
         for victim in victims {
-            let dirty = self.is_dirty(victim.frame) && !self.has(Defect::PageoutDropsChanges);
+            let dirty = self.is_dirty(victim.frame) && !self.has(VmDefect::PageoutDropsChanges);
             match &victim.owner {
                 VictimOwner::Anon(anon) if dirty || anon.lock().swap.is_none() => to_swap.push(victim),
                 VictimOwner::Page(object, page) | VictimOwner::Lent(object, page) if dirty => {
@@ -440,7 +440,7 @@ impl<M: Machine> Vm<M> {
                 assert!(state.frame == Some(frame) && state.busy, "a busy anon has lost its frame");
                 if let Outcome::Clean(new) = outcome {
                     if let Some(new) = new {
-                        let old = state.swap.replace(new).filter(|_| !self.has(Defect::SwapSlotLeaked));
+                        let old = state.swap.replace(new).filter(|_| !self.has(VmDefect::SwapSlotLeaked));
                         old.into_iter().for_each(|old| self.swap().free(old, false));
                     }
                     let slot = state.swap.expect("a clean anon has its slot");

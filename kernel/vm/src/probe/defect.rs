@@ -2,74 +2,58 @@
 //!
 //! A check that cannot fail proves nothing. Each of these leaves one step out, or does one too many, in the place where
 //! a real system got it wrong or easily could; a test of the checks plants one with `Vm::plant` and sees it caught.
-//! None is ever planted otherwise: asking costs one load.
+//! None is ever planted otherwise: asking costs one load, and nothing without the
+//! feature `verify`.
 
-/// The defects, each with a sentence that serves as documentation and as text.
-macro_rules! defects {
-    ($($name:ident: $sentence:literal,)+) => {
-        /// What is left out, or done wrong.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        #[repr(u8)]
-        pub enum Defect {
-            $(#[doc = $sentence] $name,)+
-        }
-
-        impl Defect {
-            /// All of them.
-            pub const ALL: &[Defect] = &[$(Defect::$name),+];
-
-            /// What it does.
-            pub const fn sentence(self) -> &'static str {
-                match self {
-                    $(Defect::$name => $sentence,)+
-                }
-            }
-        }
-    };
-}
+use pageferry_defects::defects;
 
 defects! {
-    LoanWithoutProtect: "The first loan of a page leaves its mappings writable (UVM paper, 4.1).",
-    BreakWithoutRevoke: "Breaking a loan leaves other mappings of the old frame (UVM paper, 4.1.1).",
-    PromoteWithoutRevoke: "Promotion in shared memory leaves the others' mappings of the old page (as in FreeBSD \
-                           SA-21:08).",
-    CopyForgotten: "Promotion and copy-on-write leave the frame as the allocator found it.",
-    ZeroForgotten: "Zero-fill memory has the bytes of the frame's last owner.",
-    ForkWithoutProtect: "Fork leaves the parent's mappings of copy-on-write memory writable.",
-    ForkForgetsNeedsCopy: "Fork does not note in the parent's entry that it must copy before it writes.",
-    ForkSharesWired: "Fork shares a wired page copy-on-write, and the kernel goes on storing into it.",
-    AnonReferenceForgotten: "A copied amap does not count its references on anons.",
-    SharedAnonWritten: "An anon with other references is written in place.",
-    SlotsOutliveEntries: "An entry that goes leaves its count on the amap's slots, while the amap has others.",
-    UnmapKeepsMappings: "Unmapping leaves the mappings in the page tables.",
-    UnmapWithoutFlush: "Unmapping changes the page tables and tells no TLB.",
-    LoanLeaked: "A loan that is given back leaves one frame lent.",
-    OrphanFreedEarly: "An orphan is freed with the first of its loans, not the last (double free).",
-    UnloanInTwoSteps: "The end of a loan lets go of the lock between counting it and freeing the orphan (as in \
-                       uvm_loan.c 1.104).",
-    LentFrameFreed: "An owner that lets a lent frame go frees it.",
-    BorrowerForgotten: "A lent frame that an object lets go is not given to its borrower.",
-    LoanAtWrongOffset: "Lending a mapped file ignores where in the file the mapping begins (as in uvm_loan.c 1.27).",
-    LoanUnsettled: "A loan does not wait for write-protection that is under way on other CPUs.",
-    TransferKeepsMappings: "A transfer leaves the mappings of the pages that it replaces.",
-    TransferLeaksReplaced: "A transfer does not free the anons that it replaces.",
-    AnflushKeepsMappings: "anflush leaves the mappings of the pages that it removes.",
-    PushDownKeepsMappings: "A page that is pushed down leaves the mappings of the page that the object had there.",
-    PushDownKeepsOld: "A page that is pushed down leaves the frame that the object had there with the object.",
-    QuickRefCutsSource: "A quick reference cuts the source's map entry at its ends, like passing, and leaves it cut.",
-    QuickRefKeepsReference: "A quick reference that is given back keeps its references to amap and object.",
-    QuickRefKeepsMappings: "A quick reference that is given back leaves the holder's mappings.",
-    DonateKeepsMappings: "Donating leaves the sender's mappings.",
-    DonateLosesOnFailure: "A donation that fails has taken the memory from its sender all the same (as in \
-                           uvm_map_extract with REMOVE).",
-    ShareForgetsCopy: "Sharing by pass does not resolve a copy that the sender still has to make.",
-    WireLeaked: "A wire is not taken off.",
-    ProtectKeepsMappings: "Reducing the permissions of a range leaves those of its mappings.",
-    PageoutKeepsMappings: "The page daemon takes a frame and leaves its mappings.",
-    PageoutDropsChanges: "The page daemon takes a page that was modified since it came in for a clean one.",
-    ReclaimedTwice: "The page daemon counts a page when it claims it, and again when its frame is free.",
-    SwapSlotTrusted: "A page that comes in goes by what its anon looked like before a frame was found for it (as in \
-                      UFFDIO_MOVE).",
-    SwapSlotLeaked: "A page that goes to a new slot of the swap area does not give its old one up.",
-    SwapSlotFreedEarly: "A page that comes in gives its slot up and goes on using it.",
+    /// What is left out, or done wrong.
+    pub enum VmDefect {
+        LoanWithoutProtect: "The first loan of a page leaves its mappings writable (UVM paper, 4.1).",
+        BreakWithoutRevoke: "Breaking a loan leaves other mappings of the old frame (UVM paper, 4.1.1).",
+        PromoteWithoutRevoke: "Promotion in shared memory leaves the others' mappings of the old page (as in FreeBSD \
+                               SA-21:08).",
+        CopyForgotten: "Promotion and copy-on-write leave the frame as the allocator found it.",
+        ZeroForgotten: "Zero-fill memory has the bytes of the frame's last owner.",
+        ForkWithoutProtect: "Fork leaves the parent's mappings of copy-on-write memory writable.",
+        ForkForgetsNeedsCopy: "Fork does not note in the parent's entry that it must copy before it writes.",
+        ForkSharesWired: "Fork shares a wired page copy-on-write, and the kernel goes on storing into it.",
+        AnonReferenceForgotten: "A copied amap does not count its references on anons.",
+        SharedAnonWritten: "An anon with other references is written in place.",
+        SlotsOutliveEntries: "An entry that goes leaves its count on the amap's slots, while the amap has others.",
+        UnmapKeepsMappings: "Unmapping leaves the mappings in the page tables.",
+        UnmapWithoutFlush: "Unmapping changes the page tables and tells no TLB.",
+        LoanLeaked: "A loan that is given back leaves one frame lent.",
+        OrphanFreedEarly: "An orphan is freed with the first of its loans, not the last (double free).",
+        UnloanInTwoSteps: "The end of a loan lets go of the lock between counting it and freeing the orphan (as in \
+                           uvm_loan.c 1.104).",
+        LentFrameFreed: "An owner that lets a lent frame go frees it.",
+        BorrowerForgotten: "A lent frame that an object lets go is not given to its borrower.",
+        LoanAtWrongOffset: "Lending a mapped file ignores where in the file the mapping begins (as in uvm_loan.c \
+                            1.27).",
+        LoanUnsettled: "A loan does not wait for write-protection that is under way on other CPUs.",
+        TransferKeepsMappings: "A transfer leaves the mappings of the pages that it replaces.",
+        TransferLeaksReplaced: "A transfer does not free the anons that it replaces.",
+        AnflushKeepsMappings: "anflush leaves the mappings of the pages that it removes.",
+        PushDownKeepsMappings: "A page that is pushed down leaves the mappings of the page that the object had there.",
+        PushDownKeepsOld: "A page that is pushed down leaves the frame that the object had there with the object.",
+        QuickRefCutsSource: "A quick reference cuts the source's map entry at its ends, like passing, and leaves it \
+                             cut.",
+        QuickRefKeepsReference: "A quick reference that is given back keeps its references to amap and object.",
+        QuickRefKeepsMappings: "A quick reference that is given back leaves the holder's mappings.",
+        DonateKeepsMappings: "Donating leaves the sender's mappings.",
+        DonateLosesOnFailure: "A donation that fails has taken the memory from its sender all the same (as in \
+                               uvm_map_extract with REMOVE).",
+        ShareForgetsCopy: "Sharing by pass does not resolve a copy that the sender still has to make.",
+        WireLeaked: "A wire is not taken off.",
+        ProtectKeepsMappings: "Reducing the permissions of a range leaves those of its mappings.",
+        PageoutKeepsMappings: "The page daemon takes a frame and leaves its mappings.",
+        PageoutDropsChanges: "The page daemon takes a page that was modified since it came in for a clean one.",
+        ReclaimedTwice: "The page daemon counts a page when it claims it, and again when its frame is free.",
+        SwapSlotTrusted: "A page that comes in goes by what its anon looked like before a frame was found for it (as \
+                          in UFFDIO_MOVE).",
+        SwapSlotLeaked: "A page that goes to a new slot of the swap area does not give its old one up.",
+        SwapSlotFreedEarly: "A page that comes in gives its slot up and goes on using it.",
+    }
 }

@@ -16,7 +16,7 @@ mod register;
 #[cfg(feature = "verify")]
 mod tally;
 
-pub use defect::Defect;
+pub use defect::VmDefect;
 #[cfg(not(feature = "verify"))]
 pub(crate) use off::{Journal, Probes, Register, Tally};
 #[cfg(feature = "verify")]

@@ -1,7 +1,7 @@
 //! The stand-ins of a kernel that is built without verification (feature `verify`): no failure is planned, no change is
 //! noted, no defect is planted, nothing is counted or registered. All of it has size zero and compiles to nothing.
 
-use super::defect::Defect;
+use super::defect::VmDefect;
 use alloc::sync::Arc;
 use core::marker::PhantomData;
 use pageferry_hal::{Pfn, StructVa};
@@ -36,7 +36,7 @@ impl Journal {
 pub(crate) struct Planted;
 
 impl Planted {
-    pub(crate) fn is(&self, _: Defect) -> bool {
+    pub(crate) fn is(&self, _: VmDefect) -> bool {
         false
     }
 }

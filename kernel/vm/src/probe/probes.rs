@@ -1,6 +1,6 @@
 //! What tests put into a VM system: failures to come, a journal of changes, a defect. At rest each costs one load.
 
-use super::defect::Defect;
+use super::defect::VmDefect;
 use super::failures::Failures;
 use super::journal::Journal;
 use alloc::sync::Arc;
@@ -21,11 +21,11 @@ pub(crate) struct ProbeSet {
 pub(crate) struct Planted(AtomicU8);
 
 impl Planted {
-    pub(crate) fn set(&self, defect: Option<Defect>) {
+    pub(crate) fn set(&self, defect: Option<VmDefect>) {
         self.0.store(defect.map_or(0, |d| d as u8 + 1), Ordering::Relaxed);
     }
 
-    pub(crate) fn is(&self, defect: Defect) -> bool {
+    pub(crate) fn is(&self, defect: VmDefect) -> bool {
         self.0.load(Ordering::Relaxed) == defect as u8 + 1
     }
 }

@@ -150,7 +150,7 @@ fn what_happens_while_a_loan_waits_for_the_disk_is_seen_by_it() {
 // ----------------------------------------------------------------------- between the last unloan and the free
 
 /// Two CPUs end the last two loans of the same orphans. Answers whether they were at it at the same time.
-fn last_loans_end(seed: u64, defect: Option<Defect>) -> Result<bool, String> {
+fn last_loans_end(seed: u64, defect: Option<VmDefect>) -> Result<bool, String> {
     let met = Rc::new(Cell::new(false));
     let seen = met.clone();
     run(site("xeon-mp-htt", seed), move |rig| {
@@ -183,7 +183,7 @@ fn last_loans_end(seed: u64, defect: Option<Defect>) -> Result<bool, String> {
 fn the_last_loans_of_an_orphan_end_at_once() {
     let met = (0..30).filter(|&seed| last_loans_end(seed, None).unwrap()).count();
     assert!(met > 10, "the two met {met} times");
-    let defect = Some(Defect::UnloanInTwoSteps);
+    let defect = Some(VmDefect::UnloanInTwoSteps);
     // The gap is a few cycles wide, and longer paths leave fewer schedules that hit it.
     let caught = (0..300).find_map(|seed| last_loans_end(seed, defect).err());
     assert!(caught.is_some_and(|e| e.contains("freed twice")), "the planted defect is not noticed");
@@ -258,7 +258,7 @@ fn memory_that_is_being_donated_is_in_neither_place_for_nobody() {
 /// A fault has seen which slot a page is in, and waits for a frame. Meanwhile the page comes in for somebody else, who
 /// shares it, and gives its only slot up; another page goes there; and if it is to go `back`, it goes to the same slot
 /// again once that is free.
-fn slot_used_again(back: bool, defect: Option<Defect>) -> Result<(), String> {
+fn slot_used_again(back: bool, defect: Option<VmDefect>) -> Result<(), String> {
     let mut paging = PAGING;
     paging.swap_pages = 4;
     let site = Site { paging: Some(paging), schedule: Schedule::Timed, ..site("xeon-up", 0) };
@@ -313,7 +313,8 @@ fn slot_used_again(back: bool, defect: Option<Defect>) -> Result<(), String> {
 fn a_slot_that_was_used_again_while_a_fault_waited() {
     for back in [false, true] {
         slot_used_again(back, None).unwrap();
-        slot_used_again(back, Some(Defect::SwapSlotTrusted)).expect_err("the planted defect is not noticed");
+        slot_used_again(back, Some(VmDefect::SwapSlotTrusted))
+            .expect_err("the planted defect is not noticed");
     }
 }
 

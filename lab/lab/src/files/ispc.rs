@@ -6,10 +6,9 @@
 use super::kernels::paths;
 use pageferry_hal::{Board, Path};
 use pageferry_kernel::{
-    FileServiceConfig, FileServiceDefect, IspcConfig, IspcDefect, IspcPaths, Method, NetServiceConfig,
-    NetServiceDefect, NetServicePaths,
+    FileServiceConfig, IspcConfig, IspcPaths, Method, NetServiceConfig, NetServicePaths, Planted,
 };
-use pageferry_pmap::{AreaDefect, AreaPaths, EntryChoice};
+use pageferry_pmap::{AreaPaths, EntryChoice};
 use pageferry_sourced::Sourced;
 use serde::{Deserialize, Serialize};
 
@@ -102,7 +101,7 @@ impl IspcFile {
             pieces: 512,
             files: self.file_server.value.then_some(FileServiceConfig {
                 data_pages: self.file_pages.value as usize,
-                defect: FileServiceDefect::None,
+                defect: Planted::NONE,
             }),
             net: self.network_servers.value.then_some(NetServiceConfig {
                 data_pages: self.network_pages.value as usize,
@@ -112,7 +111,7 @@ impl IspcFile {
                     card_post: path(&self.paths.card_post),
                     card_take: path(&self.paths.card_take),
                 },
-                defect: NetServiceDefect::None,
+                defect: Planted::NONE,
             }),
             paths: self.paths.lengths(),
             area_paths: AreaPaths {
@@ -120,8 +119,8 @@ impl IspcFile {
                 unwire: path(&self.paths.unwire),
                 table: path(&self.paths.table),
             },
-            defect: IspcDefect::None,
-            area_defect: AreaDefect::None,
+            defect: Planted::NONE,
+            area_defect: Planted::NONE,
         }
     }
 

@@ -15,9 +15,7 @@ use pageferry_kernel::{
     DiskConfig, DiskPaths, KernelConfig, KernelPaths, PipeConfig, SchedConfig, SocketConfig,
 };
 use pageferry_model::MachineConfig;
-use pageferry_pmap::{
-    EntryChoice, KernelMapping, PmapConfig, PmapDefect, PmapPaths, RefillConfig, RefillPaths,
-};
+use pageferry_pmap::{EntryChoice, KernelMapping, Planted, PmapConfig, PmapPaths, RefillConfig, RefillPaths};
 use pageferry_sourced::{
     Constant, Fault, Ranges, SourceKind, Sourced, constants_of, load_extending, nearest, range,
 };
@@ -507,7 +505,7 @@ impl KernelFile {
                     .ispc
                     .as_ref()
                     .map_or(EntryChoice::Hardware, |ispc| ispc.choice(&machine.board())),
-                defect: PmapDefect::None,
+                defect: Planted::NONE,
             },
             vm: VmConfig { paths: self.paths.vm.lengths(), paging: self.paging(), objects: 0 },
             ephemeral: EphemeralConfig {

@@ -4,7 +4,7 @@
 //! (addresses, neighbours) is not in it: that is said where a kernel is put on a network.
 
 use pageferry_hal::{Cycles, Path};
-use pageferry_kernel::{NetConfig, NetDefect, NetPaths};
+use pageferry_kernel::{NetConfig, NetPaths, Planted};
 use pageferry_sourced::{Fault, Sourced};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
@@ -101,7 +101,7 @@ impl NetFile {
             retransmissions: self.retransmissions.value,
             time_wait_ms: self.time_wait_ms.value,
             first_sequence: FIRST_SEQUENCE,
-            defect: NetDefect::None,
+            defect: Planted::NONE,
             paths: self.paths.lengths(),
         }
     }

@@ -1,18 +1,20 @@
 //! The words by which kernel files choose between what the floors below have.
 
 use pageferry_ephemeral::AccessedRule;
-use pageferry_kernel::{ForwardWakeup, FrameMapping, LentMapping, PipeKind, PipeMapping, PtraceBy};
+use pageferry_kernel::{
+    ForwardWakeup, FrameMapping, KernelDefect, LentMapping, PipeKind, PipeMapping, Planted, PtraceBy,
+};
 use pageferry_pmap::Reload;
 use serde::{Deserialize, Serialize};
 
 /// Policies of the floors below under the words of these files.
 macro_rules! words {
-    ($($(#[$doc:meta])* $name:ident for $target:ty { $($(#[$default:ident])? $word:ident),* })*) => { $(
+    ($($(#[$doc:meta])* $name:ident for $target:ty { $($word:ident),* })*) => { $(
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
         #[serde(rename_all = "kebab-case")]
         #[allow(missing_docs, reason = "the words are those of the target")]
-        pub enum $name { $($(#[$default])? $word),* }
+        pub enum $name { $($word),* }
 
         impl From<$name> for $target {
             fn from(name: $name) -> $target {
@@ -23,9 +25,6 @@ macro_rules! words {
 }
 
 words! {
-    /// A defect that proves that the checks can fail. See [`pageferry_kernel::Defect`], which has more.
-    #[derive(Default)]
-    DefectName for pageferry_kernel::Defect { #[default] None, LostWakeup }
     /// What a clear accessed bit in a replaced entry is taken to mean. See [`AccessedRule`].
     RuleName for AccessedRule { Safe, AsPrinted }
     /// Which side maps the pages of a direct pipe write. See [`PipeMapping`].
@@ -42,4 +41,23 @@ words! {
     ReloadName for Reload { Fast, Slow, SlowInsert }
     /// Which idle CPUs a wakeup interrupts. See [`ForwardWakeup`].
     ForwardName for ForwardWakeup { One, All, Last }
+}
+
+/// A defect that proves that the checks can fail. See [`KernelDefect`], which has more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "the words are those of the target")]
+pub enum DefectName {
+    #[default]
+    None,
+    LostWakeup,
+}
+
+impl From<DefectName> for Planted<KernelDefect> {
+    fn from(name: DefectName) -> Planted<KernelDefect> {
+        match name {
+            DefectName::None => Planted::NONE,
+            DefectName::LostWakeup => KernelDefect::LostWakeup.into(),
+        }
+    }
 }

@@ -270,14 +270,14 @@ fn what_is_no_recording_is_refused() {
 /// translation.
 #[test]
 fn a_kernel_with_a_defect_does_not_do_what_was_recorded() {
-    use pageferry_vm::Defect;
+    use pageferry_vm::VmDefect;
     let (machine, kernel) = (MachineChoice::find("xeon-mp"), KernelChoice::find("sf_buf"));
     let (machine, kernel) = (machine.expect("a machine"), kernel.expect("a kernel"));
     let seen = [
-        (Defect::ZeroForgotten, "every answer and every byte is the plain model's"),
-        (Defect::UnmapKeepsMappings, "destroyed with mappings in it"),
-        (Defect::UnmapWithoutFlush, "stale translation"),
-        (Defect::WireLeaked, "nothing is held"),
+        (VmDefect::ZeroForgotten, "every answer and every byte is the plain model's"),
+        (VmDefect::UnmapKeepsMappings, "destroyed with mappings in it"),
+        (VmDefect::UnmapWithoutFlush, "stale translation"),
+        (VmDefect::WireLeaked, "nothing is held"),
     ];
     for (defect, how) in seen {
         let run = replay_planted(&machine, &kernel, "test.strace", GIT_STATUS.as_bytes(), None, Some(defect))

@@ -6,8 +6,8 @@ use pageferry_lab::judge::{Reproduction, Standing};
 use pageferry_lab::output::PendingDir;
 use pageferry_lab::record::{CpuCycles, Cycles, Host, Law, Record, RunResult};
 use pageferry_lab::run::{Choices, RunSpec, matrix};
-use pageferry_teach::finding::findings;
 use pageferry_report::{Report as _, results_csv};
+use pageferry_teach::finding::findings;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -14,9 +14,8 @@ mod world;
 
 use crate::episode::Failure;
 use crate::planted::Planted;
-use pageferry_kernel::{IspcDefect, Method};
+use pageferry_kernel::Method;
 use pageferry_model::Schedule;
-use pageferry_pmap::AreaDefect;
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
 
@@ -192,9 +191,9 @@ impl Servers {
         defect: Option<Planted>,
     ) -> Result<(), Failure> {
         let defects = match defect {
-            Some(Planted::Ispc(defect)) => (defect, AreaDefect::None),
-            Some(Planted::Area(defect)) => (IspcDefect::None, defect),
-            _ => (IspcDefect::None, AreaDefect::None),
+            Some(Planted::Ispc(defect)) => (Some(defect), None),
+            Some(Planted::Area(defect)) => (None, Some(defect)),
+            _ => (None, None),
         };
         world::run(machine, schedule, self, defects)
     }

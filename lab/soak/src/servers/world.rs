@@ -43,7 +43,11 @@ struct Known {
     at: Rc<Cell<usize>>,
 }
 
-fn ispc(by: By, board: &Board, (defect, area_defect): (IspcDefect, AreaDefect)) -> IspcConfig {
+fn ispc(
+    by: By,
+    board: &Board,
+    (defect, area_defect): (Option<IspcDefect>, Option<AreaDefect>),
+) -> IspcConfig {
     // Servers see the area by one page of 1 MB, or by pages of 64 KB where there are none.
     let shift = if matches!(board.mmu, Mmu::Soft { large, .. } if !large.contains(&20)) { 16 } else { 20 };
     let (servers, pages) = if by == By::Previous { (0, ALL_PAGES) } else { (SERVERS_OWN, OTHERS_PAGES) };
@@ -65,8 +69,8 @@ fn ispc(by: By, board: &Board, (defect, area_defect): (IspcDefect, AreaDefect)) 
         net: None,
         paths: IspcPaths::all(PATH),
         area_paths: AreaPaths::all(PATH),
-        defect,
-        area_defect,
+        defect: defect.into(),
+        area_defect: area_defect.into(),
     }
 }
 
@@ -78,11 +82,11 @@ pub(super) fn run(
     name: &str,
     schedule: Schedule,
     what: &Servers,
-    defects: (IspcDefect, AreaDefect),
+    defects: (Option<IspcDefect>, Option<AreaDefect>),
 ) -> Result<(), Failure> {
     let options = Options::new(schedule).spin_limit(SPIN_LIMIT).cycle_limit(Cycles(CYCLE_LIMIT));
     let m = Model::flat(&config(name, MEMORY_MB), options).expect("a valid machine");
-    let mut config = kernel(name, &m, NetDefect::None, 0);
+    let mut config = kernel(name, &m, None, 0);
     config.net = None;
     config.ispc = Some(ispc(what.by, &m.board(), defects));
     if what.by != By::Random && EntryChoice::UnusedFirst.is_possible(&m.board()) {

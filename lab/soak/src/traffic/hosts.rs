@@ -50,7 +50,7 @@ fn machine(name: &str, schedule: Schedule, wire: Wire) -> Model {
 }
 
 /// A kernel with the protocols, for the machine of this name.
-pub(crate) fn kernel(name: &str, m: &Model, defect: NetDefect, seed: u64) -> KernelConfig {
+pub(crate) fn kernel(name: &str, m: &Model, defect: Option<NetDefect>, seed: u64) -> KernelConfig {
     let mut pmap = PmapConfig::new(16 << 20, PmapPaths::all(PATH));
     pmap.refill.paths = RefillPaths::all(PATH);
     for word in choices(name) {
@@ -90,11 +90,11 @@ pub(crate) fn kernel(name: &str, m: &Model, defect: NetDefect, seed: u64) -> Ker
         most_timeout_ms: 64_000,
         least_probe_ms: 200,
         most_probe_ms: 60_000,
-        retransmissions: if defect == NetDefect::None { 1_000_000 } else { 8 },
+        retransmissions: if defect.is_none() { 1_000_000 } else { 8 },
         time_wait_ms: 60_000,
         // Soon the numbers wrap.
         first_sequence: u32::MAX - 70_000,
-        defect,
+        defect: defect.into(),
         paths: NetPaths::all(PATH),
     };
     KernelConfig {
@@ -123,7 +123,7 @@ pub(crate) fn kernel(name: &str, m: &Model, defect: NetDefect, seed: u64) -> Ker
         ispc: None,
         sched: SchedConfig::default(),
         paths: KernelPaths::all(PATH),
-        defect: Defect::None,
+        defect: Planted::NONE,
     }
 }
 
@@ -136,7 +136,7 @@ pub(super) fn run(
     schedule: Schedule,
     wire: Wire,
     steps: Vec<Call>,
-    defect: NetDefect,
+    defect: Option<NetDefect>,
 ) -> Result<(), Failure> {
     let m = machine(name, schedule, wire);
     let config = kernel(name, &m, defect, wire.seed);

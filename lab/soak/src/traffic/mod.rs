@@ -18,7 +18,6 @@ pub(crate) use hosts::kernel;
 
 use crate::episode::Failure;
 use crate::planted::Planted;
-use pageferry_kernel::NetDefect;
 use pageferry_model::Schedule;
 use pageferry_model::net::Wire;
 use rand::{Rng, RngExt};
@@ -177,7 +176,7 @@ impl Traffic {
         schedule: Schedule,
         defect: Option<Planted>,
     ) -> Result<(), Failure> {
-        let defect = defect.map_or(NetDefect::None, Planted::in_net);
+        let defect = defect.and_then(Planted::in_net);
         hosts::run(machine, schedule, self.wire(), self.steps.clone(), defect)
     }
 

@@ -17,7 +17,7 @@
 use pageferry_hal::{Cycles, PAGE_SHIFT, PAGE_SIZE, Pa, Va};
 
 /// Colours that it can tell apart.
-pub(crate) const MOST_COLOURS: u32 = 8;
+pub(crate) const MAX_COLOURS: u32 = 8;
 
 /// What is known of a line; a bit each for colours.
 #[derive(Clone, Copy, Default, Debug)]
@@ -60,7 +60,7 @@ pub(crate) struct Aliases {
 impl Aliases {
     /// For so many colours; `None` for one.
     pub(crate) fn new(colours: u32, line_bytes: usize, through: bool) -> Option<Aliases> {
-        assert!(colours <= MOST_COLOURS, "{colours} colours have no bit each");
+        assert!(colours <= MAX_COLOURS, "{colours} colours have no bit each");
         (colours > 1).then(|| Aliases {
             colours,
             through,

@@ -79,14 +79,14 @@ impl Memory {
 
     /// The most that one line of a stream costs which no other package is asked for, if so many victims are written
     /// back.
-    pub(super) fn most_cycles(&self, victims: u64) -> u64 {
+    pub(super) fn max_cycles(&self, victims: u64) -> u64 {
         let line = u64::from(self.stream_load_cycles.max(self.stream_store_cycles));
         let row = u64::from(self.row_change_cycles);
         line + row + victims * (self.write_back_cost() + row)
     }
 
     /// The most that a line of a stream costs more where other packages are asked for it.
-    pub(super) fn most_asking_cycles(&self) -> u64 {
+    pub(super) fn max_asking_cycles(&self) -> u64 {
         u64::from(self.stream_transfer_cycles.max(self.stream_upgrade_cycles))
     }
 

@@ -8,7 +8,7 @@ use super::stats::{LevelStats, PackageStats};
 use crate::config::{CacheConfig, MachineConfig, WritePolicy};
 
 /// The highest number of levels.
-pub(super) const MOST_LEVELS: usize = 4;
+pub(super) const MAX_LEVELS: usize = 4;
 
 /// One level: its lines, its costs, and what happened in it.
 #[derive(Clone, Debug)]

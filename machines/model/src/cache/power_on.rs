@@ -35,11 +35,11 @@ struct Notes {
 }
 
 /// Machines with more packages than this note nothing down.
-const MOST_PACKAGES: usize = 4;
+const MAX_PACKAGES: usize = 4;
 /// So many notes are kept, those used last.
-const MOST_NOTES: usize = 12;
+const MAX_NOTES: usize = 12;
 /// A machine that notes down more than this does not boot as others do.
-const MOST_STEPS: usize = 1 << 18;
+const MAX_STEPS: usize = 1 << 18;
 
 static NOTES: Mutex<Vec<Arc<Notes>>> = Mutex::new(Vec::new());
 
@@ -78,7 +78,7 @@ impl PoweredOn {
     /// The empty caches of a valid machine.
     pub(crate) fn new(machine: &MachineConfig) -> PoweredOn {
         let empty = Box::new(Caches::of_valid(machine));
-        if machine.cpu.packages.value as usize > MOST_PACKAGES {
+        if machine.cpu.packages.value as usize > MAX_PACKAGES {
             return PoweredOn { kind: None, state: State::Live(empty) };
         }
         let cpu = (machine.cpu.packages.value, machine.cpu.clock_mhz.value);
@@ -137,7 +137,7 @@ impl PoweredOn {
             State::Noting(caches, steps) => {
                 let cost = step.make(caches);
                 steps.push((step, cost));
-                if steps.len() == MOST_STEPS {
+                if steps.len() == MAX_STEPS {
                     self.kind = None;
                     self.go_live();
                 }
@@ -215,7 +215,7 @@ fn matching(kind: &str, begin: &[(Step, u64)], next: Option<Step>) -> Option<Arc
 
 fn keep(notes: Notes) {
     let mut all = NOTES.lock().unwrap_or_else(PoisonError::into_inner);
-    if all.len() == MOST_NOTES {
+    if all.len() == MAX_NOTES {
         all.remove(0);
     }
     all.push(Arc::new(notes));

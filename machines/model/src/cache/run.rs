@@ -15,39 +15,39 @@
 use super::access::Kind;
 use super::level::{DIRTY, Had, UNIQUE};
 use super::memory::{Elsewhere, Memory};
-use super::package::{MOST_LEVELS, Package, known_as};
+use super::package::{MAX_LEVELS, Package, known_as};
 
 /// The highest number of lines in a run: a bit each.
-pub(super) const MOST_LINES: usize = u64::BITS as usize;
+pub(super) const MAX_LINES: usize = u64::BITS as usize;
 
 /// What is noted down in a run. It is kept to be used again: that saves making it.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     /// By level and line, the entry that left for it, and a line of the set that it was in.
-    left: [[(u32, u64); MOST_LINES]; MOST_LEVELS],
+    left: [[(u32, u64); MAX_LINES]; MAX_LEVELS],
     /// The lines that memory was read for, a bit each.
     read: u64,
     /// By line, what was written back to memory for it: so many lines, in this order.
-    backs: [(usize, [u64; MOST_LEVELS]); MOST_LINES],
+    backs: [(usize, [u64; MAX_LEVELS]); MAX_LINES],
 }
 
 impl Default for Run {
     fn default() -> Run {
-        Run { left: [[(0, 0); MOST_LINES]; MOST_LEVELS], read: 0, backs: [(0, [0; MOST_LEVELS]); MOST_LINES] }
+        Run { left: [[(0, 0); MAX_LINES]; MAX_LEVELS], read: 0, backs: [(0, [0; MAX_LEVELS]); MAX_LINES] }
     }
 }
 
 /// A bit for each of the first `count` lines.
 pub(super) fn all_of(count: usize) -> u64 {
-    u64::MAX >> (MOST_LINES - count)
+    u64::MAX >> (MAX_LINES - count)
 }
 
 impl Package {
     /// The most that a line of a run can cost.
-    pub(super) fn most_cycles(&self, memory: &Memory) -> u64 {
+    pub(super) fn max_cycles(&self, memory: &Memory) -> u64 {
         let hit = |write| self.banks.iter().map(move |bank| bank.hit_cost(write, Kind::Stream)).max();
         let hits = hit(true).max(hit(false)).unwrap_or(0);
-        u64::from(hits) + memory.most_cycles(self.banks.len() as u64)
+        u64::from(hits) + memory.max_cycles(self.banks.len() as u64)
     }
 
     /// Another package wants lines of a run: see [`Level::give`](super::level::Level::give). No colours: these are for
@@ -88,7 +88,7 @@ impl Package {
         // A store owns the line, and so does a load, unless another package has it; further down it is not newer than
         // memory.
         let first_flags = if write { DIRTY | UNIQUE } else { UNIQUE };
-        let (mut wanted, mut cycles, mut leaving) = (lines, 0, [(0, 0); MOST_LEVELS]);
+        let (mut wanted, mut cycles, mut leaving) = (lines, 0, [(0, 0); MAX_LEVELS]);
         for (at, leaving) in leaving.iter_mut().enumerate().take(self.banks.len()).skip(from) {
             if wanted == 0 {
                 break;
@@ -178,7 +178,7 @@ impl Package {
 
     /// What left the levels goes on, the deepest level's first. `leaving` says for each what has somewhere to go, and
     /// what of it is dirty. Gives how many lines were written back to memory.
-    fn run_settles(&mut self, run: &mut Run, count: usize, leaving: &[(u64, u64); MOST_LEVELS]) -> u64 {
+    fn run_settles(&mut self, run: &mut Run, count: usize, leaving: &[(u64, u64); MAX_LEVELS]) -> u64 {
         run.backs[..count].iter_mut().for_each(|backs| backs.0 = 0);
         let mut written = 0;
         for (from, &(mut victims, mut dirty)) in leaving.iter().enumerate().rev() {
@@ -246,6 +246,6 @@ pub(super) fn in_bits(bits: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let at = left.trailing_zeros() as usize;
         left &= left.wrapping_sub(1);
-        (at < MOST_LINES).then_some(at)
+        (at < MAX_LINES).then_some(at)
     })
 }

@@ -61,8 +61,8 @@ impl Caches {
     /// So many lines of a stream cost no more than this.
     #[inline]
     pub fn at_most(&self, page: Entered, lines: usize) -> u64 {
-        let asking = if page.others == 0 { 0 } else { self.memory.most_asking_cycles() };
-        (self.most_cycles + asking) * lines as u64
+        let asking = if page.others == 0 { 0 } else { self.memory.max_asking_cycles() };
+        (self.max_cycles + asking) * lines as u64
     }
 
     /// Asks the other packages that may hold some of `count` lines from `line` on: for stores they lose them, for loads

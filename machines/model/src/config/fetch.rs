@@ -1,6 +1,6 @@
 //! What instructions are fetched through: an instruction TLB, an instruction cache, either or none.
 
-use super::validate::{MOST_TAGS, fault, power_of_two, tlb_geometry};
+use super::validate::{MAX_TAGS, fault, power_of_two, tlb_geometry};
 use super::{MachineConfig, Number};
 use pageferry_sourced::{Fault, Sourced};
 use serde::{Deserialize, Serialize};
@@ -78,7 +78,7 @@ impl MachineConfig {
             let problem = format!("expected ways x line_bytes ({}) times a power of two", ways * line_bytes);
             return fault("icache.size_bytes", problem);
         }
-        if self.lines_behind(sets, line_bytes) * u64::from(cache.colours()) > MOST_TAGS {
+        if self.lines_behind(sets, line_bytes) * u64::from(cache.colours()) > MAX_TAGS {
             return fault("icache.size_bytes", "too few sets for this much memory");
         }
         Ok(())

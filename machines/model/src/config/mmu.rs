@@ -113,9 +113,9 @@ pub struct BlocksConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instruction_registers: Option<Number>,
     /// The smallest block: a power of two.
-    pub least_bytes: Number,
+    pub min_bytes: Number,
     /// The largest block: a power of two.
-    pub most_bytes: Number,
+    pub max_bytes: Number,
     /// Setting one.
     pub set_cycles: Number,
 }
@@ -205,11 +205,11 @@ impl MachineConfig {
             return fault("tlb.second", "expected none: only page tables are walked behind two levels");
         }
         if let Some(blocks) = &mmu.blocks {
-            power_of_two("mmu.blocks.least_bytes", &blocks.least_bytes)?;
-            power_of_two("mmu.blocks.most_bytes", &blocks.most_bytes)?;
-            let (least, most) = (blocks.least_bytes.value, blocks.most_bytes.value);
+            power_of_two("mmu.blocks.min_bytes", &blocks.min_bytes)?;
+            power_of_two("mmu.blocks.max_bytes", &blocks.max_bytes)?;
+            let (least, most) = (blocks.min_bytes.value, blocks.max_bytes.value);
             if most < least {
-                return fault("mmu.blocks.most_bytes", format!("{most}, expected {least} to {}", 1u64 << 32));
+                return fault("mmu.blocks.max_bytes", format!("{most}, expected {least} to {}", 1u64 << 32));
             }
             let layout = self.layout();
             if layout.region != pageferry_hal::Region::Blocks {
@@ -218,7 +218,7 @@ impl MachineConfig {
             let room = layout.paged_base.map_or(u64::MAX, |paged| paged.0 - layout.kernel_base.0);
             if self.memory_bytes().next_multiple_of(least) > room {
                 return fault(
-                    "mmu.blocks.least_bytes",
+                    "mmu.blocks.min_bytes",
                     format!(
                         "blocks of {least:#x} bytes over all of memory, expected no more than {room:#x} bytes: pages \
                          begin there"

@@ -95,7 +95,7 @@ impl MachineConfig {
                 return fault(key("purge_line_cycles"), problem);
             }
             let colours = if i == 0 { u64::from(self.colours()) } else { 1 };
-            if self.lines_behind(sets, level.line_bytes.value) * colours > MOST_TAGS {
+            if self.lines_behind(sets, level.line_bytes.value) * colours > MAX_TAGS {
                 return fault(key("size_bytes"), "too few sets for this much memory");
             }
         }
@@ -109,8 +109,8 @@ impl MachineConfig {
         if colours == 1 {
             return Ok(());
         }
-        if colours > aliases::MOST_COLOURS {
-            let most = aliases::MOST_COLOURS;
+        if colours > aliases::MAX_COLOURS {
+            let most = aliases::MAX_COLOURS;
             return fault(KEY, format!("pages have {colours} colours; expected {most} at most"));
         }
         if self.cpus() > 1 {
@@ -134,7 +134,7 @@ impl MachineConfig {
 
     fn validate_memory(&self) -> Result<(), Fault> {
         // Without PAE i386 has 32-bit physical addresses; the Opteron has 40 bits.
-        let most_mb = match self.arch {
+        let max_mb = match self.arch {
             ArchName::I386 => 4096,
             // Page tables are those of a machine of 32 bits.
             ArchName::Sparc64 => 4096,
@@ -143,11 +143,11 @@ impl MachineConfig {
             ArchName::PowerPc | ArchName::Sh4 => 512,
         };
         let size_mb = self.memory.size_mb.value;
-        if size_mb > most_mb {
+        if size_mb > max_mb {
             let arch = self.arch;
             return fault(
                 "memory.size_mb",
-                format!("{size_mb} MiB, expected 1 to {most_mb}: {arch:?} addresses no more"),
+                format!("{size_mb} MiB, expected 1 to {max_mb}: {arch:?} addresses no more"),
             );
         }
         if let Some(io) = &self.io {
@@ -211,7 +211,7 @@ impl MachineConfig {
 }
 
 /// The tags of the model have 29 bits.
-pub(super) const MOST_TAGS: u64 = 1 << 29;
+pub(super) const MAX_TAGS: u64 = 1 << 29;
 
 /// The largest cost of one action: far above what any takes, and small enough for a run to come to its end with it.
 const MAX_COST: i64 = 1_000_000;

@@ -99,8 +99,8 @@ impl Room {
 
     /// True when lines that cost no more than this do not pass the deadline: then they need not be looked at one by
     /// one.
-    fn is_left_for(&self, most_cycles: u64) -> bool {
-        self.0.is_some_and(|room| most_cycles <= room)
+    fn is_left_for(&self, max_cycles: u64) -> bool {
+        self.0.is_some_and(|room| max_cycles <= room)
     }
 }
 

@@ -35,7 +35,7 @@ impl Drop for Scope {
 }
 
 /// How deep refill handlers may miss within one another.
-const MOST_NESTED: u32 = 16;
+const MAX_NESTED: u32 = 16;
 
 impl Inner {
     // ------------------------------------------------------------------------------------------------- the driver
@@ -366,8 +366,8 @@ impl Inner {
             c.refills += 1;
             c.masked += 1;
             assert!(
-                c.refills <= MOST_NESTED,
-                "{MOST_NESTED} refill handlers miss within one another: {miss:?}"
+                c.refills <= MAX_NESTED,
+                "{MAX_NESTED} refill handlers miss within one another: {miss:?}"
             );
             hw.charge(cpu, hw.params.refill_enter);
             hw.did(cpu, Doing::Misses(miss));
@@ -398,8 +398,8 @@ impl Inner {
     ) -> Result<R, Trap> {
         // A copy misses on either side, a fill may push the other side out, and another CPU may take a mapping away
         // again.
-        const MOST_REFILLS: u32 = 64;
-        for _ in 0..MOST_REFILLS {
+        const MAX_REFILLS: u32 = 64;
+        for _ in 0..MAX_REFILLS {
             let (made, stale) = self.step(|hw, cpu| (attempt(hw, cpu), hw.oracle.error().is_some()));
             if stale {
                 self.fail_stale(by);
@@ -410,7 +410,7 @@ impl Inner {
                 Err(Refused::Miss(miss)) => self.refill(miss)?,
             }
         }
-        panic!("{MOST_REFILLS} refills did not make an access possible");
+        panic!("{MAX_REFILLS} refills did not make an access possible");
     }
 
     /// Makes an access of `len_bytes`, which is `what`, part by part; `attempt` gets the bytes done and the deadline,

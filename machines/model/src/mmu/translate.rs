@@ -180,7 +180,7 @@ impl Hw {
         self.cpus[cpu].sample_at += samples * SAMPLE_CYCLES;
         self.counts.sampled_entries += samples * live as u64;
         self.counts.sampled_kernel_entries += samples * kernels as u64;
-        self.most_kernel_entries = self.most_kernel_entries.max(kernels);
+        self.max_kernel_entries = self.max_kernel_entries.max(kernels);
     }
 
     /// Where `va` leads in the CPU's address space, without any effect: by what was declared.
@@ -422,7 +422,7 @@ impl Hw {
         if let Some(block) = block {
             let mask = block.len_bytes() - 1;
             assert!(
-                (limits.least_shift..=limits.most_shift).contains(&block.shift)
+                (limits.min_shift..=limits.max_shift).contains(&block.shift)
                     && (block.va.0 | block.pa.0) & mask == 0,
                 "no register holds {block:?}"
             );

@@ -10,7 +10,7 @@ const MAGIC: u32 = 0xa1b2_3c4d;
 /// The type of link of Ethernet frames.
 const ETHERNET: u32 = 1;
 /// Frames are never longer.
-const MOST_BYTES: u32 = 1 << 18;
+const MAX_BYTES: u32 = 1 << 18;
 
 /// A file that is being written.
 pub(crate) struct Pcap {
@@ -28,7 +28,7 @@ impl Pcap {
         // Version 2.4, and two fields that no reader uses.
         header.extend([2, 0, 4, 0]);
         header.extend([0; 8]);
-        header.extend(MOST_BYTES.to_le_bytes());
+        header.extend(MAX_BYTES.to_le_bytes());
         header.extend(ETHERNET.to_le_bytes());
         pcap.write(&header);
         pcap

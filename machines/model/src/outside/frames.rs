@@ -1,12 +1,12 @@
 //! Frames on the wire: how long they are, and how long they take.
 
 use crate::params::NicParams;
-use pageferry_hal::ETHERNET_LEAST_BYTES;
+use pageferry_hal::ETHERNET_MIN_BYTES;
 
 /// Makes a frame as long as a frame has to be.
 pub(crate) fn pad(frame: &mut Vec<u8>) {
-    if frame.len() < ETHERNET_LEAST_BYTES {
-        frame.resize(ETHERNET_LEAST_BYTES, 0);
+    if frame.len() < ETHERNET_MIN_BYTES {
+        frame.resize(ETHERNET_MIN_BYTES, 0);
     }
 }
 
@@ -15,7 +15,7 @@ const AROUND_FRAME_BYTES: u64 = 4 + 8 + 12;
 
 /// How long a frame takes on the wire.
 pub(crate) fn wire_ps(params: &NicParams, len_bytes: usize) -> u64 {
-    let bits = (len_bytes.max(ETHERNET_LEAST_BYTES) as u64 + AROUND_FRAME_BYTES) * 8;
+    let bits = (len_bytes.max(ETHERNET_MIN_BYTES) as u64 + AROUND_FRAME_BYTES) * 8;
     (bits * 1_000_000).div_ceil(params.link_mbit_s)
 }
 

@@ -327,8 +327,8 @@ fn what_translates_is_as_hardware_is() {
         ("mini-soft", "len_bytes", 3 << 28, "mmu.area[0]", "expected a power of two"),
         ("mini-soft", "va", 0x8000_1000, "mmu.area[0]", "expected a multiple of its size"),
         ("mini-blocks", "reserved_entries", 1, "mmu.soft", "expected 0: the TLB is not fully associative"),
-        ("mini-blocks", "least_bytes", 100_000, "mmu.blocks", "expected a power of two"),
-        ("mini-blocks", "most_bytes", 65_536, "mmu.blocks", "expected 131072 to"),
+        ("mini-blocks", "min_bytes", 100_000, "mmu.blocks", "expected a power of two"),
+        ("mini-blocks", "max_bytes", 65_536, "mmu.blocks", "expected 131072 to"),
         ("mini-blocks", "registers", 0, "mmu.blocks", "0, expected 1 to 16"),
         ("today", "asid_bits", 13, "mmu", "13, expected 1 to 12"),
     ] {
@@ -400,7 +400,7 @@ fn blocks_end_where_pages_begin_and_a_copy_finds_room_for_both_pages() {
     };
     let large = edited("mini-blocks", |c| {
         let blocks = c.mmu.blocks.as_mut().expect("blocks");
-        (blocks.least_bytes.value, blocks.most_bytes.value) = (1 << 30, 1 << 30);
+        (blocks.min_bytes.value, blocks.max_bytes.value) = (1 << 30, 1 << 30);
     });
     assert!(large.contains("pages begin there"), "{large}");
     let direct = edited("mini-blocks", |c| c.tlb.data.ways.value = 1);

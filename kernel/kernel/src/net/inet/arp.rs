@@ -7,7 +7,7 @@
 use super::Stack;
 use super::ip::SumBy;
 use super::wire::{TYPE_ARP, TYPE_IP, ethernet};
-use crate::config::NetDefect;
+use crate::defect::NetDefect;
 use crate::net::chain::{Chain, from_bytes};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

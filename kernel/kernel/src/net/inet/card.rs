@@ -19,8 +19,8 @@ use super::link::Link;
 use super::pcb::Protocol;
 use super::wire::{TYPE_ARP, TYPE_IP};
 use super::{Stack, State};
-use crate::config::NetDefect;
 use crate::counter::KernelCounter;
+use crate::defect::NetDefect;
 use crate::net::chain::Chain;
 use crate::net::{Mbuf, Pool, SMALL_BYTES};
 use alloc::boxed::Box;
@@ -314,7 +314,7 @@ impl<M: Machine> Stack<'_, M> {
         card.transmit_ring.fill(m, slots);
         card.nic.post_transmit(NicTransmit { tag, fragments, checksum });
         let early =
-            self.kernel.net.as_ref().is_some_and(|net| net.config.defect == NetDefect::FreedWhileSent);
+            self.kernel.net.as_ref().is_some_and(|net| net.config.defect.is(NetDefect::FreedWhileSent));
         let (kept, freed) = if early { (Chain::new(), frame) } else { (frame, Chain::new()) };
         card.sending.insert(tag, (slots, kept));
         card.nic.start_transmit();

@@ -6,8 +6,8 @@
 
 use super::Stack;
 use super::wire::{self, Addresses, IP_BYTES};
-use crate::config::NetDefect;
 use crate::counter::KernelCounter;
+use crate::defect::NetDefect;
 use crate::net::chain::Chain;
 use core::net::Ipv4Addr;
 use etherparse::checksum::Sum16BitWords;

@@ -42,7 +42,8 @@ pub(crate) use socket::InetSocket;
 pub(crate) use who::Protocols;
 
 use crate::Kernel;
-use crate::config::{NetConfig, NetDefect};
+use crate::config::NetConfig;
+use crate::defect::NetDefect;
 use crate::sched::SoftInt;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -286,7 +287,7 @@ impl<M: Machine> Stack<'_, M> {
 
     /// This defect is planted.
     fn has(&self, defect: NetDefect) -> bool {
-        self.config().defect == defect
+        self.config().defect.is(defect)
     }
 
     fn pool(&self) -> &crate::net::Pool<M> {

@@ -7,8 +7,9 @@
 
 use super::Stack;
 use super::wire::{IP_BYTES, MOST_HEADER_BYTES, TCP_BYTES, TYPE_IP};
-use crate::config::{NetDefect, Repack};
+use crate::config::Repack;
 use crate::counter::KernelCounter;
+use crate::defect::NetDefect;
 use crate::net::chain::Chain;
 use crate::net::{Mbuf, Pool, SMALL_BYTES};
 use etherparse::{IpNumber, Ipv4HeaderSlice, TcpHeaderSlice};

@@ -50,7 +50,7 @@ impl<M: Machine> FileService<M> {
     }
 
     pub(super) fn has(&self, defect: FileServiceDefect) -> bool {
-        self.config.defect == defect
+        self.config.defect.is(defect)
     }
 
     /// The server, if there is one.

@@ -26,6 +26,7 @@ use alloc::sync::Arc;
 use litemap::LiteMap;
 use pageferry_abi::SendMode;
 use pageferry_abi::{Errno, OpenFlags};
+use pageferry_defects::Planted;
 use pageferry_fs::{Format, Ino, Volume};
 use pageferry_hal::{Machine, Va};
 
@@ -47,7 +48,7 @@ struct Server {
     buffers: Buffers,
     open: LiteMap<u64, Opened>,
     next: u64,
-    defect: FileServiceDefect,
+    defect: Planted<FileServiceDefect>,
 }
 
 impl Whole for Server {
@@ -254,7 +255,7 @@ impl Server {
             opened.at = uio.offset();
         }
         let moved = uio.done();
-        let is_hidden = self.defect == FileServiceDefect::FullUntold && result == Err(Errno::NoSpace);
+        let is_hidden = self.defect.is(FileServiceDefect::FullUntold) && result == Err(Errno::NoSpace);
         let (moved, result) = if is_hidden { (len, Ok(())) } else { (moved, result) };
         Ok(Answer { value: moved as u64, more: 0, error: result.err() })
     }

@@ -67,7 +67,7 @@ impl<M: Machine> NetService<M> {
     }
 
     pub(super) fn has(&self, defect: NetServiceDefect) -> bool {
-        self.config.defect == defect
+        self.config.defect.is(defect)
     }
 
     /// The process that has the protocols, if there is one; and the one that has the card.

@@ -1,5 +1,6 @@
 //! What a kernel with a protocol server and a driver's server chooses.
 
+use pageferry_defects::{Planted, defects};
 use pageferry_hal::paths;
 
 paths! {
@@ -25,47 +26,21 @@ pub struct NetServiceConfig {
     pub buffers: usize,
     /// Path lengths.
     pub paths: NetServicePaths,
-    /// A defect to plant; [`NetServiceDefect::None`] but in tests.
-    pub defect: NetServiceDefect,
+    /// A defect to plant; [`Planted::NONE`] but in tests.
+    pub defect: Planted<NetServiceDefect>,
 }
 
-/// A defect to plant: a kernel with one of these must be caught.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum NetServiceDefect {
-    /// Sound.
-    #[default]
-    None,
-    /// What a dead server's sockets are asked is asked of the next one.
-    ServerNotAsked,
-    /// Who waits for a socket is not told that something has changed.
-    WaiterForgotten,
-    /// Who waits for a socket is not told that its server has died.
-    DeathUntold,
-    /// The server is not told that the last descriptor of a socket is gone.
-    CloseUntold,
-    /// What the program's memory did not take of a stream is lost.
-    ReadTooFar,
-    /// A frame's request is answered before the card has read the frame.
-    FrameLetGo,
-    /// The connections of a dead server are kept.
-    ConnectionsKept,
-    /// A driver's server that has died is not replaced.
-    DriverNotReplaced,
-    /// What is due is not done.
-    TimeUntold,
-}
-
-impl NetServiceDefect {
-    /// All that can be planted.
-    pub const ALL: &[NetServiceDefect] = &[
-        NetServiceDefect::ServerNotAsked,
-        NetServiceDefect::WaiterForgotten,
-        NetServiceDefect::DeathUntold,
-        NetServiceDefect::CloseUntold,
-        NetServiceDefect::ReadTooFar,
-        NetServiceDefect::FrameLetGo,
-        NetServiceDefect::ConnectionsKept,
-        NetServiceDefect::DriverNotReplaced,
-        NetServiceDefect::TimeUntold,
-    ];
+defects! {
+    /// What can be wrong with a protocol server and its client.
+    pub enum NetServiceDefect {
+        ServerNotAsked: "What a dead server's sockets are asked is asked of the next one.",
+        WaiterForgotten: "Who waits for a socket is not told that something has changed.",
+        DeathUntold: "Who waits for a socket is not told that its server has died.",
+        CloseUntold: "The server is not told that the last descriptor of a socket is gone.",
+        ReadTooFar: "What the program's memory did not take of a stream is lost.",
+        FrameLetGo: "A frame's request is answered before the card has read the frame.",
+        ConnectionsKept: "The connections of a dead server are kept.",
+        DriverNotReplaced: "A driver's server that has died is not replaced.",
+        TimeUntold: "What is due is not done.",
+    }
 }

@@ -139,7 +139,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             cluster: n(40),
             transfer_call: n(250),
         },
-        defect: Defect::None,
+        defect: Planted::NONE,
     }
 }
 
@@ -194,7 +194,7 @@ pub fn internet() -> KernelConfig {
         retransmissions: 1_000_000,
         time_wait_ms: 60_000,
         first_sequence: 0x1357_9bdf,
-        defect: NetDefect::None,
+        defect: Planted::NONE,
         paths: NetPaths::all(n(200)),
     };
     KernelConfig { net: Some(net), ..sockets() }

@@ -8,8 +8,8 @@ use pageferry_hal::*;
 use pageferry_model::testing::{Workers, assert_sound, choices, small};
 use pageferry_model::{Model, Options, RunError, Schedule, Snapshot};
 use pageferry_pmap::{
-    FrameSource, KernelMapping, Pmap, PmapConfig, PmapCounter, PmapDefect, PmapPaths, Pmaps, RefillConfig,
-    RefillPaths,
+    FrameSource, KernelMapping, Planted, Pmap, PmapConfig, PmapCounter, PmapDefect, PmapPaths, Pmaps,
+    RefillConfig, RefillPaths,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -43,7 +43,7 @@ pub struct Shape {
     /// Bits of tags, instead of the machine file's.
     pub asid_bits: Option<u64>,
     pub mapping: KernelMapping,
-    pub defect: PmapDefect,
+    pub defect: Planted<PmapDefect>,
 }
 
 impl Shape {
@@ -56,7 +56,7 @@ impl Shape {
             size_mb: 64,
             asid_bits: None,
             mapping: KernelMapping::Board,
-            defect: PmapDefect::None,
+            defect: Planted::NONE,
         }
     }
 }

@@ -102,7 +102,7 @@ impl Compile {
             user.print(screen, COMMAND.len()).map_err(named("print"))?;
             self.compile(user, set)?;
             if i == 0 && self.sources.len() > 1 {
-                self.stage.model.take_most_kernel_entries();
+                self.stage.model.take_max_kernel_entries();
             }
         }
         let references: u64 = self.sources.iter().flatten().map(|r| r.references).sum();

@@ -93,7 +93,7 @@ impl Stage {
 
     /// Ends the measured part of programs that made so many references, and leaves what was found.
     pub(super) fn finish(&self, user: &User<Model>, references: u64, watch: Stopwatch) {
-        let high_water = self.model.take_most_kernel_entries();
+        let high_water = self.model.take_max_kernel_entries();
         let outcome = &mut self.cell.borrow_mut();
         watch.stop(user, &self.model, self.clock_mhz, references, outcome);
         // What is moved here are references, not bytes.

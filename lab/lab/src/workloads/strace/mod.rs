@@ -41,7 +41,7 @@ use pageferry_hal::{PAGE_SIZE, Prot};
 use pageferry_kernel::{OpenFlags, Program, User};
 use pageferry_model::Model;
 use pageferry_trace::strace::{Log, Skipped};
-use pageferry_vm::{Defect, Inherit};
+use pageferry_vm::{Inherit, VmDefect};
 use plan::{kernel_path, kernel_target};
 use play::Stage;
 use serde::Serialize;
@@ -134,7 +134,7 @@ pub fn replay_planted(
     name: &str,
     bytes: &[u8],
     files: Option<&Path>,
-    defect: Option<Defect>,
+    defect: Option<VmDefect>,
 ) -> Result<Replayed, LabError> {
     let began = ThreadTime::now();
     let refuse = |problem: String| LabError::Input { file: name.to_owned(), problem };
@@ -252,7 +252,7 @@ fn first(
     plan: Plan,
     cell: OutcomeCell,
     shared: Rc<RefCell<Option<Rc<Stage>>>>,
-    defect: Option<Defect>,
+    defect: Option<VmDefect>,
 ) -> Program<Model> {
     let disk = disk_bytes(&plan);
     first_process(cell.clone(), PIECE, move |user| {
@@ -275,7 +275,7 @@ fn on_disk(
     stage: &Rc<Stage>,
     model: &Model,
     clock_mhz: f64,
-    defect: Option<Defect>,
+    defect: Option<VmDefect>,
 ) -> Result<(), Failed> {
     user.make_volume(BLOCK_BYTES).map_err(named("make the volume"))?;
     let filled = fill(user, &stage.plan);

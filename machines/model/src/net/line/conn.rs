@@ -9,7 +9,7 @@ use std::rc::Rc;
 /// Our sequence numbers begin there.
 const ISS: u32 = 0x0001_0000;
 /// How often the same is sent again before the connection is given up.
-const MOST_AGAIN: u32 = 12;
+const MAX_AGAIN: u32 = 12;
 /// Acknowledgements of the same that mean that something was lost.
 const DUPLICATES: u32 = 3;
 /// What was received waits so long for more before it is acknowledged.
@@ -139,7 +139,7 @@ impl Conn {
         self.echo = syn.timestamps.map_or(0, |(theirs, _)| theirs);
         self.scaled = syn.scale.is_some();
         self.scales = Some(syn.scale.map_or((0, 0), |theirs| (theirs.min(14), scale(config))));
-        let most = usize::from(syn.most_bytes.unwrap_or(536)).min(config.mtu_bytes - HEADERS_BYTES);
+        let most = usize::from(syn.max_bytes.unwrap_or(536)).min(config.mtu_bytes - HEADERS_BYTES);
         self.segment_bytes = most - if self.timestamps { TIMESTAMPS_BYTES } else { 0 };
         self.edge = 1 + u64::from(syn.window);
     }
@@ -228,7 +228,7 @@ impl Conn {
     pub(super) fn time_passes(&mut self, config: &LineConfig, now_ns: u64) -> Option<Segment> {
         if self.again_at.is_some_and(|at| at <= now_ns) {
             self.agains += 1;
-            if self.agains > MOST_AGAIN {
+            if self.agains > MAX_AGAIN {
                 self.end = Some(End::TimedOut);
             }
             self.next = self.una;

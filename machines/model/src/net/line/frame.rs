@@ -2,7 +2,7 @@
 
 use super::config::LineConfig;
 use etherparse::{IpNumber, Ipv4Header, NetSlice, SlicedPacket, TcpHeader, TcpOptionElement, TransportSlice};
-use pageferry_hal::{ETHERNET_HEADER_BYTES, ETHERNET_LEAST_BYTES, MacAddress};
+use pageferry_hal::{ETHERNET_HEADER_BYTES, ETHERNET_MIN_BYTES, MacAddress};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// What has arrived.
@@ -36,7 +36,7 @@ pub(super) struct Arrived<'a> {
     pub(super) fin: bool,
     pub(super) rst: bool,
     pub(super) push: bool,
-    pub(super) most_bytes: Option<u16>,
+    pub(super) max_bytes: Option<u16>,
     pub(super) scale: Option<u8>,
     pub(super) timestamps: Option<(u32, u32)>,
     pub(super) bytes: &'a [u8],
@@ -77,7 +77,7 @@ fn arp(
     frame.extend(config.ip.octets());
     frame.extend(station.0);
     frame.extend(address.octets());
-    frame.resize(ETHERNET_LEAST_BYTES, 0);
+    frame.resize(ETHERNET_MIN_BYTES, 0);
     frame
 }
 
@@ -137,7 +137,7 @@ fn framed(
     frame.extend(ip.to_bytes());
     frame.extend(header.to_bytes());
     frame.extend(bytes);
-    frame.resize(frame.len().max(ETHERNET_LEAST_BYTES), 0);
+    frame.resize(frame.len().max(ETHERNET_MIN_BYTES), 0);
     frame
 }
 
@@ -180,14 +180,14 @@ pub(super) fn read<'a>(config: &LineConfig, bytes: &'a [u8]) -> Option<Frame<'a>
         fin: tcp.fin(),
         rst: tcp.rst(),
         push: tcp.psh(),
-        most_bytes: None,
+        max_bytes: None,
         scale: None,
         timestamps: None,
         bytes: &[],
     };
     for option in tcp.options_iterator().flatten() {
         match option {
-            TcpOptionElement::MaximumSegmentSize(most) => segment.most_bytes = Some(most),
+            TcpOptionElement::MaximumSegmentSize(most) => segment.max_bytes = Some(most),
             TcpOptionElement::WindowScale(scale) => segment.scale = Some(scale),
             TcpOptionElement::Timestamp(theirs, ours) => segment.timestamps = Some((theirs, ours)),
             _ => {}

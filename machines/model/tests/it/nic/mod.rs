@@ -203,7 +203,7 @@ fn frames_come_back_bit_for_bit() {
                 assert_eq!(d.transmitted(), NicTransmitted { tag: 1000 + u64::from(i), result: Ok(()) });
                 let NicReceived { tag, result } = d.received();
                 let mut expected = frame.clone();
-                expected.resize(len.max(ETHERNET_LEAST_BYTES), 0);
+                expected.resize(len.max(ETHERNET_MIN_BYTES), 0);
                 let (to, from) = expected[..12].split_at_mut(6);
                 to.swap_with_slice(from);
                 let arrival = result.expect("it has arrived");

@@ -5,7 +5,7 @@ use super::super::pcb::PcbId;
 use super::input::Segment;
 use super::seq::Seq;
 use super::tcb::{Tcb, TcpState};
-use crate::config::NetDefect;
+use crate::defect::NetDefect;
 use core::ops::RangeInclusive;
 use pageferry_hal::{Cycles, Machine};
 

@@ -8,7 +8,7 @@ use super::super::wire::{Addresses, MOST_HEADER_BYTES, TCP_BYTES};
 use super::super::{PCB_USED_BYTES, Stack};
 use super::seq::Seq;
 use super::tcb::{Early, Tcb, TcpState};
-use crate::config::NetDefect;
+use crate::defect::NetDefect;
 use crate::net::chain::Chain;
 use core::net::SocketAddrV4;
 use etherparse::{IpNumber, TcpHeaderSlice, TcpOptionElement};

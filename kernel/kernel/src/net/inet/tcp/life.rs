@@ -10,7 +10,7 @@ use super::super::{PCB_USED_BYTES, Stack};
 use super::input::Segment;
 use super::seq::Seq;
 use super::tcb::{Tcb, TcpState, Timestamps};
-use crate::config::NetDefect;
+use crate::defect::NetDefect;
 use core::net::SocketAddrV4;
 use core::ops::RangeInclusive;
 use pageferry_abi::Errno;

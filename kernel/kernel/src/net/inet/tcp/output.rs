@@ -9,7 +9,7 @@ use super::super::pcb::PcbId;
 use super::super::wire::Addresses;
 use super::seq::Seq;
 use super::tcb::{Tcb, TcpState};
-use crate::config::NetDefect;
+use crate::defect::NetDefect;
 use crate::net::chain::Chain;
 use core::ops::RangeInclusive;
 use etherparse::{IpNumber, TcpHeader, TcpOptionElement};
@@ -89,7 +89,7 @@ impl<M: Machine> Stack<'_, M> {
             stamps.last_ack_sent = t.rcv.next;
         }
         header.set_options(&options[..count]).expect("they fit");
-        let (again, elsewhere) = (t.snd.next.before(t.snd.max), t.defect == NetDefect::AgainFromElsewhere);
+        let (again, elsewhere) = (t.snd.next.before(t.snd.max), t.defect.is(NetDefect::AgainFromElsewhere));
         let buffer = t.send.clone();
         let mut packet = match buffer.filter(|_| len > 0) {
             Some(buffer) => {
@@ -171,7 +171,7 @@ impl<M: Machine> Tcb<M> {
 
     /// The other end is to be told of a larger window.
     fn window_has_grown(&self) -> bool {
-        self.defect != NetDefect::WindowUntold && self.window_is_untold()
+        !self.defect.is(NetDefect::WindowUntold) && self.window_is_untold()
     }
 
     /// The window has grown by two segments, or by half of the buffer, since the other end was told.

@@ -4,7 +4,7 @@
 
 use super::super::pcb::PcbId;
 use super::seq::Seq;
-use crate::config::NetDefect;
+use crate::defect::NetDefect;
 use crate::net::chain::Chain;
 use crate::net::sockbuf::SockBuf;
 use alloc::collections::VecDeque;
@@ -12,6 +12,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use pageferry_defects::Planted;
 use pageferry_hal::{Cycles, Machine};
 
 /// The states of RFC 9293, 3.3.2.
@@ -152,7 +153,7 @@ pub(in crate::net::inet) struct Tcb<M: Machine> {
     pub(super) receive_ended: bool,
     pub(super) send_ended: bool,
     /// A defect to plant.
-    pub(super) defect: NetDefect,
+    pub(super) defect: Planted<NetDefect>,
     /// Resets the connection at its close (`SO_LINGER` with no time).
     pub(in crate::net::inet) resets_on_close: bool,
 }
@@ -181,7 +182,7 @@ impl<M: Machine> Tcb<M> {
             parent: None,
             receive_ended: false,
             send_ended: false,
-            defect: NetDefect::None,
+            defect: Planted::NONE,
             resets_on_close: false,
         }
     }
@@ -226,7 +227,7 @@ impl<M: Machine> Tcb<M> {
     /// The window that the other end may fill: never less than it was told before.
     pub(super) fn window(&self) -> usize {
         let space = self.receive.as_ref().map_or(0, |buffer| buffer.window());
-        let space = if self.defect == NetDefect::WindowBeyondBuffer { space + 4096 } else { space };
+        let space = if self.defect.is(NetDefect::WindowBeyondBuffer) { space + 4096 } else { space };
         let told = self.told_window();
         space.max(told).min(0xffff << self.rcv.scale)
     }

@@ -1,0 +1,10 @@
+//! A defect to plant, to prove that checks find it.
+
+use pageferry_defects::defects;
+
+defects! {
+    /// What can be wrong with ephemeral mappings.
+    pub enum EphemeralDefect {
+        FlushedHereOnly: "Changes of shared mappings are invalidated in the own TLB, and not on other CPUs.",
+    }
+}
