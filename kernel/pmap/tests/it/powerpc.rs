@@ -61,7 +61,7 @@ fn high_water(machine: &'static str) -> (usize, usize) {
                 k.m.copy_in(k.kva.start() + i % 2 * PAGE_SIZE, va + 64, 64).unwrap();
                 k.m.execute(Instructions(1000));
             }
-            k.m.take_most_kernel_entries()
+            k.m.take_max_kernel_entries()
         };
         let (first, second) = (program(), program());
         out.set((first, second));
