@@ -3,14 +3,18 @@
 //! The rooms, from the ground up; each knows those before it:
 //!
 //! * [`files`]: machines, kernels, experiments and papers by name, what is in their files, and how settings change
-//!   them.
-//! * [`run`]: from experiments to runs, one run, and many runs on all cores; [`workload`]: what is done in a run.
+//!   them; the parameters of a workload, as types.
+//! * [`record`]: what a run gives, and the dictionary of its metrics. [`plot`]: figures as data.
 //! * [`judge`]: results beside published numbers, by the rules of the experiments; from which size a mechanism pays.
-//! * [`report`]: figures and the report, and files that are written whole or not at all.
-//! * [`teach`]: small runs that are explained step by step, and scenarios.
+//! * [`kit`]: what workloads are written with.
+//! * [`run`]: what a workload is, and the registry of them; from experiments to runs, one run, many runs on all cores.
+//! * [`workloads`]: those of the experiments that are built in.
 //!
-//! Everything of a run except [`run::Host`] is deterministic. Floats appear only behind the model, where integers are
-//! turned into rates and ratios.
+//! Beside them, [`output`] has files that are written whole or not at all. Reports, explanations and the web server are
+//! crates above this one.
+//!
+//! Everything of a run except [`record::Host`] is deterministic. Floats appear only behind the model, where integers
+//! are turned into rates and ratios.
 #![forbid(unsafe_code)]
 
 pub mod files;

@@ -1,11 +1,11 @@
 //! What the processes of the UVM paper's programs have in common: a local socket between them, and loops over buffers.
 
 use super::mode::receive_by;
-use super::outcome::{Failed, named};
 use pageferry_hal::{Instructions, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{ExportId, ExportTo, Fd, Pid, ReceiveMode, SendMode, User};
 use pageferry_model::Model;
 use pageferry_vm::{Inherit, PassMode};
+use pageferry_workloads::{Failed, named};
 
 /// A message: one number.
 const MESSAGE_BYTES: usize = 8;

@@ -3,6 +3,7 @@
 mod link;
 mod mode;
 mod net;
+mod os;
 mod outcome;
 mod payload;
 mod process;
@@ -12,7 +13,9 @@ pub(crate) use link::{Link, modify, write_over};
 pub(crate) use mode::{By, by_pass};
 pub use mode::{measure_first, receive_by};
 pub use net::stream_socket;
-pub use outcome::{Failed, Outcome, OutcomeCell, named};
+pub(crate) use os::Process;
+pub use outcome::{Outcome, OutcomeCell};
+pub use pageferry_workloads::{Failed, named};
 pub use payload::{Payload, bytes_behind, differs, differs_behind, fill_behind};
 pub use process::{first_process, other_process, over_a_pipe, room_for};
 pub use stopwatch::Stopwatch;

@@ -1,9 +1,9 @@
 //! How bytes are sent and received: by copy, without one, or as the kernel chooses.
 
-use super::outcome::{Failed, named};
 use pageferry_hal::{PAGE_SIZE, Va};
 use pageferry_kernel::{Arrived, Carrier, Errno, Fd, ReceiveMode, SendMode, User};
 use pageferry_model::Model;
+use pageferry_workloads::{Failed, named};
 
 crate::choice! {
     /// What carries a buffer from process to process.

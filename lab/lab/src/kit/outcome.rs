@@ -43,11 +43,3 @@ impl Outcome {
         }
     }
 }
-
-/// A system call that failed: what it was for, and why.
-pub type Failed = (&'static str, Errno);
-
-/// The failure of a system call that was for `what`.
-pub fn named(what: &'static str) -> impl Fn(Errno) -> Failed {
-    move |errno| (what, errno)
-}

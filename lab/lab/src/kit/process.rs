@@ -2,11 +2,12 @@
 //!
 //! A process that could not do its work leaves in the [`OutcomeCell`] why, and ends.
 
-use super::outcome::{Failed, OutcomeCell, named};
+use super::outcome::OutcomeCell;
 use crate::text;
 use pageferry_hal::PAGE_SIZE;
 use pageferry_kernel::{Fd, Program, User};
 use pageferry_model::Model;
+use pageferry_workloads::{Failed, named};
 
 /// The program of a first process, which needs `buffers_bytes` of memory; why it could not do its work is left in
 /// `cell`.

@@ -1,29 +1,18 @@
 //! Writing to a null socket, by copy or by loan (UVM paper, 5.1): how fast data gets through the socket layer.
 //!
-//! A process writes one buffer again and again; the null protocol frees what it gets. No process receives the bytes, so
-//! what is checked is where they were last: the cluster that was freed last must hold the end of the buffer, as it was
-//! filled before the write, from outside the machine. After a write by loan no page of the buffer may be on loan, and
-//! as many must have been lent as there are whole pages.
+//! The program is [`null_write::NullWrite`]: a process writes one buffer again and again. No process receives the
+//! bytes, so what is checked is where they were last: the cluster that was freed last must hold the end of the buffer,
+//! as it was filled before the write, from outside the machine. After a write by loan no page of the buffer may be on
+//! loan, and as many must have been lent as there are whole pages.
 
 use crate::error::LabError;
-use crate::kit::{Failed, OutcomeCell, Payload, Stopwatch, fill_behind, first_process, named};
+use crate::kit::{OutcomeCell, Payload, Process, Stopwatch, fill_behind, first_process};
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
-use pageferry_hal::{PAGE_SIZE, Prot, Va};
+use pageferry_hal::{PAGE_SIZE, Va};
 use pageferry_kernel::{KernelCounter, Program, SendMode, User};
 use pageferry_model::{MachineConfig, Model};
-use pageferry_vm::Inherit;
-
-pub(crate) struct NullWrite {
-    model: Model,
-    cell: OutcomeCell,
-    mode: SendMode,
-    size_bytes: usize,
-    warmup: u64,
-    writes: u64,
-    clock_mhz: f64,
-    payload: Payload,
-}
+use pageferry_workloads::null_write;
 
 crate::parameters! {
     /// What the file says.
@@ -34,6 +23,9 @@ crate::parameters! {
         send: SendMode,
     }
 }
+
+/// The workload.
+pub(crate) struct NullWrite;
 
 impl Workload for NullWrite {
     const NAME: &'static str = "null-write";
@@ -47,65 +39,87 @@ impl Workload for NullWrite {
     /// The program of the only process.
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
         let size_bytes = p.size_bytes;
-        let work = NullWrite {
-            model: testbed.model.clone(),
-            cell,
-            mode: p.send,
+        let program = null_write::NullWrite {
             size_bytes,
             warmup: p.warmup_writes,
             writes: p.total_bytes.div_ceil(size_bytes as u64),
-            clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
-            payload: Payload::new(testbed.seed, size_bytes),
+            mode: p.send,
         };
-        Ok(first_process(work.cell.clone(), size_bytes, move |user| work.run(user)))
+        let (model, clock_mhz) = (testbed.model.clone(), testbed.clock_mhz());
+        let payload = Payload::new(testbed.seed, size_bytes);
+        Ok(first_process(cell.clone(), size_bytes, move |user| {
+            let watch = Stopwatch::start(user, &model);
+            let mut judge = Judge { user, model: &model, cell: &cell, program, payload: &payload, watch };
+            program.run(&Process { user, outcome: cell.clone() }, &mut judge)?;
+            judge.results(clock_mhz);
+            Ok(())
+        }))
     }
 }
 
-impl NullWrite {
-    fn run(&self, user: &User<Model>) -> Result<(), Failed> {
-        let socket = user.null_socket().map_err(named("null socket"))?;
-        let buffer = user.map(self.size_bytes, Prot::RW, Inherit::Copy).map_err(named("map the buffer"))?;
-        user.store(buffer, self.payload.chunk(0));
-        let mut watch = Stopwatch::start(user, &self.model);
-        for index in 0..self.warmup + self.writes {
-            if index == self.warmup {
-                watch = Stopwatch::start(user, &self.model);
-            }
-            let began = ThreadTime::now();
-            fill_behind(user, &self.model, buffer, self.payload.chunk(index));
-            watch.leave_out(began);
-            let len = user.send(socket, buffer, self.size_bytes, self.mode).map_err(named("write"))?;
-            let began = ThreadTime::now();
-            self.check(user, buffer, index, len);
-            watch.leave_out(began);
-        }
-        let lent = self.model.snapshot().counter(KernelCounter::PagesLent);
-        let outcome = &mut *self.cell.borrow_mut();
-        watch.stop(user, &self.model, self.clock_mhz, self.writes * self.size_bytes as u64, outcome);
-        let pages = (self.size_bytes / PAGE_SIZE) as u64 * (self.warmup + self.writes);
-        if self.mode == SendMode::Loan && lent != pages {
-            outcome.damage(format!("{lent} pages were lent, not {pages}"));
-        }
-        Ok(())
+/// Fills the buffer before each write, and looks behind each where its bytes went.
+struct Judge<'a> {
+    user: &'a User<Model>,
+    model: &'a Model,
+    cell: &'a OutcomeCell,
+    program: null_write::NullWrite,
+    payload: &'a Payload,
+    watch: Stopwatch,
+}
+
+impl null_write::Judge for Judge<'_> {
+    fn contents(&self) -> &[u8] {
+        self.payload.chunk(0)
     }
 
-    fn check(&self, user: &User<Model>, buffer: Va, index: u64, len: usize) {
+    fn begins(&mut self) {
+        self.watch = Stopwatch::start(self.user, self.model);
+    }
+
+    fn writes(&mut self, buffer: Va, index: u64) {
+        let began = ThreadTime::now();
+        fill_behind(self.user, self.model, buffer, self.payload.chunk(index));
+        self.watch.leave_out(began);
+    }
+
+    fn wrote(&mut self, buffer: Va, index: u64, len: usize) {
+        let began = ThreadTime::now();
+        self.check(buffer, index, len);
+        self.watch.leave_out(began);
+    }
+}
+
+impl Judge<'_> {
+    fn results(self, clock_mhz: f64) {
+        let null_write::NullWrite { size_bytes, warmup, writes, mode } = self.program;
+        let lent = self.model.snapshot().counter(KernelCounter::PagesLent);
+        let outcome = &mut *self.cell.borrow_mut();
+        self.watch.stop(self.user, self.model, clock_mhz, writes * size_bytes as u64, outcome);
+        let pages = (size_bytes / PAGE_SIZE) as u64 * (warmup + writes);
+        if mode == SendMode::Loan && lent != pages {
+            outcome.damage(format!("{lent} pages were lent, not {pages}"));
+        }
+    }
+
+    fn check(&self, buffer: Va, index: u64, len: usize) {
+        let null_write::NullWrite { size_bytes, mode, .. } = self.program;
+        let user = self.user;
         let damage = |fault: String| self.cell.borrow_mut().damage(format!("write {index}: {fault}"));
-        if len != self.size_bytes {
+        if len != size_bytes {
             damage(format!("{len} bytes were taken"));
         }
         let on_loan = |page: usize| {
             let frame = user.frame_behind(buffer + page * PAGE_SIZE);
             frame.is_none_or(|frame| user.kernel().vm().frame_info(frame).loan_count > 0)
         };
-        let pages = self.size_bytes.div_ceil(PAGE_SIZE);
+        let pages = size_bytes.div_ceil(PAGE_SIZE);
         if let Some(page) = self.model.inspect(|| (0..pages).find(|&page| on_loan(page))) {
             damage(format!("page {page} of the buffer is still on loan"));
         }
-        let whole = self.size_bytes - self.size_bytes % PAGE_SIZE;
-        let last = match self.mode {
-            SendMode::Copy if whole == self.size_bytes => whole - PAGE_SIZE..whole,
-            _ => whole..self.size_bytes,
+        let whole = size_bytes - size_bytes % PAGE_SIZE;
+        let last = match mode {
+            SendMode::Copy if whole == size_bytes => whole - PAGE_SIZE..whole,
+            _ => whole..size_bytes,
         };
         // Few bytes go in a small mbuf.
         if last.len() < PAGE_SIZE / 2 {

@@ -1,0 +1,54 @@
+//! Writing to a null socket, by copy or by loan (UVM paper, 5.1): how fast data gets through the socket layer.
+//!
+//! A process writes one buffer again and again; the null protocol frees what it gets.
+
+use super::os::{Failed, Os, named};
+use pageferry_abi::SendMode;
+use pageferry_hal::Va;
+
+/// What is written, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct NullWrite {
+    /// Bytes of a write.
+    pub size_bytes: usize,
+    /// Writes before the measured part.
+    pub warmup: u64,
+    /// Writes of the measured part.
+    pub writes: u64,
+    /// By copy, by loan, or as is cheaper.
+    pub mode: SendMode,
+}
+
+/// What is told of the writes.
+pub trait Judge {
+    /// What the buffer holds at first: as long as a write.
+    fn contents(&self) -> &[u8];
+    /// What is measured begins; again when the warm-up is over.
+    fn begins(&mut self);
+    /// Write `index` comes next.
+    fn writes(&mut self, buffer: Va, index: u64);
+    /// Write `index` took `len` bytes.
+    fn wrote(&mut self, buffer: Va, index: u64, len: usize);
+}
+
+impl NullWrite {
+    /// The program of the only process.
+    ///
+    /// # Errors
+    /// A system call that failed.
+    pub fn run(&self, os: &dyn Os, judge: &mut dyn Judge) -> Result<(), Failed> {
+        let socket = os.null_socket().map_err(named("null socket"))?;
+        let buffer = os.map(self.size_bytes).map_err(named("map the buffer"))?;
+        os.store(buffer, judge.contents());
+        judge.begins();
+        for index in 0..self.warmup + self.writes {
+            if index == self.warmup {
+                judge.begins();
+            }
+            judge.writes(buffer, index);
+            let len = os.send(socket, buffer, self.size_bytes, self.mode).map_err(named("write"))?;
+            judge.wrote(buffer, index, len);
+        }
+        Ok(())
+    }
+}
