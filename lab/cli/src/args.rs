@@ -201,8 +201,11 @@ pub(crate) struct Show {
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with = "toml")]
     pub(crate) json: bool,
+    /// Print a file that loads again: what `machines NAME` and `kernels NAME` do anyway
+    #[arg(long, requires = "name")]
+    pub(crate) toml: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

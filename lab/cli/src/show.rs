@@ -1,11 +1,14 @@
-//! `pageferry machines`, `kernels` and `experiments`.
+//! `pageferry machines`, `kernels` and `experiments`: lists, and with a name one in full.
+//!
+//! A machine or kernel is printed as a file that loads again and is the same. So is an experiment, with `--toml`; by
+//! default it is told in words.
 
 use crate::args::Show;
 use crate::terminal::{self, print, table};
 use pageferry_lab::Registry;
-use pageferry_lab::files::catalogue::{Kind, names};
+use pageferry_lab::files::catalogue::{self, Kind, names};
 use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice};
-use pageferry_lab::{Constant, LabError, text};
+use pageferry_lab::{Constant, LabError, text, to_toml};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
@@ -24,7 +27,10 @@ pub(crate) fn machines(options: &Show) -> Result<ExitCode, LabError> {
                 constants: machine.constants(),
                 sources: &config.sources,
             };
-            shown.print(options.json)
+            if options.json {
+                return print_json(&shown);
+            }
+            print_toml("machines", name, config)
         }
         None => {
             let all = all(Kind::Machine, MachineChoice::find)?;
@@ -76,7 +82,10 @@ pub(crate) fn kernels(options: &Show) -> Result<ExitCode, LabError> {
                 constants: kernel.constants(),
                 sources: &kernel.file.sources,
             };
-            shown.print(options.json)
+            if options.json {
+                return print_json(&shown);
+            }
+            print_toml("kernels", name, &kernel.file)
         }
         None => {
             let all = all(Kind::Kernel, KernelChoice::find)?;
@@ -108,6 +117,12 @@ pub(crate) fn experiments(options: &Show) -> Result<ExitCode, LabError> {
         hint("experiments");
         return Ok(ExitCode::SUCCESS);
     };
+    if options.toml {
+        // An experiment extends no other: its file is all of it, remarks included. A faulty one is not printed.
+        Registry::standard().experiment(name)?;
+        print(&catalogue::find(Kind::Experiment, name)?.text)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let experiment = Registry::standard().experiment(name)?;
     if options.json {
         return print_json(&experiment.file);
@@ -154,33 +169,6 @@ struct Shown<'a> {
     sources: &'a BTreeMap<String, String>,
 }
 
-impl Shown<'_> {
-    fn print(&self, json: bool) -> Result<ExitCode, LabError> {
-        if json {
-            return print_json(self);
-        }
-        let style = terminal::stdout();
-        let mut out = format!("{}  {}\n{}\n\n", style.strong(self.name), self.title, self.summary);
-        let row = |c: &Constant| {
-            let source = match &c.against {
-                Some(against) => format!("{} (against {against})", c.source),
-                None => c.source.clone(),
-            };
-            vec![c.key.clone(), c.value.replace('"', ""), c.kind.name().to_owned(), source]
-        };
-        out += &table(
-            &["constant", ">value", "kind", "source"],
-            &self.constants.iter().map(row).collect::<Vec<_>>(),
-        );
-        if !self.sources.is_empty() {
-            let rows: Vec<_> = self.sources.iter().map(|(key, at)| vec![key.clone(), at.clone()]).collect();
-            out += &format!("\n{}", table(&["cited as", "document"], &rows));
-        }
-        print(&out)?;
-        Ok(ExitCode::SUCCESS)
-    }
-}
-
 fn all<T>(kind: Kind, find: impl Fn(&str) -> Result<T, LabError>) -> Result<Vec<T>, LabError> {
     names(kind).into_iter().map(find).collect()
 }
@@ -189,6 +177,12 @@ fn hint(verb: &str) {
     if std::io::stdout().is_terminal() {
         crate::progress::note(&format!("\npageferry {verb} NAME shows one in full."));
     }
+}
+
+/// A file that loads again, with all that it was laid upon.
+fn print_toml<T: Serialize>(verb: &str, name: &str, config: &T) -> Result<ExitCode, LabError> {
+    print(&format!("# As `pageferry {verb} {name}` prints it.\n\n{}", to_toml(config)))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn print_json<T: Serialize>(value: &T) -> Result<ExitCode, LabError> {

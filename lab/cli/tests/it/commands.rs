@@ -137,8 +137,8 @@ fn a_broken_law_is_exit_code_1() {
 fn lists_and_details_have_text_and_json() {
     let dir = here();
     for (verb, name, inside) in [
-        ("machines", "opteron-mp", "cpu.clock_mhz"),
-        ("kernels", "sf_buf", "paths.ephemeral.alloc_hit"),
+        ("machines", "opteron-mp", "clock_mhz = { value = 1600"),
+        ("kernels", "sf_buf", "[paths.ephemeral]"),
         ("experiments", "bw-pipe", "total_bytes"),
     ] {
         assert!(done(dir.path(), &[verb]).contains(name), "{verb}");
@@ -148,6 +148,46 @@ fn lists_and_details_have_text_and_json() {
         let one: Value = serde_json::from_str(&done(dir.path(), &[verb, name, "--json"])).expect("JSON");
         assert!(one.is_object(), "{verb} {name}");
     }
+}
+
+/// All that a machine, kernel or experiment is.
+fn whole(folder: &Path, verb: &str, name: &str) -> Value {
+    let mut whole: Value = serde_json::from_str(&done(folder, &[verb, name, "--json"])).expect("JSON");
+    // The name of a file of one's own is that of the file.
+    whole.as_object_mut().expect("an object").remove("name");
+    whole
+}
+
+#[test]
+fn what_is_printed_loads_again_and_is_the_same() {
+    let dir = here();
+    for (verb, arguments) in [("machines", &[][..]), ("kernels", &[]), ("experiments", &["--toml"])] {
+        let all: Value = serde_json::from_str(&done(dir.path(), &[verb, "--json"])).expect("JSON");
+        for name in all.as_object().expect("an object").keys() {
+            let printed = done(dir.path(), &[&[verb, name][..], arguments].concat());
+            fs::write(dir.path().join("mine.toml"), &printed).expect("written");
+            assert_eq!(whole(dir.path(), verb, "mine.toml"), whole(dir.path(), verb, name), "{verb} {name}");
+        }
+    }
+    // Of a file that extends one of ours, with plain values, too.
+    for (verb, name) in [("machines", "machine"), ("kernels", "kernel")] {
+        let path = format!("{}/../../book/examples/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+        fs::write(dir.path().join("mine.toml"), done(dir.path(), &[verb, &path])).expect("written");
+        assert_eq!(whole(dir.path(), verb, "mine.toml"), whole(dir.path(), verb, &path), "{path}");
+    }
+}
+
+#[test]
+fn the_files_of_the_book_run() {
+    let dir = here();
+    let book = |name: &str| format!("{}/../../book/examples/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+    let (machine, kernel, experiment) = (book("machine"), book("kernel"), book("experiment"));
+    let arguments = ["run", "bw-pipe", "--quick", "--json", "--machine", &machine, "--kernel", &kernel];
+    let run: Value = serde_json::from_str(&done(dir.path(), &arguments)).expect("JSON");
+    assert_eq!((&run["machine"], &run["kernel"]), (&"machine".into(), &"kernel".into()));
+    let said = done(dir.path(), &["reproduce", &experiment, "--quick", "--out", "mine"]);
+    assert!(said.contains("0 runs broke a law"), "{said}");
+    assert!(dir.path().join("mine/report.html").is_file());
 }
 
 #[test]
