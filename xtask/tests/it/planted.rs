@@ -134,6 +134,8 @@ fn a_banned_word() {
         faults("//! At most_ here.\n// most_\npub fn almost_all() -> &'static str { \"most_\" }\n"),
         []
     );
+    assert_eq!(faults("//! Below.\npub const MOST_BYTES: usize = 1;\n").len(), 1);
+    assert_eq!(faults("//! Below.\npub fn least_recently_used() {}\n"), []);
     let elsewhere = sound().with("linux/a.rs", "fn most_() {}\n");
     assert_eq!(words::check_by(&banned, &["linux/"], &elsewhere), []);
 }
