@@ -53,8 +53,8 @@ fn modelled_time(text: &str) -> Result<Duration, String> {
     let plain = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     let value: f64 = number.parse().ok().filter(|_| plain).ok_or_else(expected)?;
     // A modelled machine's clock would not run over in as long.
-    const MOST_SECONDS: f64 = 1e6;
-    if value * nanos > MOST_SECONDS * 1e9 {
+    const MAX_SECONDS: f64 = 1e6;
+    if value * nanos > MAX_SECONDS * 1e9 {
         return Err("expected at most 1000000s".to_owned());
     }
     Ok(Duration::from_nanos((value * nanos).round() as u64))

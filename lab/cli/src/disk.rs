@@ -17,10 +17,10 @@ use std::process::ExitCode;
 type Image = Cached<MemoryDevice>;
 
 /// The largest image: what `make` makes at most.
-const MOST_IMAGE_BYTES: u64 = 1 << 34;
+const MAX_IMAGE_BYTES: u64 = 1 << 34;
 
 /// Problems that are shown, at most.
-const MOST_SHOWN: usize = 50;
+const MAX_SHOWN: usize = 50;
 
 pub(crate) fn disk(options: &Disk) -> Result<ExitCode, LabError> {
     match &options.command {
@@ -153,7 +153,7 @@ fn read_image(at: &Path) -> Result<Image, LabError> {
     if !is_file && !at.is_dir() {
         return Err(wrong(at, "a device or a pipe, expected a file with an image"));
     }
-    let bytes = input::bytes(at, MOST_IMAGE_BYTES)?;
+    let bytes = input::bytes(at, MAX_IMAGE_BYTES)?;
     Ok(Cached::new(MemoryDevice::from_bytes(bytes)))
 }
 
@@ -248,11 +248,11 @@ enum Taking {
 }
 
 /// Directories within each other, at most.
-const MOST_DEEP: usize = 1000;
+const MAX_DEEP: usize = 1000;
 
 fn take(volume: &mut Volume, image: &mut Image, dir: Ino, to: &Path, depth: usize) -> Result<(), Taking> {
-    if depth > MOST_DEEP {
-        let why = format!("directories lie more than {MOST_DEEP} deep");
+    if depth > MAX_DEEP {
+        let why = format!("directories lie more than {MAX_DEEP} deep");
         return Err(Taking::Volume(FsError::Damaged(why)));
     }
     fs::create_dir(to).map_err(|e| Taking::Host(to.to_owned(), e))?;
@@ -316,15 +316,15 @@ fn look(options: &DiskCheck) -> Result<ExitCode, LabError> {
         check(&mut image).map_err(refuse)?
     };
     let mut lines = String::new();
-    for problem in report.problems.iter().take(MOST_SHOWN) {
+    for problem in report.problems.iter().take(MAX_SHOWN) {
         let weight = match problem.weight {
             Weight::Damage => "damage",
             Weight::Leftover => "leftover",
         };
         lines.push_str(&format!("{weight:>8}  {}\n", problem.text));
     }
-    if report.problems.len() > MOST_SHOWN {
-        lines.push_str(&format!("          and {} more\n", report.problems.len() - MOST_SHOWN));
+    if report.problems.len() > MAX_SHOWN {
+        lines.push_str(&format!("          and {} more\n", report.problems.len() - MAX_SHOWN));
     }
     let image = options.image.display();
     let (files, directories, blocks) = (report.files, report.directories, report.blocks);

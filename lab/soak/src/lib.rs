@@ -38,4 +38,4 @@ pub use program::{Access, Child, Down, FILE_PAGES, Mode, Op, PAGES, PROCESSES, S
 pub use rig::MACHINES;
 pub use servers::{APPLICATIONS, AreaOp, By, Deed, Order, SERVICES, Servers};
 pub use soak::{EPISODE_STEPS, Found, Soak, SoakError};
-pub use traffic::{CONNECTIONS, Call, MOST_BYTES, SocketOp, Traffic};
+pub use traffic::{CONNECTIONS, Call, MAX_BYTES, SocketOp, Traffic};

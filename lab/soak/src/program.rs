@@ -207,13 +207,13 @@ pub enum Op {
 }
 
 /// Bytes of an operation, at most.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
 impl Op {
     /// Says what is wrong with an operation that was not made here.
     pub(crate) fn validate(&self) -> Result<(), String> {
         let pages_ok = |page: u64, pages: u64| page < PAGES && (1..=PAGES).contains(&pages);
-        let bytes_ok = |offset: usize, len: usize| offset < MOST_BYTES && (1..=MOST_BYTES).contains(&len);
+        let bytes_ok = |offset: usize, len: usize| offset < MAX_BYTES && (1..=MAX_BYTES).contains(&len);
         let ok = match *self {
             Op::Map { page, pages, .. }
             | Op::Unmap { page, pages }

@@ -37,7 +37,7 @@ fn section(out: &mut String, path: &str, table: &Table) {
         for table in tables {
             // A table of tables alone needs no line of its own, unless it is empty.
             if open == "[[" || table.is_empty() || table.values().any(is_entry) {
-                let _ = write!(out, "{}{open}{path}{close}\n", if out.is_empty() { "" } else { "\n" });
+                let _ = writeln!(out, "{}{open}{path}{close}", if out.is_empty() { "" } else { "\n" });
             }
             section(out, &path, table);
         }

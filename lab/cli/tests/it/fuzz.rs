@@ -34,7 +34,7 @@ const MEMORY_MB: u64 = 64;
 /// So much of a recording is replayed by most cases that change one.
 const BEGINNING_LINES: usize = 120;
 /// The most that a case says.
-const MOST_SAID_BYTES: u64 = 1 << 20;
+const MAX_SAID_BYTES: u64 = 1 << 20;
 
 /// What a case feeds to the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -652,7 +652,7 @@ fn run(shipped: &Shipped, case: &Case, dir: &Path, slot: &Slot) -> Result<i32, S
     *lock(slot) = Some(Running { child, ran: Duration::ZERO, since: Instant::now(), hangs: false });
     // What it says ends when it does.
     let mut said = Vec::new();
-    errors.take(MOST_SAID_BYTES).read_to_end(&mut said).expect("readable");
+    errors.take(MAX_SAID_BYTES).read_to_end(&mut said).expect("readable");
     let (status, hangs) = loop {
         let mut slot = lock(slot);
         let case = slot.as_mut().expect("it was put there");
@@ -676,7 +676,7 @@ fn run(shipped: &Shipped, case: &Case, dir: &Path, slot: &Slot) -> Result<i32, S
     }
     let wrong = match status.code() {
         _ if hangs => "it hangs".to_owned(),
-        _ if said.len() as u64 == MOST_SAID_BYTES => "it says without end".to_owned(),
+        _ if said.len() as u64 == MAX_SAID_BYTES => "it says without end".to_owned(),
         None => "a signal ended it".to_owned(),
         Some(0..=2) if text.contains("panic") => "a panic".to_owned(),
         // What a scenario expects may be changed to what does not hold, a recording to one whose processes wait for

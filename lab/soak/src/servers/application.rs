@@ -1,6 +1,6 @@
 //! An application, and the bytes that each of its pieces must have.
 
-use super::{AreaOp, MOST_PAGES, Order, PIECES};
+use super::{AreaOp, MAX_PAGES, Order, PIECES};
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, RequestId, User, Wait};
 use pageferry_model::Model;
@@ -11,7 +11,7 @@ type U = User<Model>;
 /// Bytes of a request: what is to be done, by how much, and with what.
 pub(super) const ASKED_BYTES: usize = 12;
 /// How often a request may come to a server: by its maker, and by the one that it goes on from.
-const MOST_VISITS: u8 = 2;
+const MAX_VISITS: u8 = 2;
 
 /// A request as it is written in its control piece.
 #[derive(Clone, Copy)]
@@ -42,7 +42,7 @@ impl Asked {
 
     /// How often it comes to a server when all goes well.
     fn visits(self) -> u8 {
-        if self.order == Order::Forward { MOST_VISITS } else { 1 }
+        if self.order == Order::Forward { MAX_VISITS } else { 1 }
     }
 }
 
@@ -88,7 +88,7 @@ impl<'a> Application<'a> {
     /// Makes a step; false when it has died of it.
     pub(super) fn step(&mut self, op: AreaOp) -> bool {
         match op {
-            AreaOp::Alloc { pages } => self.alloc(pages.min(MOST_PAGES)),
+            AreaOp::Alloc { pages } => self.alloc(pages.min(MAX_PAGES)),
             AreaOp::Free { piece } => {
                 if let Some(piece) = self.take(piece) {
                     self.give_back(&piece);

@@ -26,13 +26,13 @@ pub const SERVICES: usize = 2;
 /// Pieces of one application at a time, beside that for its requests.
 const PIECES: usize = 3;
 /// Pages of a piece, at most.
-const MOST_PAGES: usize = 2;
+const MAX_PAGES: usize = 2;
 /// Bytes that one operation is about, at most.
-const MOST_BYTES: usize = 96;
+const MAX_BYTES: usize = 96;
 /// Pages of the area.
 const AREA_PAGES: usize = 256;
 /// Where what an operation is about begins in its piece, at most.
-const MOST_OFFSET: usize = MOST_PAGES * pageferry_hal::PAGE_SIZE - MOST_BYTES;
+const MAX_OFFSET: usize = MAX_PAGES * pageferry_hal::PAGE_SIZE - MAX_BYTES;
 
 /// How memory is attached. See [`Method`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,9 +159,9 @@ impl Servers {
     /// A sentence.
     pub fn validate(&self) -> Result<(), String> {
         for (i, deed) in self.steps.iter().enumerate() {
-            let fits = |offset: usize, len: usize| offset <= MOST_OFFSET && (1..=MOST_BYTES).contains(&len);
+            let fits = |offset: usize, len: usize| offset <= MAX_OFFSET && (1..=MAX_BYTES).contains(&len);
             let ok = match deed.op {
-                AreaOp::Alloc { pages } => (1..=MOST_PAGES).contains(&pages),
+                AreaOp::Alloc { pages } => (1..=MAX_PAGES).contains(&pages),
                 AreaOp::Write { offset, len, .. }
                 | AreaOp::Read { offset, len, .. }
                 | AreaOp::Request { offset, len, .. } => fits(offset, len),
@@ -171,7 +171,7 @@ impl Servers {
             };
             if !ok {
                 return Err(format!(
-                    "step {i}: {:?}, expected pieces of 1 to {MOST_PAGES} pages, 1 to {MOST_BYTES} bytes in them, an \
+                    "step {i}: {:?}, expected pieces of 1 to {MAX_PAGES} pages, 1 to {MAX_BYTES} bytes in them, an \
                      area of {AREA_PAGES} pages, and 1 to 64 pages to go over",
                     deed.op
                 ));
@@ -203,10 +203,10 @@ impl Deed {
     fn random(rng: &mut impl Rng) -> Deed {
         let application = rng.random_range(0..APPLICATIONS);
         let piece = rng.random_range(0..PIECES);
-        let (offset, len) = (rng.random_range(0..=MOST_OFFSET), rng.random_range(1..=MOST_BYTES));
+        let (offset, len) = (rng.random_range(0..=MAX_OFFSET), rng.random_range(1..=MAX_BYTES));
         let tag = rng.random_range(1..=u8::MAX);
         let op = match rng.random_range(0..100) {
-            0..12 => AreaOp::Alloc { pages: rng.random_range(1..=MOST_PAGES) },
+            0..12 => AreaOp::Alloc { pages: rng.random_range(1..=MAX_PAGES) },
             12..18 => AreaOp::Free { piece },
             18..32 => AreaOp::Write { piece, offset, len, tag },
             32..42 => AreaOp::Read { piece, offset, len },

@@ -1,7 +1,7 @@
 //! The machine with its kernel, the servers, and the process that begins them again.
 
 use super::application::{ASKED_BYTES, Application, Asked};
-use super::{APPLICATIONS, AREA_PAGES, By, Deed, MOST_PAGES, Order, PIECES, SERVICES, Servers};
+use super::{APPLICATIONS, AREA_PAGES, By, Deed, MAX_PAGES, Order, PIECES, SERVICES, Servers};
 use crate::episode::Failure;
 use crate::rig::config;
 use crate::traffic::kernel;
@@ -27,7 +27,7 @@ const SERVERS_OWN: usize = 3;
 const OTHERS_PAGES: usize = 9;
 /// Pages for which there are entries where servers need some as well: what all applications have while they wait, and
 /// what goes to a server beside what it has. With fewer, all would wait for each other.
-const ALL_PAGES: usize = APPLICATIONS * (PIECES - 1) * MOST_PAGES + SERVICES * (2 + MOST_PAGES);
+const ALL_PAGES: usize = APPLICATIONS * (PIECES - 1) * MAX_PAGES + SERVICES * (2 + MAX_PAGES);
 /// What nothing here takes as long as: more is a machine that is stuck.
 const CYCLE_LIMIT: u64 = 1_000_000_000;
 

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 /// Connections at a time.
 pub const CONNECTIONS: usize = 4;
 /// The most bytes of one call.
-pub const MOST_BYTES: usize = 20_000;
+pub const MAX_BYTES: usize = 20_000;
 /// The most that a wire does to frames. Over one that loses more, a host at the far end that closes its side early may
 /// never send again what was lost of its last bytes: smoltcp.
 const WORST: Traffic = Traffic {
@@ -40,7 +40,7 @@ const WORST: Traffic = Traffic {
     steps: Vec::new(),
 };
 /// The longest wait.
-const MOST_US: u32 = 3000;
+const MAX_US: u32 = 3000;
 
 /// What is done, and over which wire.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -148,17 +148,17 @@ impl Traffic {
         for (i, call) in self.steps.iter().enumerate() {
             let wrong = |what: &str| Err(format!("step {i}: {what}"));
             match call.op {
-                SocketOp::Send { len } | SocketOp::Receive { len } if len == 0 || len > MOST_BYTES => {
-                    return wrong(&format!("{len} bytes, expected 1 to {MOST_BYTES}"));
+                SocketOp::Send { len } | SocketOp::Receive { len } if len == 0 || len > MAX_BYTES => {
+                    return wrong(&format!("{len} bytes, expected 1 to {MAX_BYTES}"));
                 }
-                SocketOp::Drain { len } if len > 10 * MOST_BYTES => {
-                    return wrong(&format!("{len} bytes, expected at most {}", 10 * MOST_BYTES));
+                SocketOp::Drain { len } if len > 10 * MAX_BYTES => {
+                    return wrong(&format!("{len} bytes, expected at most {}", 10 * MAX_BYTES));
                 }
                 SocketOp::Connect { buffer, .. } if !(4096..=1 << 20).contains(&buffer) => {
                     return wrong(&format!("a buffer of {buffer} bytes, expected 4096 to {}", 1 << 20));
                 }
-                SocketOp::Wait { us } if us > MOST_US => {
-                    return wrong(&format!("{us} us, expected at most {MOST_US}"));
+                SocketOp::Wait { us } if us > MAX_US => {
+                    return wrong(&format!("{us} us, expected at most {MAX_US}"));
                 }
                 _ => {}
             }
@@ -200,7 +200,7 @@ impl Call {
         let len = match rng.random_range(0..4) {
             0 => rng.random_range(1..100),
             1 => 4096,
-            _ => rng.random_range(1..=MOST_BYTES),
+            _ => rng.random_range(1..=MAX_BYTES),
         };
         let op = match rng.random_range(0..100) {
             0..20 => SocketOp::Connect {
@@ -213,8 +213,8 @@ impl Call {
             80..83 => SocketOp::Shutdown,
             83..86 => SocketOp::Close,
             86..88 => SocketOp::Reset,
-            88..93 => SocketOp::Drain { len: rng.random_range(0..10 * MOST_BYTES) },
-            _ => SocketOp::Wait { us: rng.random_range(1..MOST_US) },
+            88..93 => SocketOp::Drain { len: rng.random_range(0..10 * MAX_BYTES) },
+            _ => SocketOp::Wait { us: rng.random_range(1..MAX_US) },
         };
         Call { connection, other_end, op }
     }

@@ -1,7 +1,7 @@
 //! Connections, each beside the bytes that it must say.
 
 use super::hosts::{ECHO, SOURCE, SOURCE_BYTES};
-use super::{CONNECTIONS, Call, MOST_BYTES, SocketOp};
+use super::{CONNECTIONS, Call, MAX_BYTES, SocketOp};
 use pageferry_hal::{Cycles, Prot, Va};
 use pageferry_kernel::{Errno, Fd, SendMode, Shutdown, SocketKind, SocketOption, User};
 use pageferry_model::Model;
@@ -18,7 +18,7 @@ const OWN: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9);
 /// it, so that the window of this end is never closed. smoltcp does not always ask about one whose opening it was not
 /// told.
 const WIRE_BUFFER: usize = 65_536;
-const MOST_ON_WIRE: usize = WIRE_BUFFER / 2;
+const MAX_ON_WIRE: usize = WIRE_BUFFER / 2;
 /// Bytes of one call of a process that drains.
 const CHUNK: usize = 9000;
 
@@ -71,8 +71,8 @@ impl<'a> Talks<'a> {
         let listening = u.socket(SocketKind::Stream).expect("a socket");
         u.bind(listening, OWN).expect("the port is free");
         u.listen(listening, 4).expect("it listens");
-        let buffer = u.map(MOST_BYTES, Prot::RW, Inherit::Copy).expect("memory");
-        u.store(buffer, &[0; MOST_BYTES]);
+        let buffer = u.map(MAX_BYTES, Prot::RW, Inherit::Copy).expect("memory");
+        u.store(buffer, &[0; MAX_BYTES]);
         Talks { u, wired, listening, buffer, all: [const { None }; CONNECTIONS], made: 0 }
     }
 
@@ -102,8 +102,8 @@ impl<'a> Talks<'a> {
         let Some(mut talk) = self.all[slot].take() else { return };
         let end = usize::from(call.other_end) % talk.ends.len();
         match call.op {
-            SocketOp::Send { len } => talk.send(u, end, self.buffer, len.min(MOST_BYTES)),
-            SocketOp::Receive { len } => talk.receive(u, end, self.buffer, len.min(MOST_BYTES)),
+            SocketOp::Send { len } => talk.send(u, end, self.buffer, len.min(MAX_BYTES)),
+            SocketOp::Receive { len } => talk.receive(u, end, self.buffer, len.min(MAX_BYTES)),
             SocketOp::Shutdown => talk.finish(u, end),
             SocketOp::Close => talk.close(u, end, false),
             SocketOp::Reset => talk.close(u, end, true),
@@ -169,7 +169,7 @@ impl Talk {
     fn room(&self, len: usize) -> usize {
         match self.ends.len() {
             _ if self.fetches => 0,
-            1 => len.min(MOST_ON_WIRE - self.ends[0].expects.len()),
+            1 => len.min(MAX_ON_WIRE - self.ends[0].expects.len()),
             _ => len,
         }
     }
