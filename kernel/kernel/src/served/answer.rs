@@ -1,21 +1,9 @@
-//! Answers, and the words of which requests and answers are made: eight bytes each, the least significant first.
-//!
-//! An answer is three words at the beginning of the control piece, in the place of the request.
+//! Answers: three words at the beginning of the control piece, in the place of the request.
 
-use alloc::vec::Vec;
+use super::word::words;
 use pageferry_abi::Errno;
 
 pub(super) const ANSWER_BYTES: usize = 24;
-
-/// The words at the beginning of `bytes`.
-pub(super) fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
-    core::array::from_fn(|i| u64::from_le_bytes(bytes[i * 8..][..8].try_into().expect("eight bytes")))
-}
-
-/// Words as they are written.
-pub(super) fn bytes_of(words: &[u64]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_le_bytes()).collect()
-}
 
 /// An answer: two values, and what went wrong; after that, what came before it is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -15,6 +15,7 @@ mod inside;
 mod net;
 mod request;
 mod service;
+mod word;
 
 pub(crate) use files::FileService;
 pub use files::{FileServiceConfig, FileServiceDefect};

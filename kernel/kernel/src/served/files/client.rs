@@ -15,7 +15,7 @@ use super::super::request::{Asking, Bytes, Done, exchange};
 use super::super::service::Service;
 use super::config::{FileServiceConfig, FileServiceDefect};
 use super::file::ServedFile;
-use super::words::{Asked, Op, entries_of_bytes};
+use super::words::{OpenMode, Request, entries_of_bytes};
 use super::{server, words};
 use crate::fs::DirEntry;
 use crate::fs::FileSystem;
@@ -84,8 +84,8 @@ impl<M: Machine> FileService<M> {
         server: Pid,
         whatever_is_open: bool,
     ) -> Result<Answer, Errno> {
-        let asked = Asked { at: u64::from(whatever_is_open), ..Asked::new(Op::End) };
-        let answer = self.ask(call, Some(server), asked, Bytes::None, false)?.answer;
+        let request = Request::End { whatever_is_open };
+        let answer = self.ask(call, Some(server), &request, Bytes::None, false)?.answer;
         if answer.error != Some(Errno::Busy) {
             // Where threads cross into it, its own sleeps; now that this one has left it may end.
             _ = call.kernel.send_signal(server);
@@ -106,7 +106,7 @@ impl<M: Machine> FileService<M> {
         &self,
         call: &Syscall<'_, M>,
         expected: Option<Pid>,
-        mut asked: Asked,
+        request: &Request,
         bytes: Bytes<'_>,
         interruptible: bool,
     ) -> Result<Done, Errno> {
@@ -123,18 +123,16 @@ impl<M: Machine> FileService<M> {
             keeps_attached: self.has(FileServiceDefect::PiecesKeptAttached),
         };
         let has_bytes = matches!(bytes, Bytes::From(..));
-        let mut words = |taken| {
-            if has_bytes {
-                asked.len = taken;
-            }
-            asked.bytes()
+        let mut words = |taken| match has_bytes {
+            true => request.envelope().with_len(taken).bytes(),
+            false => request.envelope().bytes(),
         };
         exchange(call, &asking, &mut words, bytes, &mut |_| None)
     }
 
     /// Makes a request about names.
-    fn ask_names(&self, call: &Syscall<'_, M>, asked: Asked) -> Result<Answer, Errno> {
-        self.ask(call, None, asked, Bytes::None, true)?.answer()
+    fn ask_names(&self, call: &Syscall<'_, M>, request: &Request) -> Result<Answer, Errno> {
+        self.ask(call, None, request, Bytes::None, true)?.answer()
     }
 }
 
@@ -164,48 +162,45 @@ impl<M: Machine> FileSystem<M> for FileService<M> {
         how: Opening,
         rights: Rights,
     ) -> Result<File<M>, Errno> {
-        let at = words::open_flags(how, rights.appends);
-        let done = self.ask(call, None, Asked { at, ..Asked::named(Op::Open, path) }, Bytes::None, true)?;
+        let mode = OpenMode { how, appends: rights.appends };
+        let request = Request::Open { name: path.into(), mode };
+        let done = self.ask(call, None, &request, Bytes::None, true)?;
         let server = done.server;
         Ok(File::vnode(ServedFile::new(server, done.answer()?.value), rights))
     }
 
     fn change_name(&self, call: &Syscall<'_, M>, path: &str, how: Change) -> Result<(), Errno> {
-        let op = match how {
-            Change::MakeDirectory => Op::MakeDirectory,
-            Change::RemoveDirectory => Op::RemoveDirectory,
-            Change::Unlink => Op::Unlink,
+        let name = path.into();
+        let request = match how {
+            Change::MakeDirectory => Request::MakeDirectory { name },
+            Change::RemoveDirectory => Request::RemoveDirectory { name },
+            Change::Unlink => Request::Unlink { name },
         };
-        self.ask_names(call, Asked::named(op, path)).map(|_| ())
+        self.ask_names(call, &request).map(|_| ())
     }
 
     fn stat(&self, call: &Syscall<'_, M>, path: &str, links: Links) -> Result<FileStat, Errno> {
-        let at = u64::from(links == Links::Taken);
-        let Answer { value, more, .. } =
-            self.ask_names(call, Asked { at, ..Asked::named(Op::Stat, path) })?;
+        let Answer { value, more, .. } = self.ask_names(call, &Request::Stat { name: path.into(), links })?;
         Ok(file_stat(words::stat_of(value, more)))
     }
 
     fn symlink(&self, call: &Syscall<'_, M>, path: &str, name: &str) -> Result<(), Errno> {
-        let names = [path.into(), name.into()];
-        self.ask_names(call, Asked { names, ..Asked::new(Op::MakeLink) }).map(|_| ())
+        self.ask_names(call, &Request::MakeLink { path: path.into(), name: name.into() }).map(|_| ())
     }
 
     fn read_link(&self, call: &Syscall<'_, M>, name: &str) -> Result<Vec<u8>, Errno> {
         let mut bytes = Vec::new();
-        let asked = Asked { len: PAGE_SIZE, ..Asked::named(Op::ReadLink, name) };
-        self.ask(call, None, asked, Bytes::Taken(&mut bytes), true)?.answer()?;
+        let request = Request::ReadLink { name: name.into(), len: PAGE_SIZE };
+        self.ask(call, None, &request, Bytes::Taken(&mut bytes), true)?.answer()?;
         Ok(bytes)
     }
 
     fn link(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {
-        let names = [from.into(), to.into()];
-        self.ask_names(call, Asked { names, ..Asked::new(Op::Link) }).map(|_| ())
+        self.ask_names(call, &Request::Link { from: from.into(), to: to.into() }).map(|_| ())
     }
 
     fn rename(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {
-        let names = [from.into(), to.into()];
-        self.ask_names(call, Asked { names, ..Asked::new(Op::Rename) }).map(|_| ())
+        self.ask_names(call, &Request::Rename { from: from.into(), to: to.into() }).map(|_| ())
     }
 
     /// A directory whose entries do not fit into one answer is read by several, between which others may change it.
@@ -213,8 +208,8 @@ impl<M: Machine> FileSystem<M> for FileService<M> {
         let mut entries = Vec::new();
         loop {
             let mut bytes = Vec::new();
-            let asked = Asked { at: entries.len() as u64, len: PAGE_SIZE, ..Asked::named(Op::List, path) };
-            let answer = self.ask(call, None, asked, Bytes::Taken(&mut bytes), true)?.answer()?;
+            let request = Request::List { name: path.into(), from: entries.len(), len: PAGE_SIZE };
+            let answer = self.ask(call, None, &request, Bytes::Taken(&mut bytes), true)?.answer()?;
             entries.extend(entries_of_bytes(&bytes, answer.value as usize)?);
             if answer.value == 0 || answer.more & words::LAST_ENTRIES != 0 {
                 return Ok(dir_entries(&entries));

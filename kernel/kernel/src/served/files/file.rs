@@ -12,7 +12,7 @@
 use super::super::request::{Bytes, Done};
 use super::client::FileService;
 use super::config::FileServiceDefect;
-use super::words::{Asked, Op};
+use super::words::Request;
 use crate::fs::{FileOps, MapRequest, VnodeOps, map_private, show_first_page};
 use crate::proc::{Syscall, Uio, UioMode};
 use alloc::boxed::Box;
@@ -39,33 +39,34 @@ impl ServedFile {
     fn ask<M: Machine>(
         &self,
         call: &Syscall<'_, M>,
-        asked: Asked,
+        request: &Request,
         bytes: Bytes<'_>,
         interruptible: bool,
     ) -> Result<Done, Errno> {
-        service(call)?.ask(call, Some(self.server), asked, bytes, interruptible)
+        service(call)?.ask(call, Some(self.server), request, bytes, interruptible)
     }
 
     /// A request that moves no bytes.
-    fn simply<M: Machine>(&self, call: &Syscall<'_, M>, op: Op, at: u64) -> Result<u64, Errno> {
-        let asked = Asked { at, ..Asked::of_file(op, self.handle) };
-        Ok(self.ask(call, asked, Bytes::None, true)?.answer()?.value)
+    fn simply<M: Machine>(&self, call: &Syscall<'_, M>, request: Request) -> Result<u64, Errno> {
+        Ok(self.ask(call, &request, Bytes::None, true)?.answer()?.value)
     }
 
     /// Reads, from where the file is or from the byte that the call says on.
     fn read_bytes<M: Machine>(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
         let most = service(call)?.config.data_pages * PAGE_SIZE;
         let positional = uio.is_positional();
-        let op = if positional { Op::ReadAt } else { Op::Read };
+        let handle = self.handle;
         while uio.left() > 0 {
             let len = most.min(uio.left());
-            let at = if positional { uio.offset() } else { 0 };
-            let asked = Asked { at, len, ..Asked::of_file(op, self.handle) };
-            let read = self.ask(call, asked, Bytes::To(uio, len), true)?;
+            let request = match positional {
+                true => Request::ReadAt { handle, at: uio.offset(), len },
+                false => Request::Read { handle, len },
+            };
+            let read = self.ask(call, &request, Bytes::To(uio, len), true)?;
             let ((taken, how), got) = (read.moved, read.answer.value as usize);
             if taken < got && !positional && !service(call)?.has(FileServiceDefect::ReadTooFar) {
-                let asked = Asked { at: (got - taken) as u64, ..Asked::of_file(Op::Unread, self.handle) };
-                _ = self.ask(call, asked, Bytes::None, false);
+                let request = Request::Unread { handle, by: (got - taken) as u64 };
+                _ = self.ask(call, &request, Bytes::None, false);
             }
             how?;
             read.answer.error.map_or(Ok(()), Err)?;
@@ -80,13 +81,15 @@ impl ServedFile {
     fn write_bytes<M: Machine>(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
         let most = service(call)?.config.data_pages * PAGE_SIZE;
         let positional = uio.is_positional();
-        let op = if positional { Op::WriteAt } else { Op::Write };
+        let handle = self.handle;
         while uio.left() > 0 {
             let (before, of) = (uio.done(), uio.left());
             let len = most.min(of);
-            let at = if positional { uio.offset() } else { 0 };
-            let asked = Asked { at, len, of, ..Asked::of_file(op, self.handle) };
-            let wrote = self.ask(call, asked, Bytes::From(uio, len), true);
+            let request = match positional {
+                true => Request::WriteAt { handle, at: uio.offset(), len, of },
+                false => Request::Write { handle, len, of },
+            };
+            let wrote = self.ask(call, &request, Bytes::From(uio, len), true);
             let wrote = wrote.inspect_err(|_| uio.take_back(before))?;
             let (given, how) = wrote.moved;
             let put = (wrote.answer.value as usize).min(given);
@@ -101,8 +104,8 @@ impl ServedFile {
 
     /// Brings the bytes from `at` on to a page of the kernel's that is clear.
     fn fill<M: Machine>(&self, call: &Syscall<'_, M>, va: Va, at: u64) -> Result<(), Errno> {
-        let asked = Asked { at, len: PAGE_SIZE, ..Asked::of_file(Op::ReadAt, self.handle) };
-        let read = self.ask(call, asked, Bytes::ToKernel(va, PAGE_SIZE), true)?;
+        let request = Request::ReadAt { handle: self.handle, at, len: PAGE_SIZE };
+        let read = self.ask(call, &request, Bytes::ToKernel(va, PAGE_SIZE), true)?;
         read.moved.1?;
         read.answer().map(|_| ())
     }
@@ -121,30 +124,30 @@ impl<M: Machine> FileOps<M> for ServedFile {
         let Ok(service) = service(call) else { return };
         if !service.has(FileServiceDefect::CloseUntold) {
             // A server that has died has nothing open.
-            _ = self.ask(call, Asked::of_file(Op::Close, self.handle), Bytes::None, false);
+            _ = self.ask(call, &Request::Close { handle: self.handle }, Bytes::None, false);
         }
     }
 }
 
 impl<M: Machine> VnodeOps<M> for ServedFile {
     fn seek(&self, call: &Syscall<'_, M>, to: u64) -> Result<(), Errno> {
-        self.simply(call, Op::Seek, to).map(|_| ())
+        self.simply(call, Request::Seek { handle: self.handle, to }).map(|_| ())
     }
 
     fn size_bytes(&self, call: &Syscall<'_, M>) -> Result<u64, Errno> {
-        self.simply(call, Op::Size, 0)
+        self.simply(call, Request::Size { handle: self.handle })
     }
 
     fn truncate(&self, call: &Syscall<'_, M>, size_bytes: u64) -> Result<(), Errno> {
-        self.simply(call, Op::Truncate, size_bytes).map(|_| ())
+        self.simply(call, Request::Truncate { handle: self.handle, size_bytes }).map(|_| ())
     }
 
     fn sync(&self, call: &Syscall<'_, M>) -> Result<(), Errno> {
-        self.simply(call, Op::Sync, 0).map(|_| ())
+        self.simply(call, Request::Sync { handle: self.handle }).map(|_| ())
     }
 
     fn map(&self, call: &Syscall<'_, M>, mapping: &MapRequest) -> Result<Va, Errno> {
-        let size = || self.simply(call, Op::Size, 0);
+        let size = || self.simply(call, Request::Size { handle: self.handle });
         map_private(call, mapping, size, &mut |va, at| self.fill(call, va, at))
     }
 
@@ -153,7 +156,7 @@ impl<M: Machine> VnodeOps<M> for ServedFile {
         call: &Syscall<'_, M>,
         work: &mut dyn FnMut(Va, usize) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let size = self.simply(call, Op::Size, 0)?;
+        let size = self.simply(call, Request::Size { handle: self.handle })?;
         show_first_page(call, size, &mut |va, at| self.fill(call, va, at), work)
     }
 }

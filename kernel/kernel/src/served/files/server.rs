@@ -15,9 +15,9 @@ use super::super::answer::Answer;
 use super::super::inside::{Inside, Whole};
 use super::buffers::{Buffers, Disk, clear, copy};
 use super::config::FileServiceDefect;
-use super::words::{Asked, LAST_ENTRIES, Op, entries_to_bytes, open_flags_of, stat_word};
+use super::words::{LAST_ENTRIES, Request, entries_to_bytes, stat_word};
+use crate::fs::Change;
 use crate::fs::volume_work::{self, read_bytes, write_bytes};
-use crate::fs::{Change, Links};
 use crate::ispc::{FILES, Inquiry, Wait};
 use crate::proc::Uio;
 use crate::sys::User;
@@ -39,6 +39,20 @@ struct Opened {
     at: u64,
     /// or each write is at its end.
     appends: bool,
+}
+
+/// Bytes of an open file that a request moves.
+struct Moving {
+    handle: u64,
+    /// From where on, unless it is where the file is.
+    at: Option<u64>,
+    len: usize,
+    /// They are written, and the call is about so many.
+    written_of: Option<usize>,
+}
+
+fn opened(open: &mut LiteMap<u64, Opened>, handle: u64) -> Result<&mut Opened, Errno> {
+    open.get_mut(&handle).ok_or(Errno::BadFd)
 }
 
 /// See the [module](self).
@@ -122,10 +136,11 @@ fn answer<M: Machine>(
     user: &User<M>,
     inquiry: &Inquiry,
 ) -> Result<Answer, Errno> {
-    let asked = Asked::read(|from, bytes| user.load(inquiry.control + from, bytes))?;
-    let interruptible = !matches!(asked.op, Op::Close | Op::Unread | Op::End);
+    let request = Request::read(|from, bytes| user.load(inquiry.control + from, bytes))?;
+    let interruptible =
+        !matches!(request, Request::Close { .. } | Request::Unread { .. } | Request::End { .. });
     let mut server = inside.take(user, interruptible)?;
-    let answer = server.answer(user, &asked, inquiry.data);
+    let answer = server.answer(user, &request, inquiry.data);
     inside.put(user, server);
     answer
 }
@@ -134,48 +149,46 @@ impl Server {
     fn answer<M: Machine>(
         &mut self,
         user: &User<M>,
-        asked: &Asked,
+        request: &Request,
         data: Option<(Va, usize)>,
     ) -> Result<Answer, Errno> {
-        let &Asked { op, handle, at, len, .. } = asked;
-        if op == Op::End {
-            return self.end(user, at != 0);
+        if let &Request::End { whatever_is_open } = request {
+            return self.end(user, whatever_is_open);
         }
         let Server { volume, buffers, open, .. } = self;
         let volume = volume.as_mut().ok_or(Errno::NoFile)?;
         let disk = &mut Disk { user, buffers };
-        let [name, other] = &asked.names;
         let done = Ok(Answer::default());
-        match op {
-            Op::Open => {
-                let (how, appends) = open_flags_of(at);
-                let ino = volume_work::open(volume, disk, name, how)?;
+        match request {
+            Request::Open { name, mode } => {
+                let ino = volume_work::open(volume, disk, name, mode.how)?;
                 let handle = self.next;
                 self.next += 1;
-                self.open.insert(handle, Opened { ino, at: 0, appends });
+                self.open.insert(handle, Opened { ino, at: 0, appends: mode.appends });
                 Ok(Answer::value(handle))
             }
-            Op::Close => {
-                let Opened { ino, .. } = open.remove(&handle).ok_or(Errno::BadFd)?;
+            Request::Close { handle } => {
+                let Opened { ino, .. } = open.remove(handle).ok_or(Errno::BadFd)?;
                 volume.close(disk, ino)?;
                 done
             }
-            Op::MakeDirectory => {
+            Request::MakeDirectory { name } => {
                 volume_work::change_name(volume, disk, name, Change::MakeDirectory).and(done)
             }
-            Op::RemoveDirectory => {
+            Request::RemoveDirectory { name } => {
                 volume_work::change_name(volume, disk, name, Change::RemoveDirectory).and(done)
             }
-            Op::Unlink => volume_work::change_name(volume, disk, name, Change::Unlink).and(done),
-            Op::Link => volume_work::link(volume, disk, name, other).and(done),
-            Op::Rename => volume_work::rename(volume, disk, name, other).and(done),
-            Op::Stat => {
-                let links = if at == 0 { Links::Followed } else { Links::Taken };
-                let stat = volume_work::stat(volume, disk, name, links)?;
+            Request::Unlink { name } => {
+                volume_work::change_name(volume, disk, name, Change::Unlink).and(done)
+            }
+            Request::Link { from, to } => volume_work::link(volume, disk, from, to).and(done),
+            Request::Rename { from, to } => volume_work::rename(volume, disk, from, to).and(done),
+            Request::Stat { name, links } => {
+                let stat = volume_work::stat(volume, disk, name, *links)?;
                 Ok(Answer { value: stat.size_bytes, more: stat_word(&stat), error: None })
             }
-            Op::MakeLink => volume_work::make_link(volume, disk, name, other).and(done),
-            Op::ReadLink => {
+            Request::MakeLink { path, name } => volume_work::make_link(volume, disk, path, name).and(done),
+            Request::ReadLink { name, .. } => {
                 let (to, room) = data.ok_or(Errno::Invalid)?;
                 let path = volume_work::read_link(volume, disk, name)?;
                 let path = &path[..path.len().min(room)];
@@ -183,28 +196,48 @@ impl Server {
                 let len = path.len() as u64;
                 Ok(Answer { value: len, more: len, error: None })
             }
-            Op::List => {
+            Request::List { name, from, len } => {
                 let (to, room) = data.ok_or(Errno::Invalid)?;
                 let entries = volume_work::entries(volume, disk, name)?;
-                let left = entries.get(at as usize..).unwrap_or_default();
-                let (bytes, count) = entries_to_bytes(left, room.min(len));
+                let left = entries.get(*from..).unwrap_or_default();
+                let (bytes, count) = entries_to_bytes(left, room.min(*len));
                 user.store(to, &bytes);
                 let last = if count == left.len() { LAST_ENTRIES } else { 0 };
                 Ok(Answer { value: count as u64, more: bytes.len() as u64 | last, error: None })
             }
-            Op::Read | Op::ReadAt | Op::Write | Op::WriteAt => self.move_bytes(user, asked, data),
-            Op::Seek | Op::Unread | Op::Size | Op::Truncate | Op::Sync => {
-                let opened = open.get_mut(&handle).ok_or(Errno::BadFd)?;
-                match op {
-                    Op::Seek => opened.at = at,
-                    Op::Unread => opened.at = opened.at.saturating_sub(at),
-                    Op::Truncate => volume.truncate(disk, opened.ino, at)?,
-                    Op::Sync => volume.fsync(disk, opened.ino)?,
-                    _ => return Ok(Answer::value(volume.stat(disk, opened.ino)?.size_bytes)),
-                }
+            Request::Seek { handle, to } => {
+                opened(open, *handle)?.at = *to;
                 done
             }
-            Op::End => unreachable!("looked at first"),
+            Request::Unread { handle, by } => {
+                let opened = opened(open, *handle)?;
+                opened.at = opened.at.saturating_sub(*by);
+                done
+            }
+            Request::Truncate { handle, size_bytes } => {
+                volume.truncate(disk, opened(open, *handle)?.ino, *size_bytes)?;
+                done
+            }
+            Request::Sync { handle } => {
+                volume.fsync(disk, opened(open, *handle)?.ino)?;
+                done
+            }
+            Request::Size { handle } => {
+                Ok(Answer::value(volume.stat(disk, opened(open, *handle)?.ino)?.size_bytes))
+            }
+            &Request::Read { handle, len } => {
+                self.move_bytes(user, data, &Moving { handle, at: None, len, written_of: None })
+            }
+            &Request::ReadAt { handle, at, len } => {
+                self.move_bytes(user, data, &Moving { handle, at: Some(at), len, written_of: None })
+            }
+            &Request::Write { handle, len, of } => {
+                self.move_bytes(user, data, &Moving { handle, at: None, len, written_of: Some(of) })
+            }
+            &Request::WriteAt { handle, at, len, of } => {
+                self.move_bytes(user, data, &Moving { handle, at: Some(at), len, written_of: Some(of) })
+            }
+            Request::End { .. } => unreachable!("looked at first"),
         }
     }
 
@@ -212,26 +245,26 @@ impl Server {
     fn move_bytes<M: Machine>(
         &mut self,
         user: &User<M>,
-        asked: &Asked,
         data: Option<(Va, usize)>,
+        moving: &Moving,
     ) -> Result<Answer, Errno> {
         user.compute(user.kernel().config().disk.paths.file_call.instructions);
         let (piece, room) = data.ok_or(Errno::Invalid)?;
         let Server { volume, buffers, open, .. } = self;
         let volume = volume.as_mut().ok_or(Errno::NoFile)?;
         let disk = &mut Disk { user, buffers };
-        let opened = open.get_mut(&asked.handle).ok_or(Errno::BadFd)?;
-        let (len, ino) = (asked.len.min(room), opened.ino);
-        let writes = matches!(asked.op, Op::Write | Op::WriteAt);
-        let at = match asked.op {
-            Op::ReadAt | Op::WriteAt => asked.at,
-            Op::Write if opened.appends => volume.stat(disk, ino)?.size_bytes,
-            _ => opened.at,
+        let opened = open.get_mut(&moving.handle).ok_or(Errno::BadFd)?;
+        let (len, ino) = (moving.len.min(room), opened.ino);
+        let at = match (moving.at, moving.written_of) {
+            (Some(at), _) => at,
+            (None, Some(_)) if opened.appends => volume.stat(disk, ino)?.size_bytes,
+            (None, _) => opened.at,
         };
+        let writes = moving.written_of.is_some();
         let uio = if writes { Uio::write(piece, len, SendMode::Copy) } else { Uio::read(piece, len) };
         let mut uio = uio.at_offset(at);
-        let result = if writes {
-            at.checked_add(asked.of as u64).ok_or(Errno::TooLarge)?;
+        let result = if let Some(of) = moving.written_of {
+            at.checked_add(of as u64).ok_or(Errno::TooLarge)?;
             let bring = &mut |va, len, uio: &mut Uio| {
                 copy(user, va, uio.at(), len);
                 uio.advance(len);
@@ -251,7 +284,7 @@ impl Server {
             };
             read_bytes(volume, disk, ino, &mut uio, take, hole)
         };
-        if matches!(asked.op, Op::Read | Op::Write) {
+        if moving.at.is_none() {
             opened.at = uio.offset();
         }
         let moved = uio.done();

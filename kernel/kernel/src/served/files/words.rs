@@ -2,10 +2,13 @@
 //!
 //! A request is eight words and one or two names behind them. The data piece has bytes only: those to write, those
 //! read, or the entries of a directory.
+//!
+//! # What can fail
+//! Reading what is no request, or has a word or a name that no value has.
 
-use super::super::answer::{bytes_of, words};
+use super::super::word::{Word, at_place, bytes_of, place_of, requests, words};
 use crate::fs::{Create, Links, Opening};
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 use pageferry_abi::Errno;
 use pageferry_fs::{Entry, Ino, Kind, Stat};
@@ -14,90 +17,62 @@ use pageferry_hal::PAGE_SIZE;
 const WORDS: usize = 8;
 const HEADER_BYTES: usize = WORDS * 8;
 /// Names that fit behind the words.
-pub(super) const MOST_NAME_BYTES: usize = PAGE_SIZE - HEADER_BYTES;
+pub(super) const MAX_NAME_BYTES: usize = PAGE_SIZE - HEADER_BYTES;
 
-/// What is to be done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Op {
-    /// `name`, by [`Asked::at`] [flags](open_flags); answers a handle.
-    Open,
-    Close,
-    Read,
-    Write,
-    ReadAt,
-    WriteAt,
-    Seek,
-    /// The next read begins so many bytes before where it would: they were not taken.
-    Unread,
-    Size,
-    Truncate,
-    Sync,
-    MakeDirectory,
-    RemoveDirectory,
-    Unlink,
-    /// Of what the name leads to, or of a symbolic link itself if `at` is not 0; answers the length, and [links and
-    /// kind](stat_word).
-    Stat,
-    Link,
-    Rename,
-    /// A symbolic link that has the first name as its path.
-    MakeLink,
-    /// Answers how long the path of a symbolic link is, which is in the data piece.
-    ReadLink,
-    /// Entries from number `at` on; answers how many, in how many bytes, and [whether these are the
-    /// last](LAST_ENTRIES).
-    List,
-    /// Unmounts the volume and ends, whatever is open if `at` is not 0.
-    End,
+requests! {
+    /// What is to be done.
+    pub(super) enum Request in Envelope {
+        /// Answers a handle.
+        Open { name: String = first, mode: OpenMode = at },
+        Close { handle: u64 = handle },
+        /// From where the file is. Answers how many bytes are in the data piece.
+        Read { handle: u64 = handle, len: usize = len },
+        /// Where the file is: `len` bytes of the `of` that the call is about. Answers how many were written.
+        Write { handle: u64 = handle, len: usize = len, of: usize = of },
+        ReadAt { handle: u64 = handle, at: u64 = at, len: usize = len },
+        WriteAt { handle: u64 = handle, at: u64 = at, len: usize = len, of: usize = of },
+        Seek { handle: u64 = handle, to: u64 = at },
+        /// The next read begins so many bytes before where it would: they were not taken.
+        Unread { handle: u64 = handle, by: u64 = at },
+        /// Answers it.
+        Size { handle: u64 = handle },
+        Truncate { handle: u64 = handle, size_bytes: u64 = at },
+        Sync { handle: u64 = handle },
+        MakeDirectory { name: String = first },
+        RemoveDirectory { name: String = first },
+        Unlink { name: String = first },
+        /// Of what the name leads to, or of a symbolic link itself. Answers the length, and [links and
+        /// kind](stat_word).
+        Stat { name: String = first, links: Links = at },
+        Link { from: String = first, to: String = second },
+        Rename { from: String = first, to: String = second },
+        MakeLink { path: String = first, name: String = second },
+        /// Answers how long the path of a symbolic link is, which is in the data piece.
+        ReadLink { name: String = first, len: usize = len },
+        /// Entries from a number on. Answers how many, in how many bytes, and [whether these are the
+        /// last](LAST_ENTRIES).
+        List { name: String = first, from: usize = at, len: usize = len },
+        /// Unmounts the volume and ends.
+        End { whatever_is_open: bool = at },
+    }
 }
 
-const OPS: [Op; 21] = [
-    Op::Open,
-    Op::Close,
-    Op::Read,
-    Op::Write,
-    Op::ReadAt,
-    Op::WriteAt,
-    Op::Seek,
-    Op::Unread,
-    Op::Size,
-    Op::Truncate,
-    Op::Sync,
-    Op::MakeDirectory,
-    Op::RemoveDirectory,
-    Op::Unlink,
-    Op::Stat,
-    Op::Link,
-    Op::Rename,
-    Op::MakeLink,
-    Op::ReadLink,
-    Op::List,
-    Op::End,
-];
-
-/// A request.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Asked {
-    pub(super) op: Op,
-    pub(super) handle: u64,
-    pub(super) at: u64,
-    pub(super) len: usize,
-    /// How many bytes the call is about, of which `len` come with this request.
-    pub(super) of: usize,
-    pub(super) names: [String; 2],
+/// A request as words and names.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Envelope {
+    number: u64,
+    handle: u64,
+    at: u64,
+    len: u64,
+    of: u64,
+    first: String,
+    second: String,
 }
 
-impl Asked {
-    pub(super) fn new(op: Op) -> Asked {
-        Asked { op, handle: 0, at: 0, len: 0, of: 0, names: Default::default() }
-    }
-
-    pub(super) fn of_file(op: Op, handle: u64) -> Asked {
-        Asked { handle, ..Asked::new(op) }
-    }
-
-    pub(super) fn named(op: Op, name: &str) -> Asked {
-        Asked { names: [name.to_string(), String::new()], ..Asked::new(op) }
+impl Envelope {
+    /// The same, with other bytes in the data piece than the request says.
+    pub(super) fn with_len(self, len: usize) -> Envelope {
+        Envelope { len: len as u64, ..self }
     }
 
     /// As it is written.
@@ -105,14 +80,12 @@ impl Asked {
     /// # Errors
     /// [`Errno::NameTooLong`]: the names do not fit.
     pub(super) fn bytes(&self) -> Result<Vec<u8>, Errno> {
-        let op = OPS.iter().position(|op| *op == self.op).expect("it is one of them") as u64;
-        let [first, second] = &self.names;
-        if first.len() + second.len() > MOST_NAME_BYTES {
+        let Envelope { number, handle, at, len, of, first, second } = self;
+        if first.len() + second.len() > MAX_NAME_BYTES {
             return Err(Errno::NameTooLong);
         }
-        let (len, of) = (self.len as u64, self.of as u64);
-        let words = [op, self.handle, self.at, len, of, first.len() as u64, second.len() as u64, 0];
-        let mut bytes = bytes_of(&words);
+        let names = [first.len() as u64, second.len() as u64];
+        let mut bytes = bytes_of(&[*number, *handle, *at, *len, *of, names[0], names[1], 0]);
         bytes.extend(first.bytes().chain(second.bytes()));
         Ok(bytes)
     }
@@ -120,14 +93,12 @@ impl Asked {
     /// What is written, by what `load` finds at `(from, bytes)`.
     ///
     /// # Errors
-    /// [`Errno::Invalid`]: that is no request.
-    pub(super) fn read(mut load: impl FnMut(usize, &mut [u8])) -> Result<Asked, Errno> {
+    /// [`Errno::Invalid`]: the names are none.
+    fn read(mut load: impl FnMut(usize, &mut [u8])) -> Result<Envelope, Errno> {
         let mut header = [0; HEADER_BYTES];
         load(0, &mut header);
-        let words = words::<WORDS>(&header);
-        let [op, handle, at, len, of, first, second, _] = words;
-        let op = *usize::try_from(op).ok().and_then(|op| OPS.get(op)).ok_or(Errno::Invalid)?;
-        if first.saturating_add(second) > MOST_NAME_BYTES as u64 {
+        let [number, handle, at, len, of, first, second, _] = words::<WORDS>(&header);
+        if first.saturating_add(second) > MAX_NAME_BYTES as u64 {
             return Err(Errno::Invalid);
         }
         let mut from = HEADER_BYTES;
@@ -139,7 +110,17 @@ impl Asked {
             from += bytes.len();
             String::from_utf8(bytes).map_err(|_| Errno::Invalid)
         };
-        Ok(Asked { op, handle, at, len: len as usize, of: of as usize, names: [name(first)?, name(second)?] })
+        Ok(Envelope { number, handle, at, len, of, first: name(first)?, second: name(second)? })
+    }
+}
+
+impl Request {
+    /// What is written, by what `load` finds at `(from, bytes)`.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`]: that is no request.
+    pub(super) fn read(load: impl FnMut(usize, &mut [u8])) -> Result<Request, Errno> {
+        Request::of_envelope(Envelope::read(load)?)
     }
 }
 
@@ -149,10 +130,10 @@ impl Asked {
 pub(super) const LAST_ENTRIES: u64 = 1 << 32;
 
 /// As many of the entries as fit into so many bytes, and how many those are.
-pub(super) fn entries_to_bytes(entries: &[Entry], most_bytes: usize) -> (Vec<u8>, usize) {
+pub(super) fn entries_to_bytes(entries: &[Entry], max_bytes: usize) -> (Vec<u8>, usize) {
     let (mut bytes, mut count) = (Vec::new(), 0);
     for entry in entries {
-        if bytes.len() + 7 + entry.name.len() > most_bytes {
+        if bytes.len() + 7 + entry.name.len() > max_bytes {
             break;
         }
         bytes.extend(entry.ino.0.to_le_bytes());
@@ -212,24 +193,147 @@ pub(super) fn stat_of(size_bytes: u64, word: u64) -> Stat {
 
 // --------------------------------------------------------------------------------------------------- opening
 
-/// How a file is opened, in a word.
-pub(super) fn open_flags(Opening { create, truncate, links }: Opening, appends: bool) -> u64 {
-    let create = match create {
-        Create::No => 0,
-        Create::IfMissing => 1,
-        Create::New => 2,
-    };
-    let takes_links = u64::from(links == Links::Taken);
-    create | u64::from(truncate) << 8 | u64::from(appends) << 9 | takes_links << 10
+/// How a file is opened, and whether each write is at its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct OpenMode {
+    pub(super) how: Opening,
+    pub(super) appends: bool,
 }
 
-/// The same again, and whether each write is at the file's end.
-pub(super) fn open_flags_of(word: u64) -> (Opening, bool) {
-    let create = match word & 0xff {
-        0 => Create::No,
-        1 => Create::IfMissing,
-        _ => Create::New,
-    };
-    let links = if word & 1 << 10 == 0 { Links::Followed } else { Links::Taken };
-    (Opening { create, truncate: word & 1 << 8 != 0, links }, word & 1 << 9 != 0)
+const CREATES: [Create; 3] = [Create::No, Create::IfMissing, Create::New];
+const LINKS: [Links; 2] = [Links::Followed, Links::Taken];
+
+impl Word for OpenMode {
+    fn word(&self) -> u64 {
+        let OpenMode { how: Opening { create, truncate, links }, appends } = self;
+        place_of(&CREATES, create) | truncate.word() << 8 | appends.word() << 9 | links.word() << 10
+    }
+
+    fn of_word(word: u64) -> Result<OpenMode, Errno> {
+        let bit = |bit: u32| word & 1 << bit != 0;
+        let how = Opening {
+            create: at_place(&CREATES, word & 0xff)?,
+            truncate: bit(8),
+            links: Links::of_word(word >> 10)?,
+        };
+        Ok(OpenMode { how, appends: bit(9) })
+    }
+}
+
+impl Word for Links {
+    fn word(&self) -> u64 {
+        place_of(&LINKS, self)
+    }
+
+    fn of_word(word: u64) -> Result<Links, Errno> {
+        at_place(&LINKS, word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+    use proptest::prelude::*;
+
+    fn name() -> impl Strategy<Value = String> {
+        "[a-zä/]{0,40}".prop_map(|name| name.to_string())
+    }
+
+    fn links() -> impl Strategy<Value = Links> {
+        prop::sample::select(LINKS.to_vec())
+    }
+
+    fn mode() -> impl Strategy<Value = OpenMode> {
+        (prop::sample::select(CREATES.to_vec()), links(), any::<[bool; 2]>()).prop_map(
+            |(create, links, [truncate, appends])| OpenMode {
+                how: Opening { create, truncate, links },
+                appends,
+            },
+        )
+    }
+
+    /// Every request, with words of any value.
+    fn request() -> impl Strategy<Value = Request> {
+        let numbers = (any::<[u64; 2]>(), any::<[usize; 3]>(), 0..REQUESTS);
+        (numbers, name(), name(), links(), mode(), any::<bool>()).prop_map(
+            |(([handle, at], [len, of, from], number), first, second, links, mode, whatever_is_open)| {
+                let (name, size_bytes) = (first.clone(), at);
+                match number {
+                    0 => Request::Open { name, mode },
+                    1 => Request::Close { handle },
+                    2 => Request::Read { handle, len },
+                    3 => Request::Write { handle, len, of },
+                    4 => Request::ReadAt { handle, at, len },
+                    5 => Request::WriteAt { handle, at, len, of },
+                    6 => Request::Seek { handle, to: at },
+                    7 => Request::Unread { handle, by: at },
+                    8 => Request::Size { handle },
+                    9 => Request::Truncate { handle, size_bytes },
+                    10 => Request::Sync { handle },
+                    11 => Request::MakeDirectory { name },
+                    12 => Request::RemoveDirectory { name },
+                    13 => Request::Unlink { name },
+                    14 => Request::Stat { name, links },
+                    15 => Request::Link { from: first, to: second },
+                    16 => Request::Rename { from: first, to: second },
+                    17 => Request::MakeLink { path: first, name: second },
+                    18 => Request::ReadLink { name, len },
+                    19 => Request::List { name, from, len },
+                    _ => Request::End { whatever_is_open },
+                }
+            },
+        )
+    }
+
+    const REQUESTS: u64 = 21;
+
+    fn load(all: &[u8]) -> impl FnMut(usize, &mut [u8]) {
+        |from, bytes| {
+            let found = all.get(from..).unwrap_or_default();
+            bytes.fill(0);
+            let len = found.len().min(bytes.len());
+            bytes[..len].copy_from_slice(&found[..len]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_is_what_was_written(request in request()) {
+            let bytes = request.envelope().bytes().unwrap();
+            prop_assert_eq!(words::<1>(&bytes)[0], request.envelope().number);
+            prop_assert_eq!(Request::read(load(&bytes)), Ok(request));
+        }
+
+        /// Whatever a client writes, it is a request that is written the same again, or refused.
+        #[test]
+        fn other_bytes_are_refused(
+            number in 0..REQUESTS + 3, numbers in any::<[u64; 4]>(), small in any::<[u8; 4]>(),
+            names in any::<[u8; 2]>(), mask in 0..16_usize, rest in prop::collection::vec(any::<u8>(), 0..600),
+        ) {
+            let word = |i: usize| if mask & 1 << i == 0 { u64::from(small[i]) } else { numbers[i] };
+            let [first, second] = names.map(u64::from);
+            let mut bytes = bytes_of(&[number, word(0), word(1), word(2), word(3), first, second, 0]);
+            bytes.extend(rest);
+            if let Ok(request) = Request::read(load(&bytes)) {
+                prop_assert!(number < REQUESTS);
+                let again = request.envelope().bytes().unwrap();
+                prop_assert_eq!(Request::read(load(&again)), Ok(request));
+            }
+        }
+
+        #[test]
+        fn no_bytes_at_all_are_too_wild(bytes in prop::collection::vec(any::<u8>(), 0..200), count in 0..9_usize) {
+            _ = Request::read(load(&bytes));
+            _ = entries_of_bytes(&bytes, count);
+        }
+    }
+
+    #[test]
+    fn names_that_do_not_fit_are_refused() {
+        let name = "n".repeat(MAX_NAME_BYTES);
+        assert!(Request::Unlink { name: name.clone() }.envelope().bytes().is_ok());
+        let two = Request::Link { from: name, to: "m".to_string() };
+        assert_eq!(two.envelope().bytes(), Err(Errno::NameTooLong));
+    }
 }

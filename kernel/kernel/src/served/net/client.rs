@@ -16,7 +16,7 @@ use super::super::service::Service;
 use super::config::{NetServiceConfig, NetServiceDefect};
 use super::socket::ServedSocket;
 use super::waiters::Waiters;
-use super::words::{Asked, Op, kind_word};
+use super::words::Request;
 use super::{driver, protocols};
 use crate::Kernel;
 use crate::fs::File;
@@ -166,8 +166,8 @@ impl<M: Machine> NetService<M> {
         for service in [&self.protocols, &self.driver] {
             // One that does not answer has ended, or ends.
             let Some(server) = service.wait_settled(call) else { continue };
-            let asked = Asked::new(Op::End, 0);
-            if self.ask_of(call, (service.number, Some(server)), asked, Bytes::None, false).is_ok() {
+            let whom = (service.number, Some(server));
+            if self.ask_of(call, whom, &Request::End, Bytes::None, false).is_ok() {
                 // Where threads cross into it, its own sleeps; now that this one has left it may end.
                 _ = call.kernel.send_signal(server);
             }
@@ -197,19 +197,19 @@ impl<M: Machine> NetService<M> {
         &self,
         call: &Syscall<'_, M>,
         expected: Pid,
-        asked: Asked,
+        request: &Request,
         bytes: Bytes<'_>,
         interruptible: bool,
     ) -> Result<Done, Errno> {
         let expected = Some(expected).filter(|_| !self.has(NetServiceDefect::ServerNotAsked));
-        self.ask_of(call, (PROTOCOLS, expected), asked, bytes, interruptible)
+        self.ask_of(call, (PROTOCOLS, expected), request, bytes, interruptible)
     }
 
     fn ask_of(
         &self,
         call: &Syscall<'_, M>,
         (service, expected): (u32, Option<Pid>),
-        asked: Asked,
+        request: &Request,
         bytes: Bytes<'_>,
         interruptible: bool,
     ) -> Result<Done, Errno> {
@@ -217,15 +217,15 @@ impl<M: Machine> NetService<M> {
         let asking = Asking { service, expected, most_pages, interruptible, keeps_attached: false };
         let goes = matches!(bytes, Bytes::From(..) | Bytes::By(..));
         let mut words = |taken| {
-            let len = if goes { taken } else { asked.len };
-            Ok(Asked { len, ..asked }.bytes())
+            let envelope = request.envelope();
+            Ok(if goes { envelope.with_len(taken) } else { envelope }.bytes())
         };
         let lost = self.has(NetServiceDefect::ReadTooFar);
         let mut not_taken = |done: &Done| -> Option<Vec<u8>> {
             let (taken, got) = (done.moved.0, done.answer.value as usize);
-            let unread = Asked { at: taken as u64, len: got - taken.min(got), ..asked };
-            let is_short = asked.op == Op::Read && done.answer.error.is_none() && taken < got && !lost;
-            is_short.then(|| Asked { op: Op::Unread, ..unread }.bytes())
+            let Request::Read { handle, .. } = *request else { return None };
+            let is_short = done.answer.error.is_none() && taken < got && !lost;
+            is_short.then(|| Request::Unread { handle, from: taken, len: got - taken }.envelope().bytes())
         };
         exchange(call, &asking, &mut words, bytes, &mut not_taken)
     }
@@ -235,8 +235,7 @@ impl<M: Machine> Protocols<M> for NetService<M> {
     fn socket(&self, call: &Syscall<'_, M>, kind: SocketKind) -> Result<File<M>, Errno> {
         loop {
             let server = self.serving(call)?;
-            let asked = Asked::new(Op::Socket, kind_word(kind));
-            match self.ask(call, server, asked, Bytes::None, true) {
+            match self.ask(call, server, &Request::Socket { kind }, Bytes::None, true) {
                 // It dies: the next one is as good.
                 Err(Errno::ConnectionReset | Errno::ConnectionRefused) => {
                     self.protocols.wait_ended(call, server);

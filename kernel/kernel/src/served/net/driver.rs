@@ -18,7 +18,7 @@
 
 use super::client::NetService;
 use super::config::NetServiceDefect;
-use super::words::{Asked, Op, checksum_of, verdict_word};
+use super::words::{Envelope, Request};
 use crate::ispc::{DRIVER, Event, Inquiry, Ispc, PROTOCOLS, RequestId, Taken, Wait};
 use crate::proc::Syscall;
 use crate::sys::User;
@@ -29,13 +29,22 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use litemap::LiteMap;
 use pageferry_abi::Errno;
-use pageferry_hal::{Machine, Va};
+use pageferry_hal::{Machine, NicChecksum, Va};
+
+/// A frame that is to be sent, with a request.
+#[derive(Clone, Copy)]
+struct Frame {
+    id: RequestId,
+    at: Va,
+    len: usize,
+    checksum: Option<NicChecksum>,
+}
 
 /// See the [module](self).
 #[derive(Default)]
 struct Driver {
     /// Frames that the card has not taken yet,
-    pending: VecDeque<(Inquiry, Asked)>,
+    pending: VecDeque<Frame>,
     /// and how many it reads.
     sending: usize,
     /// Pieces for the card, and control pieces.
@@ -92,24 +101,24 @@ pub(super) fn run<M: Machine>(user: &User<M>) {
     }
 }
 
-/// What is asked in a control piece.
-fn asked<M: Machine>(user: &User<M>, inquiry: &Inquiry) -> Result<Asked, Errno> {
-    let mut words = [0; Asked::BYTES];
+/// What is asked for in a control piece.
+fn requested<M: Machine>(user: &User<M>, inquiry: &Inquiry) -> Result<Request, Errno> {
+    let mut words = [0; Envelope::BYTES];
     user.load(inquiry.control, &mut words);
-    Asked::of(&words)
+    Request::of(&words)
 }
 
 /// A thread has come with a request.
 fn visited<M: Machine>(user: &User<M>, inquiry: &Inquiry, over: &AtomicBool) {
     let (service, ispc) = parts(user);
-    match asked(user, inquiry) {
-        Ok(asked) if asked.op == Op::FrameOut => {
+    match requested(user, inquiry) {
+        Ok(Request::FrameOut { checksum, len }) => {
             let Some((at, _)) = inquiry.data else { return };
-            let frame = (at, asked.len);
+            let frame = (at, len);
             let waits = !service.has(NetServiceDefect::FrameLetGo);
             // In one call: a driver that is killed between two would let go of what the card reads.
             let send = |call: &Syscall<'_, M>| -> Result<(), Errno> {
-                while let Err(error) = ispc.call_card_send(call, frame, checksum_of(asked.at), None) {
+                while let Err(error) = ispc.call_card_send(call, frame, checksum, None) {
                     match error {
                         Errno::WouldBlock => ispc.call_card_wait(call)?,
                         // A frame that the card does not take is lost.
@@ -120,7 +129,7 @@ fn visited<M: Machine>(user: &User<M>, inquiry: &Inquiry, over: &AtomicBool) {
             };
             _ = user.system_call(send);
         }
-        Ok(asked) if asked.op == Op::End => over.store(true, Ordering::Relaxed),
+        Ok(Request::End) => over.store(true, Ordering::Relaxed),
         _ => {}
     }
 }
@@ -133,11 +142,11 @@ impl Driver {
 
     /// A request was made.
     fn request<M: Machine>(&mut self, user: &User<M>, inquiry: Inquiry, over: &AtomicBool) {
-        match asked(user, &inquiry) {
-            Ok(asked) if asked.op == Op::FrameOut && inquiry.data.is_some() => {
-                return self.pending.push_back((inquiry, asked));
+        match (requested(user, &inquiry), inquiry.data) {
+            (Ok(Request::FrameOut { checksum, len }), Some((at, _))) => {
+                return self.pending.push_back(Frame { id: inquiry.id, at, len, checksum });
             }
-            Ok(asked) if asked.op == Op::End => over.store(true, Ordering::Relaxed),
+            (Ok(Request::End), _) => over.store(true, Ordering::Relaxed),
             _ => {}
         }
         _ = user.ispc_return(inquiry.id);
@@ -147,11 +156,8 @@ impl Driver {
     fn hand_to_card<M: Machine>(&mut self, user: &User<M>) {
         let (service, ispc) = parts(user);
         let lets_go = service.has(NetServiceDefect::FrameLetGo);
-        while let Some((inquiry, asked)) = self.pending.front() {
-            let id = inquiry.id;
-            let at = inquiry.data.map_or(inquiry.control, |(at, _)| at);
-            let sum = checksum_of(asked.at);
-            match user.system_call(|call| ispc.call_card_send(call, (at, asked.len), sum, Some(id))) {
+        while let Some(&Frame { id, at, len, checksum }) = self.pending.front() {
+            match user.system_call(|call| ispc.call_card_send(call, (at, len), checksum, Some(id))) {
                 // It says when it has room again.
                 Err(Errno::WouldBlock) => return,
                 Ok(()) if !lets_go => self.sending += 1,
@@ -205,7 +211,7 @@ impl Driver {
                 Ok(true) => self.fill_card(user),
                 Ok(false) => return,
                 Err(Errno::Removed) => {
-                    let gone = (Asked::new(Op::CardGone, 0), None);
+                    let gone = (&Request::CardGone, None);
                     if user.system_call(|call| self.tell(call, ispc, gone, wait)).is_err() {
                         return;
                     }
@@ -228,8 +234,8 @@ impl Driver {
             None => ispc.card_take(call)?,
         };
         let Some(taken) = taken else { return Ok(false) };
-        let asked = Asked { len: taken.len, ..Asked::new(Op::FrameIn, verdict_word(taken.verdict)) };
-        match self.tell(call, ispc, (asked, Some(taken.at)), wait) {
+        let request = Request::FrameIn { verdict: taken.verdict, len: taken.len };
+        match self.tell(call, ispc, (&request, Some(taken.at)), wait) {
             Err(error @ (Errno::WouldBlock | Errno::Interrupted)) => {
                 self.held = Some(taken);
                 Err(error)
@@ -246,7 +252,7 @@ impl Driver {
         &mut self,
         call: &Syscall<'_, M>,
         ispc: &Ispc<M>,
-        (asked, data): (Asked, Option<Va>),
+        (request, data): (&Request, Option<Va>),
         wait: Wait,
     ) -> Result<(), Errno> {
         let control = self.controls.pop().map_or_else(|| ispc.alloc_kept(call, 1), Ok);
@@ -259,7 +265,7 @@ impl Driver {
             }
             return Err(error);
         }
-        let written = call.store_bytes(control, &asked.bytes());
+        let written = call.store_bytes(control, &request.envelope().bytes());
         let told = match ispc.config.method.crosses() {
             true => written.and_then(|()| ispc.visit(call, PROTOCOLS, (control, data))).map(|()| None),
             false => written.and_then(|()| ispc.post(call, PROTOCOLS, (control, data))).map(Some),

@@ -11,7 +11,7 @@
 //! are.
 
 use super::client::NetService;
-use super::words::{Asked, Op, checksum_word};
+use super::words::Request;
 use crate::ispc::{DRIVER, Finished, Ispc, RequestId, Wait};
 use crate::net::{Chain, Net};
 use crate::proc::{Syscall, Uio, WaitFlag};
@@ -116,8 +116,8 @@ impl Frames {
             false => Err(Errno::MessageSize),
         };
         frame.free(&call.kernel.mbufs);
-        let asked = Asked { len, ..Asked::new(Op::FrameOut, checksum_word(checksum)) };
-        let written = copied.and_then(|()| call.store_bytes(pair.control, &asked.bytes()));
+        let request = Request::FrameOut { checksum, len };
+        let written = copied.and_then(|()| call.store_bytes(pair.control, &request.envelope().bytes()));
         let pieces = (pair.control, Some(pair.data));
         let result = match ispc.config.method.crosses() {
             true => written.and_then(|()| ispc.visit(call, DRIVER, pieces)).map(|()| None),

@@ -16,11 +16,10 @@
 
 use super::super::answer::Answer;
 use super::super::inside::{Inside, Whole};
+use super::super::word::Word;
 use super::client::NetService;
 use super::frames::Frames;
-use super::words::{
-    Asked, Op, error_word, kind_of, name_of, name_word, option_of, readiness_word, shutdown_of, verdict_of,
-};
+use super::words::{Envelope, Request};
 use crate::fs::FileOps;
 use crate::fs::SocketOps;
 use crate::ispc::{Event, Finished, Inquiry, Ispc, PROTOCOLS, Wait};
@@ -128,12 +127,19 @@ fn answer<M: Machine>(
     user: &User<M>,
     inquiry: &Inquiry,
 ) -> Result<Answer, Errno> {
-    let mut words = [0; Asked::BYTES];
+    let mut words = [0; Envelope::BYTES];
     user.load(inquiry.control, &mut words);
-    let asked = Asked::of(&words)?;
-    let interruptible = !matches!(asked.op, Op::Close | Op::Unread | Op::FrameIn | Op::CardGone | Op::End);
+    let request = Request::of(&words)?;
+    let interruptible = !matches!(
+        request,
+        Request::Close { .. }
+            | Request::Unread { .. }
+            | Request::FrameIn { .. }
+            | Request::CardGone
+            | Request::End
+    );
     let mut sockets = inside.take(user, interruptible)?;
-    let answer = user.library(|call| sockets.answer(call, &asked, inquiry));
+    let answer = user.library(|call| sockets.answer(call, &request, inquiry));
     sockets.work(user);
     sockets.send(user, Wait::No);
     if sockets.over {
@@ -188,71 +194,79 @@ impl Sockets {
     fn answer<M: Machine>(
         &mut self,
         call: &Syscall<'_, M>,
-        asked: &Asked,
+        request: &Request,
         inquiry: &Inquiry,
     ) -> Result<Answer, Errno> {
-        let Asked { op, handle, at, .. } = *asked;
         let kernel = call.kernel;
         let net = kernel.net().ok_or(Errno::NotSupported)?;
         let done = Ok(Answer::default());
-        match op {
-            Op::Socket => {
-                let kind = kind_of(at);
+        match *request {
+            Request::Socket { kind } => {
                 let id = net.create(call, kind)?;
                 self.by_handle.insert(id.handle(), InetSocket::new(id, kind));
-                return Ok(Answer::value(id.handle()));
+                Ok(Answer::value(id.handle()))
             }
-            Op::FrameIn => {
+            Request::FrameIn { verdict, len } => {
                 let (from, room) = inquiry.data.ok_or(Errno::Invalid)?;
-                let frame = chain_of(call, from, asked.len.min(room))?;
-                net.frame_in(kernel, call.thread, frame, verdict_of(at));
-                return done;
+                let frame = chain_of(call, from, len.min(room))?;
+                net.frame_in(kernel, call.thread, frame, verdict);
+                done
             }
-            Op::CardGone => {
+            // Frames go the other way.
+            Request::FrameOut { .. } => Err(Errno::Invalid),
+            Request::CardGone => {
                 net.lose_link(kernel, call.thread);
-                return done;
+                done
             }
-            Op::Close => {
+            Request::Close { handle } => {
                 let socket = self.by_handle.remove(&handle).ok_or(Errno::BadFd)?;
                 net.close(kernel, call.thread, socket.id);
-                return done;
+                done
             }
-            Op::End => {
+            Request::End => {
                 self.by_handle.clear();
                 net.end_all(kernel, call.thread);
                 self.over = true;
-                return done;
+                done
             }
-            _ => {}
-        }
-        let socket = self.by_handle.get(&handle).ok_or(Errno::BadFd)?;
-        match op {
-            Op::Accept => {
-                let (id, from) = net.accept(call, socket.id, WaitFlag::NoWait)?;
+            Request::Accept { handle } => {
+                let (id, from) = net.accept(call, self.socket(handle)?.id, WaitFlag::NoWait)?;
                 self.by_handle.insert(id.handle(), InetSocket::new(id, SocketKind::Stream));
-                Ok(Answer { value: id.handle(), more: name_word(Some(from)), error: None })
+                Ok(Answer { value: id.handle(), more: Some(from).word(), error: None })
             }
-            Op::Bind => socket.bind(call, name_of(at).ok_or(Errno::Invalid)?).and(done),
-            Op::Listen => socket.listen(call, at as usize).and(done),
-            Op::Connect => {
-                socket.connect(call, name_of(at).ok_or(Errno::Invalid)?, WaitFlag::NoWait).and(done)
+            Request::Bind { handle, name } => {
+                self.socket(handle)?.bind(call, name.ok_or(Errno::Invalid)?).and(done)
             }
-            Op::ConnectOutcome => net.connect_outcome(socket.id).and(done),
-            Op::Shutdown => {
-                let ended = socket.shutdown(call, shutdown_of(at));
+            Request::Listen { handle, backlog } => self.socket(handle)?.listen(call, backlog).and(done),
+            Request::Connect { handle, to } => {
+                let to = to.ok_or(Errno::Invalid)?;
+                self.socket(handle)?.connect(call, to, WaitFlag::NoWait).and(done)
+            }
+            Request::ConnectOutcome { handle } => net.connect_outcome(self.socket(handle)?.id).and(done),
+            Request::Shutdown { handle, how } => {
+                let socket = self.socket(handle)?;
+                let ended = socket.shutdown(call, how);
                 // Others may wait to write.
                 kernel.net_service.iter().for_each(|service| service.changed(call.thread, socket.id));
                 ended.and(done)
             }
-            Op::Names => {
-                let (own, other) = socket.names(call)?;
-                Ok(Answer { value: name_word(Some(own)), more: name_word(other), error: None })
+            Request::Names { handle } => {
+                let (own, other) = self.socket(handle)?.names(call)?;
+                Ok(Answer { value: Some(own).word(), more: other.word(), error: None })
             }
-            Op::SetOption => socket.set_option(call, option_of(at)?).and(done),
-            Op::TakeError => Ok(Answer::value(error_word(socket.take_error(call)?))),
-            Op::Ready => Ok(Answer::value(readiness_word(socket.ready(call)))),
-            _ => move_bytes(call, socket, asked, inquiry),
+            Request::SetOption { handle, option } => self.socket(handle)?.set_option(call, option).and(done),
+            Request::TakeError { handle } => Ok(Answer::value(self.socket(handle)?.take_error(call)?.word())),
+            Request::Ready { handle } => Ok(Answer::value(self.socket(handle)?.ready(call).word())),
+            Request::Read { handle, .. }
+            | Request::Unread { handle, .. }
+            | Request::Write { handle, .. }
+            | Request::SendTo { handle, .. }
+            | Request::ReceiveFrom { handle, .. } => move_bytes(call, self.socket(handle)?, request, inquiry),
         }
+    }
+
+    fn socket(&self, handle: u64) -> Result<&InetSocket, Errno> {
+        self.by_handle.get(&handle).ok_or(Errno::BadFd)
     }
 }
 
@@ -260,38 +274,40 @@ impl Sockets {
 fn move_bytes<M: Machine>(
     call: &Syscall<'_, M>,
     socket: &InetSocket,
-    asked: &Asked,
+    request: &Request,
     inquiry: &Inquiry,
 ) -> Result<Answer, Errno> {
-    let Asked { op, at, of, .. } = *asked;
     // For no bytes no data piece is needed.
     let (piece, room) = inquiry.data.unwrap_or((inquiry.control, 0));
-    let len = asked.len.min(room);
-    let mut read = Uio::read(piece, len).waiting(WaitFlag::NoWait);
-    let mut write = Uio::write(piece, len, SendMode::Copy).waiting(WaitFlag::NoWait);
-    match op {
-        Op::Read if at != 0 && socket.queued(call)? == 0 => Err(Errno::WouldBlock),
-        Op::Read => {
-            let result = socket.read(call, &mut read);
-            Ok(Answer::value(read.outcome(result)? as u64))
+    let read = |len: usize| Uio::read(piece, len.min(room)).waiting(WaitFlag::NoWait);
+    let write = |len: usize| Uio::write(piece, len.min(room), SendMode::Copy).waiting(WaitFlag::NoWait);
+    match *request {
+        Request::Read { is_rest: true, .. } if socket.queued(call)? == 0 => Err(Errno::WouldBlock),
+        Request::Read { len, .. } => {
+            let mut uio = read(len);
+            let result = socket.read(call, &mut uio);
+            Ok(Answer::value(uio.outcome(result)? as u64))
         }
-        Op::Unread => {
-            let from = (at as usize).min(room);
+        Request::Unread { from, len, .. } => {
+            let from = from.min(room);
             let chain = chain_of(call, piece + from, len.min(room - from))?;
             socket.take_back(call, chain).map(|()| Answer::default())
         }
-        Op::Write => {
-            let result = socket.write(call, &mut write);
-            Ok(Answer::value(write.outcome(result)? as u64))
+        Request::Write { len, .. } => {
+            let mut uio = write(len);
+            let result = socket.write(call, &mut uio);
+            Ok(Answer::value(uio.outcome(result)? as u64))
         }
-        Op::SendTo if of > len => Err(socket.refuse_long(call, name_of(at))),
-        Op::SendTo => {
-            socket.send_datagram(call, &mut write, name_of(at))?;
-            Ok(Answer::value(len as u64))
+        Request::SendTo { to, len, of, .. } if of > len.min(room) => Err(socket.refuse_long(call, to)),
+        Request::SendTo { to, len, .. } => {
+            let mut uio = write(len);
+            socket.send_datagram(call, &mut uio, to)?;
+            Ok(Answer::value(uio.len() as u64))
         }
-        Op::ReceiveFrom => {
-            let from = socket.receive_datagram(call, &mut read)?;
-            Ok(Answer { value: read.done() as u64, more: name_word(Some(from)), error: None })
+        Request::ReceiveFrom { len, .. } => {
+            let mut uio = read(len);
+            let from = socket.receive_datagram(call, &mut uio)?;
+            Ok(Answer { value: uio.done() as u64, more: Some(from).word(), error: None })
         }
         _ => Err(Errno::Invalid),
     }

@@ -12,9 +12,10 @@
 
 use super::super::answer::Answer;
 use super::super::request::{Bytes, Done};
+use super::super::word::Word;
 use super::client::NetService;
 use super::config::NetServiceDefect;
-use super::words::{Asked, Op, name_of, name_word, option_word, readiness_of, shutdown_word, told_error};
+use super::words::Request;
 use crate::fs::{File, FileOps, FilePart, Rights, SocketOps, VnodeOps};
 use crate::net::sent;
 use crate::proc::{Syscall, Uio, UioMode, WaitFlag};
@@ -39,23 +40,29 @@ fn service<'a, M: Machine>(call: &'a Syscall<'_, M>) -> Result<&'a NetService<M>
     call.kernel.net_service.as_ref().ok_or(Errno::NotSupported)
 }
 
+/// A name in an answer, or none.
+fn name_of(word: u64) -> Result<Option<SocketAddrV4>, Errno> {
+    Word::of_word(word)
+}
+
 impl ServedSocket {
     pub(super) fn new(server: Pid, handle: u64, kind: SocketKind) -> ServedSocket {
         ServedSocket { server, handle, kind }
     }
 
-    fn asked(&self, op: Op, at: u64) -> Asked {
-        Asked { handle: self.handle, ..Asked::new(op, at) }
-    }
-
     /// One request.
-    fn ask<M: Machine>(&self, call: &Syscall<'_, M>, asked: Asked, bytes: Bytes<'_>) -> Result<Done, Errno> {
-        service(call)?.ask(call, self.server, asked, bytes, true)
+    fn ask<M: Machine>(
+        &self,
+        call: &Syscall<'_, M>,
+        request: &Request,
+        bytes: Bytes<'_>,
+    ) -> Result<Done, Errno> {
+        service(call)?.ask(call, self.server, request, bytes, true)
     }
 
     /// A request that moves no bytes.
-    fn simply<M: Machine>(&self, call: &Syscall<'_, M>, op: Op, at: u64) -> Result<Answer, Errno> {
-        self.ask(call, self.asked(op, at), Bytes::None)?.answer()
+    fn simply<M: Machine>(&self, call: &Syscall<'_, M>, request: Request) -> Result<Answer, Errno> {
+        self.ask(call, &request, Bytes::None)?.answer()
     }
 
     /// Asks once, or until there is something else to say than that the call is to wait.
@@ -78,10 +85,10 @@ impl ServedSocket {
         loop {
             let len = most.min(uio.left());
             let begun = uio.done() > 0;
-            let asked = Asked { len, ..self.asked(Op::Read, u64::from(begun)) };
+            let request = Request::Read { handle: self.handle, is_rest: begun, len };
             let wait = if begun { WaitFlag::NoWait } else { uio.wait };
             let read = self.until(call, wait, "netrd", || {
-                let read = self.ask(call, asked, Bytes::To(uio, len))?;
+                let read = self.ask(call, &request, Bytes::To(uio, len))?;
                 read.answer.error.map_or(Ok(read), Err)
             })?;
             let (taken, how) = read.moved;
@@ -108,7 +115,8 @@ impl ServedSocket {
         loop {
             let len = most.min(len_bytes - *done);
             let wrote = self.until(call, wait, "netwr", || {
-                let mut ask = |bytes: Bytes<'_>| self.ask(call, self.asked(Op::Write, 0), bytes);
+                let request = Request::Write { handle: self.handle, len };
+                let mut ask = |bytes: Bytes<'_>| self.ask(call, &request, bytes);
                 let wrote = bring(&mut ask, *done, len)?;
                 wrote.answer.error.map_or(Ok(wrote), Err)
             })?;
@@ -153,16 +161,18 @@ impl<M: Machine> FileOps<M> for ServedSocket {
     fn readiness(&self, call: &Syscall<'_, M>) -> Readiness {
         // Of a server that has died nothing is to be waited for.
         let over = Readiness { readable: true, writable: true, hung_up: true };
-        let asked = self.asked(Op::Ready, 0);
-        let ready = service(call).and_then(|s| s.ask(call, self.server, asked, Bytes::None, false)?.answer());
-        ready.map_or(over, |answer| readiness_of(answer.value))
+        let request = Request::Ready { handle: self.handle };
+        let ready =
+            service(call).and_then(|s| s.ask(call, self.server, &request, Bytes::None, false)?.answer());
+        ready.and_then(|answer| Readiness::of_word(answer.value)).unwrap_or(over)
     }
 
     fn release(self: Box<Self>, call: &Syscall<'_, M>) {
         let Ok(service) = service(call) else { return };
         if !service.has(NetServiceDefect::CloseUntold) {
             // A server that has died has no socket.
-            _ = service.ask(call, self.server, self.asked(Op::Close, 0), Bytes::None, false);
+            let request = Request::Close { handle: self.handle };
+            _ = service.ask(call, self.server, &request, Bytes::None, false);
         }
     }
 }
@@ -173,44 +183,46 @@ impl<M: Machine> SocketOps<M> for ServedSocket {
     }
 
     fn bind(&self, call: &Syscall<'_, M>, name: SocketAddrV4) -> Result<(), Errno> {
-        self.simply(call, Op::Bind, name_word(Some(name))).map(|_| ())
+        self.simply(call, Request::Bind { handle: self.handle, name: Some(name) }).map(|_| ())
     }
 
     fn listen(&self, call: &Syscall<'_, M>, backlog: usize) -> Result<(), Errno> {
-        self.simply(call, Op::Listen, backlog as u64).map(|_| ())
+        self.simply(call, Request::Listen { handle: self.handle, backlog }).map(|_| ())
     }
 
     fn accept(&self, call: &Syscall<'_, M>, wait: WaitFlag) -> Result<(File<M>, SocketAddrV4), Errno> {
-        let answer = self.until(call, wait, "accept", || self.simply(call, Op::Accept, 0))?;
-        let from = name_of(answer.more).ok_or(Errno::Io)?;
+        let handle = self.handle;
+        let answer = self.until(call, wait, "accept", || self.simply(call, Request::Accept { handle }))?;
+        let from = name_of(answer.more)?.ok_or(Errno::Io)?;
         let socket = ServedSocket::new(self.server, answer.value, SocketKind::Stream);
         Ok((File::socket(socket, Rights::READ_WRITE), from))
     }
 
     fn connect(&self, call: &Syscall<'_, M>, to: SocketAddrV4, wait: WaitFlag) -> Result<(), Errno> {
-        let mut op = Op::Connect;
+        let handle = self.handle;
+        let mut request = Request::Connect { handle, to: Some(to) };
         self.until(call, wait, "connec", || {
-            let asked = core::mem::replace(&mut op, Op::ConnectOutcome);
-            self.simply(call, asked, name_word(Some(to)))
+            let next = core::mem::replace(&mut request, Request::ConnectOutcome { handle });
+            self.simply(call, next)
         })
         .map(|_| ())
     }
 
     fn shutdown(&self, call: &Syscall<'_, M>, how: Shutdown) -> Result<(), Errno> {
-        self.simply(call, Op::Shutdown, shutdown_word(how)).map(|_| ())
+        self.simply(call, Request::Shutdown { handle: self.handle, how }).map(|_| ())
     }
 
     fn names(&self, call: &Syscall<'_, M>) -> Result<(SocketAddrV4, Option<SocketAddrV4>), Errno> {
-        let Answer { value, more, .. } = self.simply(call, Op::Names, 0)?;
-        Ok((name_of(value).ok_or(Errno::Io)?, name_of(more)))
+        let Answer { value, more, .. } = self.simply(call, Request::Names { handle: self.handle })?;
+        Ok((name_of(value)?.ok_or(Errno::Io)?, name_of(more)?))
     }
 
     fn set_option(&self, call: &Syscall<'_, M>, option: SocketOption) -> Result<(), Errno> {
-        self.simply(call, Op::SetOption, option_word(option)).map(|_| ())
+        self.simply(call, Request::SetOption { handle: self.handle, option }).map(|_| ())
     }
 
     fn take_error(&self, call: &Syscall<'_, M>) -> Result<Option<Errno>, Errno> {
-        Ok(told_error(self.simply(call, Op::TakeError, 0)?.value))
+        Option::of_word(self.simply(call, Request::TakeError { handle: self.handle })?.value)
     }
 
     fn send_to(&self, call: &Syscall<'_, M>, uio: &mut Uio, to: Option<SocketAddrV4>) -> Result<(), Errno> {
@@ -218,11 +230,11 @@ impl<M: Machine> SocketOps<M> for ServedSocket {
         if len > MAX_DATAGRAM_BYTES {
             return Err(Errno::MessageSize);
         }
-        let asked = Asked { of: len, ..self.asked(Op::SendTo, name_word(to)) };
         let sent = len.min(service(call)?.most_bytes());
+        let request = Request::SendTo { handle: self.handle, to, len: sent, of: len };
         // A part of a datagram is none.
         let whole = &mut |data: Va| call.uiomove(data, sent, uio).map(|()| sent);
-        let answer = self.ask(call, asked, Bytes::By(whole, sent)).and_then(Done::answer);
+        let answer = self.ask(call, &request, Bytes::By(whole, sent)).and_then(Done::answer);
         uio.take_back(0);
         answer?;
         uio.advance(len);
@@ -231,15 +243,15 @@ impl<M: Machine> SocketOps<M> for ServedSocket {
 
     fn receive_from(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<SocketAddrV4, Errno> {
         let most = uio.len().min(service(call)?.most_bytes());
-        let asked = Asked { len: most, ..self.asked(Op::ReceiveFrom, 0) };
+        let request = Request::ReceiveFrom { handle: self.handle, len: most };
         let got = self.until(call, uio.wait, "netrd", || {
-            let got = self.ask(call, asked, Bytes::To(uio, most))?;
+            let got = self.ask(call, &request, Bytes::To(uio, most))?;
             got.answer.error.map_or(Ok(got), Err)
         })?;
         // What the program's memory did not take is lost.
         got.moved.1.inspect_err(|_| uio.take_back(0))?;
         let nobody = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
-        Ok(name_of(got.answer.more).unwrap_or(nobody))
+        Ok(name_of(got.answer.more)?.unwrap_or(nobody))
     }
 
     /// The file is the kernel's own: its bytes go into the data piece, by copy whatever is asked for.
