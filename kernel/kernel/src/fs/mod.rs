@@ -1,5 +1,6 @@
 //! Descriptors and open files of every kind; files on the disk, and reading them by page transfer; a mounted volume.
 
+pub(crate) mod buffer_cache;
 mod buffers;
 mod cursor;
 mod file;

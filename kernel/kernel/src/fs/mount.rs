@@ -13,6 +13,7 @@
 //! All that fails in a file system; a wait, by a signal; copies, at the caller's addresses. A file that is closed, and
 //! what becomes free by that, waits for the lock whatever comes.
 
+use super::buffer_cache::Cached;
 use super::buffers::{Buffers, Disk};
 use super::cursor::Rights;
 use super::file::File;
@@ -107,11 +108,11 @@ impl<M: Machine> Mount<M> {
         kernel: &Kernel<M>,
         threads: &dyn Threads,
         interruptible: bool,
-        work: impl FnOnce(&mut Volume, &mut Disk<'_, M>, &mut u32) -> Result<R, Errno>,
+        work: impl FnOnce(&mut Volume, &mut Cached<'_, Disk<'_, M>>, &mut u32) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
         self.locked(kernel, threads, interruptible, |mounted| {
             let Mounted { volume, buffers, opens } = &mut **mounted.as_mut().ok_or(Errno::NoFile)?;
-            work(volume, &mut Disk { kernel, threads, buffers }, opens)
+            work(volume, &mut buffers.on(kernel, threads), opens)
         })
     }
 
@@ -129,7 +130,7 @@ impl<M: Machine> Mount<M> {
                 return Err(Errno::Busy);
             }
             let Mounted { volume, mut buffers, .. } = *there;
-            let written = volume.unmount(&mut Disk { kernel, threads, buffers: &mut buffers });
+            let written = volume.unmount(&mut buffers.on(kernel, threads));
             buffers.end(kernel);
             kernel.memory_disk.close();
             Ok(written?)
@@ -156,7 +157,7 @@ impl<M: Machine> Volumes<M> for Mount<M> {
             }
             kernel.memory_disk.open()?;
             let begun = Buffers::new(kernel, kernel.memory_disk.len_bytes()).and_then(|mut buffers| {
-                let disk = &mut Disk { kernel, threads, buffers: &mut buffers };
+                let disk = &mut buffers.on(kernel, threads);
                 let volume = match format {
                     Some(format) => Volume::format(disk, format),
                     None => Volume::mount(disk),

@@ -5,7 +5,7 @@
 //! the link's directory, or at the volume's root if it names the mount point; any other leads off the volume, where
 //! there is nothing.
 //!
-//! An owner has a [`Volume`] and a store of buffers, [`Buffered`], and brings both. How bytes go between a buffer and
+//! An owner has a [`Volume`] and a cache of its disk, [`Cached`], and brings both. How bytes go between a buffer and
 //! where they are wanted is the caller's: it gets the address of every piece.
 //!
 //! # Locks
@@ -14,100 +14,16 @@
 //! # What can fail
 //! What fails in a file system, and the caller's part of moving bytes; then what came before is done.
 
+use super::buffer_cache::{Cached, MovePiece, Strategy};
 use super::cursor::Create;
 use super::vfs::{Change, DirEntry, Links, Opening, path_below};
-use crate::proc::{Uio, UioRw};
+use crate::proc::Uio;
 use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::ops::Range;
 use pageferry_abi::{Errno, FileStat};
 use pageferry_fs::{Entry, FsError, Ino, Kind, Stat, Store, Volume, When};
-use pageferry_hal::Va;
-
-/// Bytes of a buffer (`BKVASIZE`).
-pub(crate) const BUFFER_BYTES: usize = 16384;
-pub(crate) const SECTOR: usize = 512;
-
-/// Moves so many bytes between an address of a cached block and the buffer of a call, and that on.
-pub(crate) type MovePiece<'a> = &'a mut dyn FnMut(Va, usize, &mut Uio) -> Result<(), Errno>;
-
-/// A store whose buffers have addresses.
-pub(crate) trait Buffered: Store {
-    /// Accounts for looking up one name of a path.
-    fn account_name(&self);
-
-    /// The address of a buffer that has these sectors.
-    ///
-    /// # Errors
-    /// As of the disk, and for want of a buffer.
-    fn buffer(&mut self, index: u64, needed: Sectors) -> Result<Va, Errno>;
-
-    /// New bytes are in these sectors of the buffer that was asked for last: they wait to be written.
-    fn stored(&mut self, index: u64, which: Sectors);
-
-    /// How many buffers wait to be written, and how many may.
-    fn waiting(&self) -> (usize, usize);
-
-    /// Writes the buffer that has waited for longest.
-    ///
-    /// # Errors
-    /// As of the disk.
-    fn write_oldest(&mut self) -> Result<(), Errno>;
-
-    /// Does `piece` with each piece of bytes of the disk, at an address and so many: to read them, or, if `writes`, to
-    /// write them later. It answers how many it has moved, and why not more.
-    ///
-    /// # Errors
-    /// Those of the disk and of `piece`; the bytes before have moved.
-    fn each_piece(
-        &mut self,
-        at: u64,
-        len_bytes: usize,
-        writes: bool,
-        piece: &mut dyn FnMut(Va, usize) -> (usize, Result<(), Errno>),
-    ) -> Result<(), Errno> {
-        for (index, span) in spans(at..at + len_bytes as u64) {
-            // Where the writer's memory ends, whole sectors would be left with what was there before.
-            let needed = if writes { cut_sectors(&span) } else { sectors(&span) };
-            let va = self.buffer(index, needed)?;
-            let (bytes, moved) = piece(va + span.start, span.len());
-            if writes && bytes > 0 {
-                self.stored(index, sectors(&(span.start..span.start + bytes)));
-            }
-            moved?;
-        }
-        Ok(())
-    }
-
-    /// Moves bytes of the disk into a buffer on its way, or from it, to be written later.
-    ///
-    /// # Errors
-    /// Those of the disk and of `piece`; the bytes before have moved.
-    fn move_pieces(&mut self, at: u64, len: usize, uio: &mut Uio, piece: MovePiece<'_>) -> Result<(), Errno> {
-        let writes = uio.rw() == UioRw::Write;
-        self.each_piece(at, len, writes, &mut |va, len| {
-            let before = uio.done();
-            let moved = piece(va, len, uio);
-            (uio.done() - before, moved)
-        })
-    }
-
-    /// Writes the oldest of what waits, if there is too much of it, until half may wait.
-    ///
-    /// # Errors
-    /// As of the disk.
-    fn limit(&mut self) -> Result<(), Errno> {
-        let (waiting, most) = self.waiting();
-        if waiting > most {
-            while self.waiting().0 > most / 2 {
-                self.write_oldest()?;
-            }
-        }
-        Ok(())
-    }
-}
 
 // --------------------------------------------------------------------------------------------------- names
 
@@ -128,7 +44,11 @@ impl<'a> Walk<'a> {
     }
 
     /// The directory of the path, and its last name, which may be a link's.
-    fn name(&mut self, volume: &mut Volume, disk: &mut impl Buffered) -> Result<(Ino, Vec<u8>), Errno> {
+    fn name(
+        &mut self,
+        volume: &mut Volume,
+        disk: &mut Cached<'_, impl Strategy>,
+    ) -> Result<(Ino, Vec<u8>), Errno> {
         let mut from = 0;
         loop {
             disk.account_name();
@@ -160,7 +80,7 @@ impl<'a> Walk<'a> {
     fn follow(
         &mut self,
         volume: &mut Volume,
-        disk: &mut impl Buffered,
+        disk: &mut Cached<'_, impl Strategy>,
         link: Ino,
         others: &[u8],
     ) -> Result<(), Errno> {
@@ -192,7 +112,7 @@ impl<'a> Walk<'a> {
     fn found(
         &mut self,
         volume: &mut Volume,
-        disk: &mut impl Buffered,
+        disk: &mut Cached<'_, impl Strategy>,
         links: Links,
     ) -> Result<(Ino, Vec<u8>, Found), Errno> {
         loop {
@@ -212,14 +132,18 @@ pub(crate) const MOUNT_POINT: &str = "/mnt";
 const MOST_LINKS: usize = 32;
 
 /// The directory of a path, and its last name.
-fn walk(volume: &mut Volume, disk: &mut impl Buffered, path: &str) -> Result<(Ino, Vec<u8>), Errno> {
+fn walk(
+    volume: &mut Volume,
+    disk: &mut Cached<'_, impl Strategy>,
+    path: &str,
+) -> Result<(Ino, Vec<u8>), Errno> {
     Walk::new(volume, path).name(volume, disk)
 }
 
 /// Opens a file by its path, or makes one. Directories are not opened, and no symbolic links.
 pub(crate) fn open(
     volume: &mut Volume,
-    disk: &mut impl Buffered,
+    disk: &mut Cached<'_, impl Strategy>,
     path: &str,
     Opening { create, truncate, links }: Opening,
 ) -> Result<Ino, Errno> {
@@ -245,7 +169,7 @@ pub(crate) fn open(
 /// Makes a directory, takes a name or an empty directory away.
 pub(crate) fn change_name(
     volume: &mut Volume,
-    disk: &mut impl Buffered,
+    disk: &mut Cached<'_, impl Strategy>,
     path: &str,
     how: Change,
 ) -> Result<(), Errno> {
@@ -261,7 +185,7 @@ pub(crate) fn change_name(
 /// What is known of what has a path.
 pub(crate) fn stat(
     volume: &mut Volume,
-    disk: &mut impl Buffered,
+    disk: &mut Cached<'_, impl Strategy>,
     path: &str,
     links: Links,
 ) -> Result<Stat, Errno> {
@@ -270,7 +194,12 @@ pub(crate) fn stat(
 }
 
 /// Gives a file a path more; the file that a symbolic link leads to, not the link.
-pub(crate) fn link(volume: &mut Volume, disk: &mut impl Buffered, from: &str, to: &str) -> Result<(), Errno> {
+pub(crate) fn link(
+    volume: &mut Volume,
+    disk: &mut Cached<'_, impl Strategy>,
+    from: &str,
+    to: &str,
+) -> Result<(), Errno> {
     let (_, _, found) = Walk::new(volume, from).found(volume, disk, Links::Followed)?;
     let (found, _) = found?;
     let (dir, name) = walk(volume, disk, to)?;
@@ -280,7 +209,7 @@ pub(crate) fn link(volume: &mut Volume, disk: &mut impl Buffered, from: &str, to
 /// Makes a symbolic link that has a path.
 pub(crate) fn make_link(
     volume: &mut Volume,
-    disk: &mut impl Buffered,
+    disk: &mut Cached<'_, impl Strategy>,
     path: &str,
     name: &str,
 ) -> Result<(), Errno> {
@@ -290,7 +219,11 @@ pub(crate) fn make_link(
 }
 
 /// The path of a symbolic link.
-pub(crate) fn read_link(volume: &mut Volume, disk: &mut impl Buffered, name: &str) -> Result<Vec<u8>, Errno> {
+pub(crate) fn read_link(
+    volume: &mut Volume,
+    disk: &mut Cached<'_, impl Strategy>,
+    name: &str,
+) -> Result<Vec<u8>, Errno> {
     let (_, _, found) = Walk::new(volume, name).found(volume, disk, Links::Taken)?;
     Ok(volume.read_link(disk, found?.0)?)
 }
@@ -298,7 +231,7 @@ pub(crate) fn read_link(volume: &mut Volume, disk: &mut impl Buffered, name: &st
 /// Renames.
 pub(crate) fn rename(
     volume: &mut Volume,
-    disk: &mut impl Buffered,
+    disk: &mut Cached<'_, impl Strategy>,
     from: &str,
     to: &str,
 ) -> Result<(), Errno> {
@@ -310,7 +243,7 @@ pub(crate) fn rename(
 /// The names of a directory.
 pub(crate) fn entries(
     volume: &mut Volume,
-    disk: &mut impl Buffered,
+    disk: &mut Cached<'_, impl Strategy>,
     path: &str,
 ) -> Result<Vec<Entry>, Errno> {
     let dir = if path.is_empty() {
@@ -341,7 +274,7 @@ pub(crate) fn dir_entries(entries: &[Entry]) -> Vec<DirEntry> {
 /// Those of the disk, of `piece` and of `hole`; the bytes before have moved.
 pub(crate) fn read_bytes(
     volume: &mut Volume,
-    disk: &mut impl Buffered,
+    disk: &mut Cached<'_, impl Strategy>,
     ino: Ino,
     uio: &mut Uio,
     piece: MovePiece<'_>,
@@ -365,7 +298,7 @@ pub(crate) fn read_bytes(
 /// Those of the disk and of `piece`; the bytes before have moved.
 pub(crate) fn write_bytes(
     volume: &mut Volume,
-    disk: &mut impl Buffered,
+    disk: &mut Cached<'_, impl Strategy>,
     ino: Ino,
     uio: &mut Uio,
     piece: MovePiece<'_>,
@@ -393,47 +326,4 @@ pub(crate) fn write_bytes(
         volume.wrote(disk, ino, uio.offset())?;
     }
     result
-}
-
-// --------------------------------------------------------------------------------------------------- buffers
-
-/// Some sectors of a buffer, a bit each.
-pub(crate) type Sectors = u32;
-
-pub(crate) fn sectors(span: &Range<usize>) -> Sectors {
-    let (first, end) = (span.start / SECTOR, span.end.div_ceil(SECTOR));
-    (((1u64 << end) - 1) & !((1u64 << first) - 1)) as Sectors
-}
-
-/// The sectors that a span has only a part of.
-pub(crate) fn cut_sectors(span: &Range<usize>) -> Sectors {
-    let mut cut = 0;
-    if !span.start.is_multiple_of(SECTOR) {
-        cut |= 1 << (span.start / SECTOR);
-    }
-    if !span.end.is_multiple_of(SECTOR) {
-        cut |= 1 << (span.end / SECTOR);
-    }
-    cut
-}
-
-/// The runs of neighbours.
-pub(crate) fn runs(of: Sectors) -> impl Iterator<Item = Range<usize>> {
-    let mut from = 0;
-    core::iter::from_fn(move || {
-        let start = (from..Sectors::BITS as usize).find(|&bit| of & 1 << bit != 0)?;
-        let end = (start..Sectors::BITS as usize).find(|&bit| of & 1 << bit == 0);
-        from = end.unwrap_or(Sectors::BITS as usize);
-        Some(start..from)
-    })
-}
-
-/// The buffers that a range of the disk lies in, and what of each.
-pub(crate) fn spans(bytes: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
-    let size = BUFFER_BYTES as u64;
-    let all = if bytes.is_empty() { 0..0 } else { bytes.start / size..bytes.end.div_ceil(size) };
-    all.map(move |index| {
-        let from = bytes.start.saturating_sub(index * size) as usize;
-        (index, from..(bytes.end - index * size).min(size) as usize)
-    })
 }

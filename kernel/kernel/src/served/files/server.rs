@@ -13,7 +13,7 @@
 
 use super::super::answer::Answer;
 use super::super::inside::{Inside, Whole};
-use super::buffers::{Buffers, Disk, clear, copy};
+use super::buffers::{Buffers, clear, copy};
 use super::config::FileServiceDefect;
 use super::words::{LAST_ENTRIES, Request, entries_to_bytes, stat_word};
 use crate::fs::Change;
@@ -108,7 +108,7 @@ pub(super) fn run<M: Machine>(user: &User<M>, format: Option<Format>) {
 fn begin<M: Machine>(user: &User<M>, format: Option<Format>) -> Result<Inside<M, Server>, Errno> {
     let disk = user.open(DISK, OpenFlags::READ | OpenFlags::WRITE)?;
     let mut buffers = Buffers::new(user, disk)?;
-    let store = &mut Disk { user, buffers: &mut buffers };
+    let store = &mut buffers.on(user);
     let volume = match format {
         Some(format) => Volume::format(store, format),
         None => Volume::mount(store),
@@ -157,7 +157,7 @@ impl Server {
         }
         let Server { volume, buffers, open, .. } = self;
         let volume = volume.as_mut().ok_or(Errno::NoFile)?;
-        let disk = &mut Disk { user, buffers };
+        let disk = &mut buffers.on(user);
         let done = Ok(Answer::default());
         match request {
             Request::Open { name, mode } => {
@@ -252,7 +252,7 @@ impl Server {
         let (piece, room) = data.ok_or(Errno::Invalid)?;
         let Server { volume, buffers, open, .. } = self;
         let volume = volume.as_mut().ok_or(Errno::NoFile)?;
-        let disk = &mut Disk { user, buffers };
+        let disk = &mut buffers.on(user);
         let opened = open.get_mut(&moving.handle).ok_or(Errno::BadFd)?;
         let (len, ino) = (moving.len.min(room), opened.ino);
         let at = match (moving.at, moving.written_of) {
@@ -299,7 +299,7 @@ impl Server {
             return Err(Errno::Busy);
         }
         let volume = self.volume.take().ok_or(Errno::Invalid)?;
-        let unmounted = volume.unmount(&mut Disk { user, buffers: &mut self.buffers });
+        let unmounted = volume.unmount(&mut self.buffers.on(user));
         user.close(self.buffers.disk())?;
         unmounted?;
         Ok(Answer::default())
