@@ -7,13 +7,14 @@
 //! Booting, where the configuration and the machine do not go together, and the first process, for want of memory.
 
 use crate::Kernel;
-use crate::choose::{Moves, measure};
+use crate::choose::Moves;
 use crate::config::{KernelConfig, KernelPaths, SchedConfig};
 use crate::dev::{Audio, DevFs, MemoryDisk, Screen, acknowledge};
 use crate::error::BootError;
 use crate::fs::{FileTable, MOUNT_POINT, MemFs, Mount, MountTable, Volumes};
 use crate::ipc::Exports;
 use crate::ispc::{DriverCard, Ispc, IspcConfig};
+use crate::measure::Measuring;
 use crate::net::{Lenders, Net, Pool};
 use crate::proc::Role;
 use crate::proc::{Killed, Processes};
@@ -191,7 +192,8 @@ impl<M: Machine> Kernel<M> {
         };
         let mounts =
             MountTable::new(files.clone()).with(MOUNT_POINT, volumes.clone()).with("/dev", Arc::new(DevFs));
-        let moves = Moves::new(&machine, measure, &mut arena)?;
+        let moves = Moves::new(&mut arena)?;
+        let measuring = Measuring::new(&machine, &moves, &mut arena)?;
         let boot_free_frames = vm.free_frames();
         Ok(Arc::new(Kernel {
             machine,
@@ -206,6 +208,7 @@ impl<M: Machine> Kernel<M> {
             net_service,
             select: Select::default(),
             moves,
+            measuring,
             processes,
             exports,
             files,
@@ -228,6 +231,7 @@ impl<M: Machine> Kernel<M> {
     /// [`Errno::NoMemory`].
     pub fn spawn(self: &Arc<Self>, name: &str, program: Program<M>) -> Result<Pid, Errno> {
         let _c = self.machine.scope(Cause::Boot);
+        let program = self.behind_measuring(program, &BootThreads);
         let space = self.vm.space()?;
         self.create_process(
             None,

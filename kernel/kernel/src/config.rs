@@ -333,6 +333,10 @@ pub struct KernelConfig {
     pub files: usize,
     /// The scheduler.
     pub sched: SchedConfig,
+    /// Before the programs that are made at boot begin, it is measured what copying and moving data costs. Otherwise
+    /// the kernel knows that when a program has it measured ([`crate::User::measure_moves`]), and until then copies
+    /// where it is to choose.
+    pub measures_at_boot: bool,
     /// Path lengths of this floor.
     pub paths: KernelPaths,
     /// A defect to plant; [`Planted::NONE`] but in tests.

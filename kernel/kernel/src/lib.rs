@@ -14,7 +14,7 @@
 //! * `fs`: descriptors, what is behind them, the mount table; the file system in memory, the volume. `ipc`: pipes of
 //!   their own kind, export, ptrace. `ispc`: servers that are processes; `served`: a file system, protocols and a
 //!   driver that are such. `net`: mbufs, sockets, and the Internet protocols. `dev`: the sound device, memory disks.
-//! * `choose`: copy or move, by call, and what either costs here.
+//! * `choose`: copy or move, by call. `measure`: what either costs here, at boot or when a program asks for it.
 //! * `sched`: threads, and how they wait for each other.
 //!
 //! # Locks
@@ -37,6 +37,7 @@ mod error;
 mod fs;
 mod ipc;
 mod ispc;
+mod measure;
 mod net;
 mod proc;
 mod sched;
@@ -59,7 +60,7 @@ pub use pageferry_abi::{
     Errno, Fd, FileStat, InvalidateKind, OpenFlags, Pid, Polled, Readiness, ReceiveMode, Received, SendMode,
     Shutdown, SocketKind, SocketOption,
 };
-pub use pageferry_costs::{Arrived, Carrier};
+pub use pageferry_costs::{Arrived, Carrier, MoveCosts, RequestCosts};
 pub use pageferry_defects::Planted;
 pub use proc::Killed;
 pub use sched::{Thread, ThreadId};
@@ -84,7 +85,8 @@ pub struct Kernel<M: Machine> {
     file_service: Option<Arc<served::FileService<M>>>,
     net_service: Option<served::NetService<M>>,
     select: sys::Select,
-    moves: choose::Moves<M>,
+    moves: choose::Moves,
+    measuring: measure::Measuring<M>,
     processes: M::Lock<proc::Processes<M>>,
     exports: M::Lock<ipc::Exports<M>>,
     files: Arc<fs::MemFs<M>>,
@@ -139,6 +141,10 @@ impl<M: Machine> Kernel<M> {
             (None, Some(net)) => Some(net),
             (None, None) => None,
         }
+    }
+    /// What moving data costs here, and what requests of servers do, if that was measured.
+    pub fn measured_costs(&self) -> Option<(MoveCosts, RequestCosts)> {
+        self.moves.known().copied()
     }
     /// Its ephemeral mappings.
     pub fn ephemeral(&self) -> &Ephemeral<M, Vm<M>> {

@@ -10,7 +10,9 @@ use super::request::{Body, Parsed, Request, name_of, parse, parse_range};
 use super::service::{HTTP, Service};
 use super::site::{Page, Site, kind};
 use pageferry_hal::{Cycles, Machine as _, PAGE_SIZE, Prot, Va};
-use pageferry_kernel::{Errno, Fd, OpenFlags, Polled, Program, Shutdown, SocketKind, User};
+use pageferry_kernel::{
+    Errno, Fd, OpenFlags, Polled, Program, ReceiveMode, SendMode, Shutdown, SocketKind, User,
+};
 use pageferry_lab::kit::room_for;
 use pageferry_lab::run::MACHINE;
 use pageferry_model::{Model, Snapshot};
@@ -82,6 +84,9 @@ impl Server {
         let installs = self.site.borrow().installs();
         for (host, page) in installs {
             self.install(user, &host, &page).map_err(|problem| format!("{}: {problem}", host.display()))?;
+        }
+        if self.service.send == SendMode::Auto || self.service.receive == ReceiveMode::Auto {
+            user.measure_moves().map_err(|e| format!("measure: {e}"))?;
         }
         let listening = self.listen(user).map_err(|e| format!("listen: {e}"))?;
         self.state.borrow_mut().start = Some((user.machine().now().0, self.model.snapshot()));

@@ -49,6 +49,7 @@ pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
         ispc: None,
         files: 0,
         sched: SchedConfig::default(),
+        measures_at_boot: false,
         paths: KernelPaths::all(NONE),
         defect: Planted::NONE,
     }

@@ -1,12 +1,11 @@
 //! Choosing, for each call, between copying data and moving its pages: what a call is, handed to the arithmetic of
 //! `pageferry_costs`, which tells the model.
 //!
-//! What a choice depends on is in three places: the costs, which the kernel has measured (`moves`); the call; and what
+//! What a choice depends on is in three places: the costs, where they were measured (`moves`); the call; and what
 //! became of this process's earlier loans and copies (`kept_stats`, and `pageferry_vm::LoanHistory`).
 //!
 //! # Locks, failures
-//! None of its own, but the first choice measures, and sleeps for it (in a nonblocking call, too). An estimate that is
-//! wrong costs time and nothing else: all ways carry the same bytes.
+//! None. An estimate that is wrong costs time and nothing else: all ways carry the same bytes.
 
 use crate::proc::Syscall;
 use pageferry_costs::{Arrived, Carrier, LoanStats, MoveCosts, Outcome, Peer, Plan, Sending as Call};

@@ -21,10 +21,6 @@ use pageferry_vm::{Inherit, KernelLoan, Mapped, PushDown};
 impl<M: Machine> FileOps<M> for Regular<M> {
     /// Reads up to the end of the file, by copy or by [transfer](Regular::transfer).
     fn read(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
-        if uio.mode() == UioMode::Auto {
-            // Measured before the sleep lock is taken, not under it.
-            call.move_costs();
-        }
         let _c = call.machine().scope(Cause::Protocol);
         self.inode.locked(call, || {
             self.cursor.moving(

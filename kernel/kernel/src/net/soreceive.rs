@@ -48,8 +48,6 @@ pub(crate) struct Receiver<'a, M: Machine> {
 }
 
 impl<'a, M: Machine> Receiver<'a, M> {
-    /// What a choice needs is measured now, before anything is taken that it might be short of.
-    ///
     /// # Errors
     /// [`Errno::Fault`]: only whole pages can go to an address that the kernel chooses.
     pub(crate) fn new(
@@ -57,9 +55,6 @@ impl<'a, M: Machine> Receiver<'a, M> {
         uio: &'a mut Uio,
         peer: Peer,
     ) -> Result<Receiver<'a, M>, Errno> {
-        if uio.mode() == UioMode::Auto {
-            call.move_costs();
-        }
         if uio.base().is_none() && uio.mode() != UioMode::Pages {
             return Err(Errno::Fault);
         }

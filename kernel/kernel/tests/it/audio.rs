@@ -55,6 +55,7 @@ fn what_is_sent_is_played_whatever_the_sender_does_then() {
     for (name, config) in places() {
         for mode in SENDS {
             let sizes = [1, 100, PAGE, 3 * PAGE + 5, 20 * PAGE, 2 * PAGE];
+            let config = KernelConfig { measures_at_boot: mode == SendMode::Auto, ..config };
             let ended = run(name, Schedule::Timed, config, move |u| {
                 let fd = u.open_audio().unwrap();
                 let at = map(u, 21 * PAGE);
@@ -290,7 +291,8 @@ fn no_memory_at_any_point_loses_nothing() {
 #[test]
 fn pages_of_a_card_are_never_given_away() {
     for how in RECEIVES {
-        let ended = run("pentium", Schedule::Timed, sockets(), move |u| {
+        let config = KernelConfig { measures_at_boot: how == Receive::Auto, ..sockets() };
+        let ended = run("pentium", Schedule::Timed, config, move |u| {
             for round in 0..2 {
                 let fd = u.open_audio().unwrap();
                 let at = map(u, 6 * PAGE);

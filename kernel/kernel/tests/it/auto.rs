@@ -4,15 +4,22 @@ use crate::common::*;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;
+use std::cell::Cell;
+use std::rc::Rc;
 
 const PAGE: usize = PAGE_SIZE;
+
+/// A kernel that measures before its programs begin.
+fn at_boot() -> KernelConfig {
+    KernelConfig { measures_at_boot: true, ..sockets() }
+}
 
 #[test]
 fn the_bytes_are_what_was_sent_whatever_is_chosen() {
     let seeded = |seed| ("xeon-mp", Schedule::Seeded(seed));
     let timed = |machine| (machine, Schedule::Timed);
     for (machine, schedule) in [timed("xeon-up"), timed("opteron-mp"), seeded(1), seeded(2), seeded(3)] {
-        run(machine, schedule, sockets(), |u| {
+        run(machine, schedule, at_boot(), |u| {
             let (a, b) = u.socket_pair().unwrap();
             let most = 16 * PAGE;
             let (from, to) = (map(u, most + PAGE), map(u, most));
@@ -45,8 +52,7 @@ fn much_is_lent_and_little_is_copied() {
         let at = map(u, 256 * PAGE);
         u.store(at, &bytes(1, 0, 256 * PAGE));
         let lent = || u.kernel().machine().snapshot().counter(KernelCounter::PagesLent);
-        // The first of all measures.
-        u.send(null, at, PAGE, SendMode::Auto).unwrap();
+        u.measure_moves().unwrap();
         let before = lent();
         u.send(null, at, 100, SendMode::Auto).unwrap();
         u.send(null, at + 10, PAGE, SendMode::Auto).unwrap();
@@ -78,6 +84,7 @@ fn a_sender_that_breaks_its_loans_is_not_lent_for_any_more_until_it_stops() {
             pages
         };
         u.store(from, &bytes(0, 0, len));
+        u.measure_moves().unwrap();
         round(0, false);
         let quiet: u64 = (0..100).map(|n| round(n, false)).sum();
         let broken: u64 = (0..100).map(|n| round(n, true)).sum();
@@ -101,4 +108,69 @@ fn a_buffer_of_any_length_may_be_asked_about() {
             assert!(u.choose_carrier(len, Arrived::Touched).is_ok());
         }
     });
+}
+
+/// A call that is to move data never measures: without costs it copies, takes no longer for it, and makes no process or
+/// thread, nor does a later one.
+#[test]
+fn without_costs_everything_is_copied_and_nothing_is_measured() {
+    let ended = run("xeon-mp", Schedule::Timed, sockets(), |u| {
+        let (a, b) = u.socket_pair().unwrap();
+        let (from, to) = (map(u, 16 * PAGE), map(u, 16 * PAGE));
+        let count = |counter| u.kernel().machine().snapshot().counter(counter);
+        let round = |mode| {
+            let began = u.machine().now();
+            assert_eq!(u.send(a, from, 8 * PAGE, mode), Ok(8 * PAGE));
+            let took = u.machine().now() - began;
+            let mut got = 0;
+            while got < 8 * PAGE {
+                got += match mode {
+                    SendMode::Auto => u.receive_auto(b, to, 8 * PAGE - got).unwrap().len_bytes,
+                    _ => u.receive(b, to, 8 * PAGE - got).unwrap(),
+                };
+            }
+            took.0
+        };
+        (0..4).for_each(|_| _ = round(SendMode::Copy));
+        let before = (count(KernelCounter::PagesLent), count(KernelCounter::Switches));
+        let copied = round(SendMode::Copy);
+        let first = round(SendMode::Auto);
+        assert!(first < copied + copied / 10, "the first choice took {first} cycles, a copy {copied}");
+        (0..40).for_each(|_| _ = round(SendMode::Auto));
+        assert_eq!(u.choose_carrier(64 * PAGE, Arrived::Untouched), Ok(Carrier::Socket));
+        assert_eq!((count(KernelCounter::PagesLent), count(KernelCounter::Switches)), before);
+    });
+    drop(ended);
+}
+
+/// All programs that are made at boot find the costs known, whichever runs first.
+#[test]
+fn a_kernel_measures_before_its_programs_begin() {
+    for schedule in [Schedule::Timed, Schedule::Seeded(1), Schedule::Seeded(2), Schedule::Seeded(3)] {
+        let m = machine("xeon-mp", schedule);
+        let begun = Rc::new(Cell::new(0));
+        let boot = begun.clone();
+        m.run(Box::new(move |m| {
+            let kernel = Kernel::boot(m.clone(), m.devices(), at_boot()).unwrap();
+            for name in ["one", "two", "three"] {
+                let begun = boot.clone();
+                let program: Program<pageferry_model::Model> = Box::new(move |u| {
+                    let null = u.null_socket().unwrap();
+                    let at = map(u, 64 * PAGE);
+                    u.store(at, &bytes(1, 0, 64 * PAGE));
+                    let lent = || u.machine().snapshot().counter(KernelCounter::PagesLent);
+                    let before = lent();
+                    u.send(null, at, 64 * PAGE, SendMode::Auto).unwrap();
+                    assert!(lent() >= before + 64, "{schedule:?}: the first choice has costs");
+                    begun.set(begun.get() + 1);
+                });
+                kernel.spawn(name, program).unwrap();
+            }
+            let next = kernel.run();
+            kernel.check_quiescent().unwrap();
+            next
+        }))
+        .unwrap();
+        assert_eq!(begun.get(), 3);
+    }
 }

@@ -337,6 +337,7 @@ proptest! {
 #[test]
 fn auto_takes_what_is_cheaper() {
     run("pentium-iii", Schedule::Timed, sockets(), |u| {
+        u.measure_moves().unwrap();
         let fd = file(u, "f", 3, 256 * PAGE);
         let at = map(u, 256 * PAGE);
         u.seek(fd, 0).unwrap();

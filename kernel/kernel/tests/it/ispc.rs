@@ -461,6 +461,12 @@ fn a_server_is_chosen_where_it_is_cheaper() {
     for method in [Method::Random, Method::Previous, Method::Proposed, Method::Migrating] {
         on_sh4(ant(method), move |u| {
             let before = u.kernel().vm().free_frames();
+            assert_ne!(
+                u.choose_any_carrier(PAGE, Arrived::Touched),
+                Ok(Carrier::Server),
+                "nothing was measured"
+            );
+            u.measure_moves().unwrap();
             let chosen = u.choose_any_carrier(PAGE, Arrived::Touched).unwrap();
             // Where each detachment searches the whole TLB, copies take about as long.
             assert!(chosen == Carrier::Server || method == Method::Random, "{method:?}: {chosen:?}");
@@ -485,6 +491,7 @@ fn a_server_is_chosen_where_it_is_cheaper() {
         [("pentium-pro", Method::Random), ("pentium-pro", Method::Migrating), ("xeon-mp", Method::Migrating)]
     {
         let chooses = move |u: &U| {
+            u.measure_moves().unwrap();
             assert_eq!(
                 u.choose_any_carrier(PAGE, Arrived::Touched),
                 Ok(Carrier::Server),
@@ -494,6 +501,7 @@ fn a_server_is_chosen_where_it_is_cheaper() {
         sound(&try_served(name, Schedule::Timed, method, Planted::NONE, chooses), name);
     }
     on_sh4(KernelConfig { ispc: None, ..ant(Method::Random) }, |u| {
+        u.measure_moves().unwrap();
         assert_ne!(u.choose_any_carrier(PAGE, Arrived::Touched), Ok(Carrier::Server));
     });
 }

@@ -546,6 +546,7 @@ impl KernelFile {
                 quantum_cycles: Cycles(self.sched.quantum_ms.value * machine.cpu.clock_mhz.value * 1000),
                 tick_cycles: Cycles(machine.cpu.clock_mhz.value * 1_000_000 / self.sched.hz.value),
             },
+            measures_at_boot: false,
             paths: self.paths.kernel.lengths(),
             defect: self.planted_fault.into(),
         }

@@ -1,6 +1,6 @@
 //! How bytes are sent and received: by copy, without one, or as the kernel chooses.
 
-use pageferry_hal::{PAGE_SIZE, Va};
+use pageferry_hal::Va;
 use pageferry_kernel::{Arrived, Carrier, Errno, Fd, ReceiveMode, SendMode, User};
 use pageferry_model::Model;
 use pageferry_workloads::{Failed, named};
@@ -23,6 +23,7 @@ pub fn by_pass(user: &User<Model>, by: By, size_bytes: usize, arrived: Arrived) 
     if by != By::Auto {
         return Ok(by == By::Pass);
     }
+    user.measure_moves().map_err(named("measure"))?;
     let carrier = user.choose_carrier(size_bytes, arrived).map_err(named("choose a carrier"))?;
     Ok(carrier == Carrier::Pass)
 }
@@ -48,7 +49,7 @@ pub fn receive_by(
 /// begin as they do without a choice.
 pub fn measure_first(user: &User<Model>, send: SendMode, receive: ReceiveMode) -> Result<(), Failed> {
     if send == SendMode::Auto || receive == ReceiveMode::Auto {
-        user.choose_carrier(PAGE_SIZE, Arrived::Touched).map_err(named("measure"))?;
+        user.measure_moves().map_err(named("measure"))?;
     }
     Ok(())
 }

@@ -127,6 +127,7 @@ impl Message {
 
     /// As the kernel says, once: both processes have to do the same.
     fn as_is_cheaper(&self, user: &User<Model>) -> Result<(), Failed> {
+        user.measure_moves().map_err(named("measure"))?;
         let carrier = user.choose_any_carrier(self.size_bytes, Arrived::Touched);
         match carrier.map_err(named("choose a carrier"))? {
             Carrier::Server => self.request(user),

@@ -8,11 +8,11 @@
 //! as long as the area is empty.)
 
 use crate::error::LabError;
-use crate::kit::{OutcomeCell, Payload, Process, Stopwatch, differs_behind, first_process};
+use crate::kit::{OutcomeCell, Payload, Process, Stopwatch, differs_behind, first_process, measure_first};
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
 use pageferry_hal::{PAGE_SIZE, Va};
-use pageferry_kernel::{Program, ReceiveMode, User};
+use pageferry_kernel::{Program, ReceiveMode, SendMode, User};
 use pageferry_model::{MachineConfig, Model};
 use pageferry_workloads::null_read;
 
@@ -50,6 +50,7 @@ impl Workload for NullRead {
         let (model, clock_mhz) = (testbed.model.clone(), testbed.clock_mhz());
         let payload = Payload::new(testbed.seed, size_bytes);
         Ok(first_process(cell.clone(), 3 * size_bytes, move |user| {
+            measure_first(user, SendMode::Copy, program.mode)?;
             let mut judge = Judge {
                 user,
                 model: &model,

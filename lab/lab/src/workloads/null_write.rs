@@ -6,11 +6,11 @@
 //! loan, and as many must have been lent as there are whole pages.
 
 use crate::error::LabError;
-use crate::kit::{OutcomeCell, Payload, Process, Stopwatch, fill_behind, first_process};
+use crate::kit::{OutcomeCell, Payload, Process, Stopwatch, fill_behind, first_process, measure_first};
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
 use pageferry_hal::{PAGE_SIZE, Va};
-use pageferry_kernel::{KernelCounter, Program, SendMode, User};
+use pageferry_kernel::{KernelCounter, Program, ReceiveMode, SendMode, User};
 use pageferry_model::{MachineConfig, Model};
 use pageferry_workloads::null_write;
 
@@ -48,6 +48,7 @@ impl Workload for NullWrite {
         let (model, clock_mhz) = (testbed.model.clone(), testbed.clock_mhz());
         let payload = Payload::new(testbed.seed, size_bytes);
         Ok(first_process(cell.clone(), size_bytes, move |user| {
+            measure_first(user, program.mode, ReceiveMode::Copy)?;
             let watch = Stopwatch::start(user, &model);
             let mut judge = Judge { user, model: &model, cell: &cell, program, payload: &payload, watch };
             program.run(&Process { user, outcome: cell.clone() }, &mut judge)?;

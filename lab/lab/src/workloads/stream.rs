@@ -16,7 +16,7 @@ use crate::run::Testbed;
 use crate::run::{counters, cycles};
 use cpu_time::ThreadTime;
 use pageferry_hal::{Machine as _, PAGE_SIZE, Prot};
-use pageferry_kernel::{Arrived, Errno, Fd, Program, User};
+use pageferry_kernel::{Errno, Fd, Program, User};
 pub use pageferry_kernel::{ReceiveMode, SendMode};
 use pageferry_model::{Model, Snapshot};
 use pageferry_vm::Inherit;
@@ -201,7 +201,7 @@ fn carry(user: &User<Model>, mut writer: Writer, reader: &mut Reader) -> Result<
     room_for(user, 2 * reader.chunk_bytes).map_err(Failure::Kernel)?;
     if writer.mode == SendMode::Auto || reader.mode == ReceiveMode::Auto {
         // Now, before anything is measured here, the kernel measures what its choices rest on.
-        user.choose_carrier(PAGE_SIZE, Arrived::Touched).map_err(named("measure"))?;
+        user.measure_moves().map_err(named("measure"))?;
     }
     let (from, to) = user.pipe().map_err(named("pipe"))?;
     let child: Program<Model> = Box::new(move |user: &User<Model>| {

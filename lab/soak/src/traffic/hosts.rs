@@ -122,6 +122,7 @@ pub(crate) fn kernel(name: &str, m: &Model, defect: Option<NetDefect>, seed: u64
         net: Some(net),
         ispc: None,
         sched: SchedConfig::default(),
+        measures_at_boot: false,
         paths: KernelPaths::all(PATH),
         defect: Planted::NONE,
     }

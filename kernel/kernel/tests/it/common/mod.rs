@@ -121,6 +121,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
         ispc: None,
         files: 0,
         sched: SchedConfig::default(),
+        measures_at_boot: false,
         paths: KernelPaths {
             syscall: n(150),
             switch: n(250),

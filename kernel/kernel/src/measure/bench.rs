@@ -3,8 +3,7 @@
 //! # What is measured
 //! The kernel does each thing a few times on scratch memory in the address space of the caller, and reads the clock, as
 //! real kernels choose their copy loops at boot. So processor, caches, memory, TLB, invalidations and the kernel's own
-//! paths are all in the numbers, and no configuration names any of them. It is done once, when a cost is first asked
-//! for: see `moves`.
+//! paths are all in the numbers, and no configuration names any of them.
 //!
 //! * *Copying* a page costs by where the page is, and that depends on how much memory is used between two uses of the
 //!   same: the *working set*. The cost is measured for sets of 2, 4, 8, ... pages that are copied in turn.
@@ -17,10 +16,10 @@
 //!
 //! # Limits
 //! One CPU measures all else. That a page was written by another CPU, and has to come out of its cache, is not in
-//! the cost of a copy; `policy` learns that.
+//! the cost of a copy; choices learn that (`pageferry_costs`).
 //!
 //! # Locks
-//! None is held but the sleep lock of `moves`. Measuring sleeps, faults and makes a thread.
+//! None is held but the sleep lock of [`super::Measuring`]. Measuring sleeps, faults and makes a thread.
 //!
 //! # What can fail
 //! All of it, for want of memory or of a thread structure; scratch memory is given back.
@@ -43,7 +42,7 @@ const SAMPLE: usize = 32;
 ///
 /// # Errors
 /// [`Errno::NoMemory`], or what the parts answer.
-pub(crate) fn measure<M: Machine>(call: &Syscall<'_, M>) -> Result<MoveCosts, Errno> {
+pub(super) fn measure<M: Machine>(call: &Syscall<'_, M>) -> Result<MoveCosts, Errno> {
     let max_pages = call.kernel.vm.free_frames() / 4;
     let classes = (max_pages.max(1).ilog2() as usize).min(CLASSES);
     if 1 << classes < 4 * MANY {
@@ -88,7 +87,7 @@ impl<M: Machine> Bench<'_, M> {
             pass_touched: passing(self.call, Arrived::Touched)?,
             rewrite_cycles,
             break_cycles,
-            switch_cycles: kernel.moves.rally.switch_cycles(kernel, thread)?,
+            switch_cycles: kernel.measuring.rally.switch_cycles(kernel, thread)?,
         })
     }
 

@@ -79,7 +79,7 @@ impl<M: Machine> Passed<M> {
     }
 
     fn play(self: &Arc<Self>, call: &Syscall<'_, M>, other: &Arc<Space<M>>) -> Result<(), Errno> {
-        let rally = &call.kernel.moves.rally;
+        let rally = &call.kernel.measuring.rally;
         let (theirs, from, to) = (self.clone(), call.space.clone(), other.clone());
         let stroke = Box::new(move |thread: &Thread<M>| {
             if theirs.is_here.load(Relaxed) {

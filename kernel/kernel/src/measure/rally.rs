@@ -5,8 +5,8 @@
 //! halt are in the numbers, and what the one wrote comes out of the other's cache.
 //!
 //! # Locks
-//! Whose turn it is, is in a monitor of class `Pipe`, which the table of costs owns. One thread at a time measures: the
-//! caller holds the sleep lock of that table.
+//! Whose turn it is, is in a monitor of class `Pipe`. One thread at a time measures: the caller holds the sleep lock of
+//! [`super::Measuring`].
 //!
 //! # What can fail
 //! Making the partner, for want of a thread structure.

@@ -6,7 +6,7 @@
 //! are in the numbers, whatever the method.
 //!
 //! # Locks
-//! The sleep lock of the costs ([`super::moves`]), while it is measured; no spin lock.
+//! The sleep lock of [`super::Measuring`]; no spin lock.
 //!
 //! # What can fail
 //! All of it, for want of memory, structures or reserved entries, and where the kernel has no servers. Then a request
@@ -31,24 +31,10 @@ const ROUNDS: usize = 8;
 /// The partner's end of the sockets, its only descriptor.
 const ITS_SOCKET: Fd = Fd(0);
 
-impl<M: Machine> Syscall<'_, M> {
-    /// What requests cost here; measured now if it never was.
-    pub(super) fn request_costs(&self) -> RequestCosts {
-        let moves = &self.kernel.moves;
-        let Some(ispc) = &self.kernel.ispc else { return RequestCosts::NEVER };
-        if let Some(known) = moves.requests.get() {
-            return *known;
-        }
-        let measuring = &moves.measuring;
-        // No signal ends this wait, so it has no error.
-        drop(measuring.acquire(self.thread, measuring.lock(), |lock| lock, "measuring", false).0);
-        if moves.requests.get().is_none() {
-            let costs = Pair { call: self, ispc }.measure().unwrap_or(RequestCosts::NEVER);
-            drop(moves.requests.set(Box::new(costs)));
-        }
-        measuring.release(self.thread, &mut measuring.lock(), |lock| lock);
-        moves.requests.get().copied().unwrap_or(RequestCosts::NEVER)
-    }
+/// What requests cost here; more than they can be worth, where there are no servers or it cannot be measured.
+pub(super) fn measure<M: Machine>(call: &Syscall<'_, M>) -> RequestCosts {
+    let Some(ispc) = &call.kernel.ispc else { return RequestCosts::NEVER };
+    Pair { call, ispc }.measure().unwrap_or(RequestCosts::NEVER)
 }
 
 /// The caller, and what it asks the partner by.

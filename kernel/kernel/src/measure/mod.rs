@@ -1,0 +1,158 @@
+//! Measuring what moving data costs on this machine, before anybody chooses by it.
+//!
+//! # When
+//! Never inside a call that sends or receives: a choice without costs copies. A kernel whose configuration says so
+//! ([`crate::KernelConfig::measures_at_boot`]) has a process of its own measure, as soon as threads run; programs that
+//! were made at boot begin when it is done. In any kernel a program may ask for it ([`User::measure_moves`]). It is
+//! done once; a kernel in which nobody asks does not pay for it.
+//!
+//! # What is where
+//! `bench` measures what one thread can, in the address space of the caller, because the kernel's own has no anons;
+//! `passing` what takes two address spaces, `requests` what takes two processes. `rally` has two threads take turns.
+//!
+//! # Locks
+//! The thread that measures has a sleep lock in a monitor of class `Pipe`; others wait for it. No spin lock may be
+//! held.
+//!
+//! # What can fail
+//! Measuring, for want of memory or of a thread structure. Then everything goes on being copied, and another call may
+//! try again: memory may have grown by then.
+
+mod bench;
+mod passing;
+mod rally;
+mod requests;
+
+use crate::Kernel;
+use crate::choose::Moves;
+use crate::fs::FileTable;
+use crate::proc::{Role, Syscall};
+use crate::sched::{Monitor, SleepLock};
+use crate::sys::{Program, User, running};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use pageferry_abi::Errno;
+use pageferry_hal::arena::ArenaFull;
+use pageferry_hal::{Cause, Machine, StructArena, Threads};
+use rally::{RALLY_BYTES, Rally};
+
+/// The process that measures at boot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum AtBoot {
+    /// There is none.
+    #[default]
+    None,
+    /// It is not done yet.
+    Measures,
+    Done,
+}
+
+#[derive(Default)]
+struct State {
+    /// Who measures has it.
+    lock: SleepLock,
+    at_boot: AtBoot,
+}
+
+/// Who measures, and with what.
+pub(crate) struct Measuring<M: Machine> {
+    state: Monitor<M, State>,
+    /// What happens between two threads is measured by it.
+    rally: Arc<Rally<M>>,
+}
+
+impl<M: Machine> Measuring<M> {
+    /// For the costs that `moves` keeps.
+    pub(crate) fn new(m: &M, moves: &Moves, arena: &mut StructArena) -> Result<Measuring<M>, ArenaFull> {
+        let bench = arena.array("rally", 1, RALLY_BYTES)?;
+        let state = Monitor::new(m, moves.at(), State::default());
+        Ok(Measuring { state, rally: Arc::new(Rally::new(m, bench)) })
+    }
+
+    /// Returns when no process measures for the boot any more.
+    fn wait_for_boot(&self, threads: &dyn Threads) {
+        let mut held = self.state.lock();
+        while held.at_boot == AtBoot::Measures {
+            // No signal ends this sleep, so it has no error.
+            held = self.state.wait(threads, held, "measuring", false).0;
+        }
+    }
+
+    /// What was to be known at boot is, or will not be.
+    fn boot_is_over(&self, threads: &dyn Threads) {
+        self.state.lock().at_boot = AtBoot::Done;
+        self.state.wake_all(threads);
+    }
+}
+
+impl<M: Machine> Syscall<'_, M> {
+    /// Measures what moving data costs here, if that is not known. Sleeps.
+    fn measure_moves(&self) -> Result<(), Errno> {
+        let Kernel { moves, measuring, .. } = &**self.kernel;
+        if moves.known().is_some() {
+            return Ok(());
+        }
+        let state = &measuring.state;
+        // No signal ends this wait, so it has no error.
+        drop(state.acquire(self.thread, state.lock(), |state| &mut state.lock, "measuring", false).0);
+        // Another process may have measured while this one waited.
+        let measured = match moves.known().is_some() {
+            true => Ok(()),
+            false => bench::measure(self).map(|costs| {
+                moves.set(costs, requests::measure(self));
+            }),
+        };
+        state.release(self.thread, &mut state.lock(), |state| &mut state.lock);
+        measured
+    }
+}
+
+impl<M: Machine> User<M> {
+    /// Has the kernel measure what copying and moving data costs on this machine, unless it has. It takes a few
+    /// milliseconds and memory, in which the other processes go on, and sleeps. From then on the kernel chooses between
+    /// them wherever it is left to it; before, it copies.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`] for want of memory or of a structure: it may be called again. [`Errno::Killed`].
+    pub fn measure_moves(&self) -> Result<(), Errno> {
+        self.system_call(|call| call.measure_moves())
+    }
+}
+
+impl<M: Machine> Kernel<M> {
+    /// What a process that is made at boot runs for `program`: it begins when the costs are known that are to be. The
+    /// first such process has another one begun, which measures.
+    pub(crate) fn behind_measuring(self: &Arc<Self>, program: Program<M>, boot: &dyn Threads) -> Program<M> {
+        if !self.config.measures_at_boot {
+            return program;
+        }
+        let first = {
+            let mut held = self.measuring.state.lock();
+            let first = held.at_boot == AtBoot::None;
+            held.at_boot = AtBoot::Measures;
+            first
+        };
+        if first && self.begin_measuring(boot).is_err() {
+            // Without it there are no costs, and programs begin at once.
+            self.measuring.boot_is_over(boot);
+        }
+        Box::new(move |user| {
+            user.kernel().measuring.wait_for_boot(user.thread());
+            program(user);
+        })
+    }
+
+    fn begin_measuring(self: &Arc<Self>, boot: &dyn Threads) -> Result<(), Errno> {
+        let program: Program<M> = Box::new(|user| {
+            let _c = user.machine().scope(Cause::Boot);
+            // What cannot be measured is not chosen.
+            _ = user.measure_moves();
+            user.kernel().measuring.boot_is_over(user.thread());
+        });
+        let space = self.vm.space()?;
+        let (files, body) = (FileTable::new(), running(self, program));
+        self.create_process(None, "measure", space.clone(), files, Role::Partner, body)
+            .map(drop)
+            .inspect_err(|_| space.terminate(boot))
+    }
+}
