@@ -26,6 +26,10 @@
 //! [`Space`] hold it together; what is done with it lies above them (`life`, `slots`, `clip`, `fault`, ...). So no file
 //! imports one that imports it.
 //!
+//! Calls do go round, as in NetBSD: a fault takes a frame, for want of one the page daemon takes it from an anon or an
+//! object, which gives up its mappings, and the anon or object that goes gives its frames back. All of these are
+//! methods of [`Vm`], and that is the one knot; the order of locks is what keeps it from closing.
+//!
 //! # Locks
 //! In the order of the UVM paper (3.2): map (may sleep), amap, object, anon, page queues; then the leaf locks of the
 //! kernel map and the zones, then those of the pmap. A call that takes `&dyn Threads` locks a map and may sleep.
