@@ -6,6 +6,7 @@
 
 use crate::files::{CurveLine, Curves, Experiment};
 use crate::record::Record;
+use pageferry_costs::{Pays, pays};
 use serde::Serialize;
 
 /// The machine that stands for the present, in tables of then and now.
@@ -13,18 +14,6 @@ pub const NOW: &str = "today";
 
 /// How near to the best of the fixed choices a choice by the kernel should come.
 pub const SHARE_OF_BEST: f64 = 0.95;
-
-/// From which size on, or which value of what the curves are over, a mechanism is faster than what it replaces.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-#[serde(rename_all = "snake_case", tag = "pays", content = "from")]
-pub enum Pays {
-    /// At all sizes that were run.
-    Always,
-    /// From this size on, at all larger ones.
-    From(f64),
-    /// Not at the largest size.
-    Never,
-}
 
 /// One mechanism on one machine.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -46,7 +35,7 @@ pub struct Crossover {
     pub unit: String,
     /// From where on it is faster.
     #[serde(flatten)]
-    pub pays: Pays,
+    pub pays: Pays<f64>,
     /// Its metric divided by that of the other, at the largest size.
     pub gain_at_largest: f64,
 }
@@ -99,14 +88,8 @@ fn ratios(ours: &[(f64, f64)], theirs: &[(f64, f64)]) -> Vec<(f64, f64)> {
 }
 
 /// From which x on all ratios are above 1; none without ratios.
-fn pays(ratios: &[(f64, f64)]) -> Option<Pays> {
-    ratios.last()?;
-    let wins = ratios.iter().rev().take_while(|(_, ratio)| *ratio > 1.0).count();
-    Some(match wins {
-        0 => Pays::Never,
-        all if all == ratios.len() => Pays::Always,
-        some => Pays::From(ratios[ratios.len() - some].0),
-    })
+fn above_one(ratios: &[(f64, f64)]) -> Option<Pays<f64>> {
+    pays(ratios.iter().map(|&(x, ratio)| (x, ratio > 1.0)))
 }
 
 /// A line of a figure, and its points.
@@ -140,7 +123,7 @@ pub fn crossovers(experiment: &Experiment, machines: &[String], records: &[&Reco
             let Some((other, theirs)) = other else { continue };
             let ratios = ratios(ours, theirs);
             // One size is no curve.
-            let Some(pays) = pays(&ratios).filter(|_| ratios.len() > 1) else { continue };
+            let Some(pays) = above_one(&ratios).filter(|_| ratios.len() > 1) else { continue };
             found.push(Crossover {
                 experiment: experiment.name.clone(),
                 mechanism: line.name.clone(),
@@ -190,10 +173,10 @@ mod tests {
         let at = |values: &[f64]| -> Vec<(f64, f64)> {
             values.iter().enumerate().map(|(n, v)| ((4096 << n) as f64, *v)).collect()
         };
-        assert_eq!(pays(&at(&[])), None);
-        assert_eq!(pays(&at(&[1.1, 1.2])), Some(Pays::Always));
-        assert_eq!(pays(&at(&[1.1, 1.2, 1.0])), Some(Pays::Never));
+        assert_eq!(above_one(&at(&[])), None);
+        assert_eq!(above_one(&at(&[1.1, 1.2])), Some(Pays::Always));
+        assert_eq!(above_one(&at(&[1.1, 1.2, 1.0])), Some(Pays::Never));
         // What it wins and loses again does not count.
-        assert_eq!(pays(&at(&[1.1, 0.9, 1.2, 1.3])), Some(Pays::From(16384.0)));
+        assert_eq!(above_one(&at(&[1.1, 0.9, 1.2, 1.3])), Some(Pays::From(16384.0)));
     }
 }

@@ -11,6 +11,7 @@ mod shape;
 
 pub use case::TOLERANCE;
 pub use compare::{Comparison, Standing, Statement, compare, statements};
-pub use crossover::{Chosen, Crossover, NOW, Pays, SHARE_OF_BEST, chosen, crossovers, points};
+pub use crossover::{Chosen, Crossover, NOW, SHARE_OF_BEST, chosen, crossovers, points};
+pub use pageferry_costs::Pays;
 pub use reproduction::{Calibrated, Finding, Records, Reproduction};
 pub use shape::{Seen, greatest_fall};
