@@ -102,6 +102,9 @@ pub(crate) struct BufferCache<B> {
     clock: u64,
 }
 
+/// Does something with a piece of the disk at an address, so many bytes: how many it has moved, and why not more.
+type DoPiece<'a, S> = &'a mut dyn FnMut(&S, Va, usize) -> (usize, Result<(), Errno>);
+
 impl<B> BufferCache<B> {
     /// For a disk of so many bytes: so many buffers, of which some may wait to be written.
     pub(crate) fn new(len_bytes: u64, max: usize, max_dirty: usize) -> BufferCache<B> {
@@ -226,13 +229,7 @@ impl<S: Strategy> Cached<'_, S> {
     ///
     /// # Errors
     /// Those of the disk and of `piece`; the bytes before have moved.
-    fn each_piece(
-        &mut self,
-        at: u64,
-        len: usize,
-        rw: UioRw,
-        piece: &mut dyn FnMut(&S, Va, usize) -> (usize, Result<(), Errno>),
-    ) -> Result<(), Errno> {
+    fn each_piece(&mut self, at: u64, len: usize, rw: UioRw, piece: DoPiece<'_, S>) -> Result<(), Errno> {
         for (index, span) in spans(at..at + len as u64) {
             // Where the writer's memory ends, whole sectors would be left with what was there before.
             let needed = if rw == UioRw::Write { cut_sectors(&span) } else { sectors(&span) };

@@ -117,6 +117,8 @@ macro_rules! requests {
 
         impl $Request {
             /// In its envelope.
+            // A request may fill all of its envelope.
+            #[allow(clippy::needless_update)]
             $vis fn envelope(&self) -> $Envelope {
                 enum Number { $($Name),* }
                 match self {
