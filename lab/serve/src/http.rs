@@ -70,7 +70,7 @@ impl Server {
         self.state.clone()
     }
 
-    /// The first process: writes the files, listens, and forks the others.
+    /// The first process: listens, writes the files, and forks the others.
     pub(super) fn program(self) -> Program<Model> {
         Box::new(move |user: &User<Model>| {
             if let Err(problem) = self.run(user) {
@@ -80,6 +80,8 @@ impl Server {
     }
 
     fn run(&self, user: &User<Model>) -> Result<(), String> {
+        // Before all else: clients that come meanwhile wait, and are not refused.
+        let listening = self.listen(user).map_err(|e| format!("listen: {e}"))?;
         room_for(user, self.site.borrow().memory_bytes())?;
         let installs = self.site.borrow().installs();
         for (host, page) in installs {
@@ -88,7 +90,6 @@ impl Server {
         if self.service.send == SendMode::Auto || self.service.receive == ReceiveMode::Auto {
             user.measure_moves().map_err(|e| format!("measure: {e}"))?;
         }
-        let listening = self.listen(user).map_err(|e| format!("listen: {e}"))?;
         self.state.borrow_mut().start = Some((user.machine().now().0, self.model.snapshot()));
         let mut children = 0;
         for _ in 1..WORKERS {

@@ -457,7 +457,7 @@ impl Shipped {
             (Kind::Machine, "machines/model/machines"),
             (Kind::Kernel, "lab/lab/kernels"),
             (Kind::Experiment, "lab/lab/experiments"),
-            (Kind::Scenario, "lab/lab/scenarios"),
+            (Kind::Scenario, "lab/teach/scenarios"),
             (Kind::Program, "lab/soak/programs"),
         ];
         let mut by_kind: BTreeMap<_, _> =
