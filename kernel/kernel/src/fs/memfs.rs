@@ -305,6 +305,7 @@ impl<M: Machine> State<M> {
             (_, None) => {}
         }
         let behind = self.nodes.range(from.clone()..).map(|(path, _)| path);
+        let behind = behind.take_while(|path| path.starts_with(&from));
         let moved: Vec<String> =
             behind.filter(|path| **path == from || is_below(path, &from)).cloned().collect();
         for path in moved {

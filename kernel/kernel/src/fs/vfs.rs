@@ -144,7 +144,12 @@ impl<M: Machine> MountTable<M> {
         if name.is_empty() {
             return Err(Errno::Invalid);
         }
-        let below = |point: &MountPoint<M>| path_below(name, point.at);
+        // Every process is at the root: `mnt`, `/mnt`, `//mnt` and `/./mnt` are one.
+        let mut from_root = name.trim_start_matches('/');
+        while let Some(rest) = from_root.strip_prefix("./") {
+            from_root = rest.trim_start_matches('/');
+        }
+        let below = |point: &MountPoint<M>| path_below(from_root, point.at.trim_start_matches('/'));
         let found = self.points.iter().rev().find_map(|point| below(point).map(|path| (point, path)));
         Ok(found.unwrap_or((&self.points[0], name)))
     }

@@ -21,4 +21,4 @@ pub(crate) use mbuf::{CardPage, Mbuf, Pool, SMALL_BYTES};
 pub(crate) use sockbuf::{MAX_SOCKETS, SOCKET_BYTES, SockBuf, Socket};
 pub(crate) use socket::NullSocket;
 pub(crate) use soreceive::{Receiver, deliver};
-pub(crate) use sosend::{Sender, Supply, lend_or_copy, sent};
+pub(crate) use sosend::{Sender, Supply, lend_or_copy};

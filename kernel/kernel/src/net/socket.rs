@@ -13,10 +13,10 @@
 use super::inet::PcbId;
 use super::sendfile::FileSupply;
 use super::sockbuf::{SockBuf, Socket};
-use super::sosend::{Supply, sent};
+use super::sosend::Supply;
 use crate::Kernel;
 use crate::fs::{File, FileOps, FilePart, Rights, SocketOps, VnodeOps};
-use crate::proc::{Syscall, Uio, WaitFlag};
+use crate::proc::{Syscall, Uio, UioRw, WaitFlag, outcome};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use pageferry_abi::{Errno, Readiness};
@@ -70,7 +70,7 @@ impl<M: Machine> SocketOps<M> for Socket<M> {
         let mut supply = FileSupply::new(call, file, part, wait);
         call.machine().execute(call.kernel.config.paths.sosend);
         let result = buffer.send_from(call, &mut supply, wait);
-        sent(supply.done(), result)
+        outcome(UioRw::Write, supply.done(), result)
     }
 
     fn tee(

@@ -34,15 +34,6 @@ pub(crate) trait Supply {
     fn take_back(&mut self, done: usize);
 }
 
-/// What a call comes to that has sent `done` bytes and ends with `result`: it fails only if it has sent none, or if
-/// nobody is left to read them.
-pub(crate) fn sent(done: usize, result: Result<(), Errno>) -> Result<usize, Errno> {
-    match result {
-        Err(e) if done == 0 || e.ends_stream() => Err(e),
-        _ => Ok(done),
-    }
-}
-
 /// A sender on its way through its buffer.
 pub(crate) struct Sender<'a, M: Machine> {
     call: &'a Syscall<'a, M>,

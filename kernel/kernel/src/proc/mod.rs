@@ -11,5 +11,5 @@ mod window;
 pub(crate) use copyio::Syscall;
 pub use process::Killed;
 pub(crate) use process::{Body, Process, Processes, Role};
-pub(crate) use uio::{PagesCame, Uio, UioMode, UioRw, WaitFlag};
+pub(crate) use uio::{PagesCame, Uio, UioMode, UioRw, WaitFlag, outcome};
 pub(crate) use window::{Shown, Window};

@@ -166,16 +166,12 @@ impl Uio {
         }
     }
 
-    /// What a call comes to that ends with `result`: one that has moved anything does not fail, but where it wrote and
-    /// nobody is left to read that.
+    /// What the call comes to that ends with `result`: see [`outcome`].
     ///
     /// # Errors
     /// That of `result`.
     pub(crate) fn outcome(&self, result: Result<(), Errno>) -> Result<usize, Errno> {
-        match result {
-            Err(e) if self.done == 0 || (self.rw == UioRw::Write && e.ends_stream()) => Err(e),
-            _ => Ok(self.done),
-        }
+        outcome(self.rw, self.done, result)
     }
 
     // ------------------------------------------------------------------------------------------- moving on
@@ -215,6 +211,18 @@ impl Uio {
             PagesCame::Lent => self.lent_pages += len / PAGE_SIZE,
         }
         self.advance(len);
+    }
+}
+
+/// What a call comes to that has moved `done` bytes and ends with `result`: one that has moved anything does not fail,
+/// but where it wrote and nobody is left to read that.
+///
+/// # Errors
+/// That of `result`.
+pub(crate) fn outcome(rw: UioRw, done: usize, result: Result<(), Errno>) -> Result<usize, Errno> {
+    match result {
+        Err(e) if done == 0 || (rw == UioRw::Write && e.ends_stream()) => Err(e),
+        _ => Ok(done),
     }
 }
 

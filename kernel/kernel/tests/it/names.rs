@@ -156,6 +156,12 @@ fn what_is_about_two_file_systems_is_refused() {
         assert_eq!(u.rename("/mnt/f", "/g"), Err(Errno::CrossDevice));
         assert_eq!(u.link("/f", "/mnt/g"), Err(Errno::CrossDevice));
         assert_eq!(u.rename("/f", "/dev/md1"), Err(Errno::CrossDevice));
+        // However the way to a mount point is written, it leads there.
+        for name in ["mnt/f", "//mnt/f", "/./mnt//f", "././mnt/./f"] {
+            assert_eq!(u.link(name, "/g"), Err(Errno::CrossDevice), "{name}");
+            assert!(u.stat(name).is_ok(), "{name}");
+        }
+        assert_eq!(u.mkdir("mnt"), Err(Errno::Exists));
         // A name that only begins like a mount point is the root's.
         u.close(u.open("/mntx", MAKE).unwrap()).unwrap();
         assert_eq!(u.list("/"), Ok(vec![("f".into(), false), ("mntx".into(), false)]));

@@ -6,9 +6,9 @@
 
 use super::{InetSocket, Net};
 use crate::fs::{File, FilePart, Rights, SocketOps, VnodeOps};
+use crate::net::Supply;
 use crate::net::sendfile::FileSupply;
-use crate::net::{Supply, sent};
-use crate::proc::{Syscall, Uio, WaitFlag};
+use crate::proc::{Syscall, Uio, UioRw, WaitFlag, outcome};
 use core::net::SocketAddrV4;
 use pageferry_abi::{Errno, Shutdown, SocketKind, SocketOption};
 use pageferry_hal::Machine;
@@ -85,6 +85,6 @@ impl<M: Machine> SocketOps<M> for InetSocket {
         let mut supply = FileSupply::new(call, file, part, wait);
         call.machine().execute(call.kernel.config.paths.sosend);
         let result = self.send_from(call, &mut supply, wait);
-        sent(supply.done(), result)
+        outcome(UioRw::Write, supply.done(), result)
     }
 }

@@ -17,8 +17,7 @@ use super::client::NetService;
 use super::config::NetServiceDefect;
 use super::words::Request;
 use crate::fs::{File, FileOps, FilePart, Rights, SocketOps, VnodeOps};
-use crate::net::sent;
-use crate::proc::{Syscall, Uio, UioMode, WaitFlag};
+use crate::proc::{Syscall, Uio, UioMode, UioRw, WaitFlag, outcome};
 use alloc::boxed::Box;
 use core::net::{Ipv4Addr, SocketAddrV4};
 use pageferry_abi::{Errno, Pid, Readiness, Shutdown, SocketKind, SocketOption};
@@ -276,6 +275,6 @@ impl<M: Machine> SocketOps<M> for ServedSocket {
             };
             ask(Bytes::By(&mut put, len))
         });
-        sent(done, result)
+        outcome(UioRw::Write, done, result)
     }
 }
