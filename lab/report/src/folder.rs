@@ -164,13 +164,14 @@ fn others(folder: &Path) -> Result<Vec<PathBuf>, LabError> {
     Ok(found)
 }
 
-/// The run in the file at `path`; none if it is something else.
+/// The run in the file at `path`; none if it is about something else. A file that is cut short is refused: a report
+/// without it would not say that a run is missing.
 fn run(path: &Path) -> Result<Option<RunResult>, LabError> {
     let bytes = input::bytes(path, input::MOST_RECORDED_BYTES)?;
-    let value: Option<serde_json::Value> = serde_json::from_slice(&bytes).ok();
-    let is_run =
-        value.as_ref().is_some_and(|value| value.get("laws").is_some() && value.get("host").is_some());
-    let Some(value) = value.filter(|_| is_run) else { return Ok(None) };
+    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(|error| refused(path, &error))?;
+    if value.get("experiment").is_none() {
+        return Ok(None);
+    }
     serde_json::from_value(value).map(Some).map_err(|error| refused(path, &error))
 }
 
