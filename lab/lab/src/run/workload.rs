@@ -28,7 +28,7 @@ pub trait Workload: 'static {
     /// Roughly how much work a run is for the host: 1000 take some 15 ms. For progress bars.
     fn weight(parameters: &Self::Parameters, machine: &MachineConfig) -> u64;
 
-    /// What it measures and the [dictionary](crate::record::dictionary) does not have by itself.
+    /// What it measures and the [dictionary](crate::record::common_dictionary) does not have by itself.
     fn metrics() -> Vec<Metric> {
         Vec::new()
     }
