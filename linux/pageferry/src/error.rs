@@ -113,6 +113,12 @@ pub enum Broken {
     DescriptorsLost,
 }
 
+impl Broken {
+    /// Of a descriptor that came over the socket.
+    pub(crate) const NOT_MEMORY: Broken =
+        Broken::Handshake("a descriptor that it sent is not one of memory that can be read");
+}
+
 /// What the host lacks or refuses.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]

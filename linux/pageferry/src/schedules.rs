@@ -149,7 +149,7 @@ fn several_wait() {
     for number in 2..4 {
         let lent = lend(&tx, number).unwrap();
         lent.is_home().unwrap();
-        let _ = tx.try_buffer(3 * crate::view::MAX_SLOT_ALIGN);
+        let _ = tx.try_buffer(3 * crate::sys::pages::MAX_SLOT_ALIGN);
     }
     waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
     end(tx, receiver);

@@ -33,7 +33,7 @@
 use crate::channel::{Buffer, Lent, Loan, Receiver, SendShared, Sender};
 use crate::error::Error;
 use crate::sync::Instant;
-use crate::sys::runtime;
+use crate::sys::runtime::{self, End};
 use crate::trust::{Same, Trust};
 use crate::wire::Level;
 use core::task::{Context, Poll, ready};
@@ -111,6 +111,16 @@ impl AsRawFd for Freed {
         self.as_fd().as_raw_fd()
     }
 }
+
+// SAFETY: the channel's state has the socket, and lives as long as the end.
+#[allow(unsafe_code, reason = "a promise of the end; nothing unsafe is done here")]
+unsafe impl<T: Trust> End for Sender<T> {}
+// SAFETY: as above.
+#[allow(unsafe_code, reason = "a promise of the end; nothing unsafe is done here")]
+unsafe impl<T: Trust> End for Receiver<T> {}
+// SAFETY: it shares the sender's state, which has the descriptor.
+#[allow(unsafe_code, reason = "a promise of the end; nothing unsafe is done here")]
+unsafe impl End for Freed {}
 
 /// The sending end.
 #[derive(Debug)]

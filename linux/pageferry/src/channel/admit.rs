@@ -4,7 +4,7 @@
 //! ring (its number) and the pool (its slots and bytes). What passes can be used without another look;
 //! anything else closes the channel.
 
-use super::handshake::Settled;
+use super::settled::Settled;
 use crate::error::Broken;
 use crate::ring::{DESCRIPTOR_WORDS, RingGeometry};
 use crate::view::Geometry;

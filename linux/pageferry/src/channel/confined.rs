@@ -1,16 +1,16 @@
 //! Programs that are started so that they can write to no memory of the process that starts them.
 //!
 //! # What it holds
-//! [`Confined`], a command with what its program may read, and [`Gap`], a part of the confinement that a host does
-//! not have. What each part is for, says `sys::confine`; here is decided which files the program needs to run at
-//! all.
+//! [`Confined`], a command with what its program may read. What each part of the confinement is for, says
+//! `sys::confine`; here is decided which files the program needs to run at all.
 //!
 //! # What can fail
 //! A host without Landlock, filters or `close_range` is an error, unless the caller takes what there is.
 
+use super::gap::Gap;
 use super::spawn::{Child, Command};
 use crate::error::{Error, HostFault, Usage};
-use crate::sys::confine::{self, Cage, Filters};
+use crate::sys::confine::{Cage, Filters};
 use crate::sys::{Errno, Failed};
 use crate::trust::{Guarded, Trust};
 use landlock::{
@@ -55,48 +55,6 @@ pub struct Confined<T: Trust = Guarded> {
     as_far_as_possible: bool,
 }
 
-/// A part of a confinement that this host does not have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Gap {
-    /// No Landlock: the program opens files, and writes to this process's memory, as its user may.
-    Landlock,
-    /// No filters of system calls: the program can pin pages.
-    Filters,
-    /// No `close_range`: descriptors that other code of this process left open without O_CLOEXEC are inherited.
-    Descriptors,
-}
-
-impl Gap {
-    fn what(self) -> (&'static str, &'static str) {
-        match self {
-            Gap::Landlock => (
-                "Landlock, which keeps a program out of other processes' memory,",
-                "Linux 5.13 with CONFIG_SECURITY_LANDLOCK, and `landlock` in the boot parameter lsm=",
-            ),
-            Gap::Filters => ("a filter of system calls", "a kernel with CONFIG_SECCOMP_FILTER"),
-            Gap::Descriptors => ("close_range", "Linux 5.11"),
-        }
-    }
-
-    fn missing() -> Vec<Gap> {
-        let landlock = confine::landlock_abi().is_ok_and(|abi| abi >= 1);
-        let there = [
-            (Gap::Landlock, landlock),
-            (Gap::Filters, confine::can_filter().is_ok()),
-            (Gap::Descriptors, confine::can_close().is_ok()),
-        ];
-        there.into_iter().filter(|(_, there)| !there).map(|(gap, _)| gap).collect()
-    }
-}
-
-impl core::fmt::Display for Gap {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let (what, setting) = self.what();
-        write!(f, "{what} is not to be had here: {setting}")
-    }
-}
-
 /// Where the loader looks for libraries, and what it and this library read before anything else.
 const SYSTEM: [&str; 9] = [
     "/lib",
@@ -110,11 +68,15 @@ const SYSTEM: [&str; 9] = [
     "/sys/kernel/mm/transparent_hugepage",
 ];
 
-impl<T: Trust> Confined<T> {
-    pub(super) fn new(command: Command<T>) -> Confined<T> {
-        Confined { command, read: Vec::new(), as_far_as_possible: false }
+impl<T: Trust> Command<T> {
+    /// The program can write to no memory of this process, and opens no file but what it is allowed to read. See
+    /// [`Confined`].
+    pub fn confined(self) -> Confined<T> {
+        Confined { command: self, read: Vec::new(), as_far_as_possible: false }
     }
+}
 
+impl<T: Trust> Confined<T> {
     /// The program may read and execute the file, or what is below the folder.
     #[must_use]
     pub fn allow_read(mut self, path: impl AsRef<Path>) -> Confined<T> {

@@ -5,7 +5,7 @@
 //! behind its welcome. All else is in the views.
 
 use super::config::Config;
-use super::handshake::{receive, send};
+use super::greet::{receive, send};
 use crate::error::{Broken, Error};
 use crate::host::Host;
 use crate::sys;

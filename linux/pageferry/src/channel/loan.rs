@@ -1,9 +1,9 @@
 //! A message that was received.
 
-use super::pass::{Passed, Piece};
+use super::place::{Arrival, Place};
 use super::receive::RecvShared;
 use crate::error::{Error, Usage};
-use crate::view::{Anonymous, Run, Snapshot};
+use crate::view::{Anonymous, Snapshot};
 use crate::wire::{Descriptor, Level, Verb};
 use core::ops::Deref;
 use std::sync::Arc;
@@ -23,31 +23,14 @@ pub struct Loan {
     born: u64,
 }
 
-/// Where the bytes are. A run is taken out only by `drop`.
-#[derive(Debug)]
-pub(crate) enum Place {
-    /// On the heap: they came in the ring.
-    Inline(Box<[u8]>),
-    /// In memory of this process: they were copied out.
-    Copied(Anonymous),
-    /// In the sender's pool, by a private view. `own`: it was made writable.
-    Lent { run: Option<Run>, own: bool },
-    /// In the sender's pool, and nobody else's for now.
-    Donated { run: Option<Run> },
-    /// In the sender's pool, and the sender's too.
-    Shared { run: Option<Run> },
-    /// In memory that is sealed.
-    Sealed(Arc<Snapshot>),
-    /// In several runs of the sender's pool.
-    Pieces(Vec<Piece>),
-}
-
 impl Loan {
-    pub(crate) fn new(shared: Arc<RecvShared>, descriptor: Descriptor, place: Place, born: u64) -> Loan {
+    pub(super) fn new(shared: Arc<RecvShared>, arrival: Arrival) -> Loan {
+        let Arrival { descriptor, place, born } = arrival;
         Loan { shared, descriptor, place, born }
     }
 
-    fn range(&self) -> (usize, usize) {
+    /// Where in its memory the message starts, and its bytes.
+    pub(super) fn range(&self) -> (usize, usize) {
         (self.descriptor.offset as usize, self.descriptor.len as usize)
     }
 
@@ -136,7 +119,7 @@ impl Loan {
     }
 
     /// A shared message becomes a value: its bytes as they are now.
-    fn settle(&mut self) -> Result<(), Error> {
+    pub(super) fn settle(&mut self) -> Result<(), Error> {
         let (offset, len) = self.range();
         if let Place::Shared { run: Some(run) } = &self.place {
             let mut copied = self.shared.memory(len, "a copy of shared memory")?;
@@ -150,24 +133,8 @@ impl Loan {
         Ok(())
     }
 
-    /// The message in one piece that never changes: shared memory and ranges become a copy. Where that fails
-    /// the message is as it was.
-    #[allow(clippy::result_large_err, reason = "the error brings the message back")]
-    pub(crate) fn settled(mut self) -> Result<Loan, (Error, Loan)> {
-        match &self.place {
-            Place::Shared { .. } => match self.settle() {
-                Ok(()) => Ok(self),
-                Err(error) => Err((error, self)),
-            },
-            Place::Pieces(_) => {
-                Passed::new(self).join().map_err(|(error, passed)| (error, passed.into_loan()))
-            }
-            _ => Ok(self),
-        }
-    }
-
     /// A message of `len` unset bytes of this process, with all else as in this one.
-    pub(crate) fn fresh_copy(&self, len: u64) -> Result<Loan, Error> {
+    pub(super) fn fresh_copy(&self, len: u64) -> Result<Loan, Error> {
         let what = "ranges in one piece (take them as they are by `recv_message`)";
         let copied = self.shared.memory(len as usize, what)?;
         let descriptor = Descriptor { offset: 0, len, extents: 0, ..self.descriptor };
@@ -180,7 +147,7 @@ impl Loan {
     }
 
     /// Bytes of a piece that may be written.
-    pub(crate) fn piece_mut(&mut self, index: usize, offset: usize, len: usize) -> Result<&mut [u8], Error> {
+    pub(super) fn piece_mut(&mut self, index: usize, offset: usize, len: usize) -> Result<&mut [u8], Error> {
         let donated = self.descriptor.verb == Verb::Donate;
         let Place::Pieces(pieces) = &mut self.place else { return Ok(&mut []) };
         match pieces.get_mut(index).and_then(|piece| piece.run.as_mut()) {
@@ -189,28 +156,20 @@ impl Loan {
         }
     }
 
-    pub(crate) fn shared(&self) -> &Arc<RecvShared> {
+    pub(super) fn shared(&self) -> &Arc<RecvShared> {
         &self.shared
     }
 
-    pub(crate) fn place_mut(&mut self) -> &mut Place {
+    pub(super) fn place_mut(&mut self) -> &mut Place {
         &mut self.place
     }
 
-    pub(crate) fn place(&self) -> &Place {
+    pub(super) fn place(&self) -> &Place {
         &self.place
     }
 
-    pub(crate) fn descriptor(&self) -> &Descriptor {
+    pub(super) fn descriptor(&self) -> &Descriptor {
         &self.descriptor
-    }
-
-    pub(crate) fn into_message(self) -> Message {
-        match &self.place {
-            Place::Pieces(_) => Message::Passed(Passed::new(self)),
-            Place::Shared { .. } => Message::Shared(Shared { loan: self }),
-            _ => Message::Loan(self),
-        }
     }
 }
 
@@ -268,85 +227,6 @@ impl Drop for Loan {
                     pieces.drain(..).filter_map(|piece| Some((piece.run?, piece.own))).collect();
                 shared.release(sequence, verb, runs, born);
             }
-        }
-    }
-}
-
-/// What [`super::Receiver::recv_message`] gives.
-#[derive(Debug)]
-pub enum Message {
-    /// Bytes that nobody changes.
-    Loan(Loan),
-    /// Memory that the sender still writes.
-    Shared(Shared),
-    /// Ranges of memory, with holes.
-    Passed(Passed),
-}
-
-impl Message {
-    /// The message in one piece that nobody changes, as [`super::Receiver::recv`] gives it: shared memory and ranges
-    /// become a copy. The error brings the message back.
-    #[allow(clippy::result_large_err, reason = "the error brings the message back")]
-    pub fn settle(self) -> Result<Loan, (Error, Message)> {
-        let loan = match self {
-            Message::Loan(loan) | Message::Shared(Shared { loan }) => loan,
-            Message::Passed(passed) => passed.into_loan(),
-        };
-        loan.settled().map_err(|(error, loan)| (error, loan.into_message()))
-    }
-}
-
-/// Memory of the sender that both sides see. The sender may write it at any time, so there is no reference to
-/// it: copies of it, and its address.
-#[derive(Debug)]
-#[must_use = "dropping it gives the memory back to the sender"]
-pub struct Shared {
-    loan: Loan,
-}
-
-impl Shared {
-    /// Bytes.
-    pub fn len(&self) -> usize {
-        self.loan.descriptor.len as usize
-    }
-
-    /// Never: a message has bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The number that the sender gave it; 0 if none.
-    pub fn tag(&self) -> u64 {
-        self.loan.tag()
-    }
-
-    /// How many messages came before on this channel.
-    pub fn sequence(&self) -> u64 {
-        self.loan.sequence()
-    }
-
-    /// Copies bytes from `offset` on. Each is read once, and those that the sender writes meanwhile are old or new.
-    pub fn read_at(&self, offset: usize, to: &mut [u8]) -> Result<(), Error> {
-        self.loan.shared.check_ours()?;
-        if offset.checked_add(to.len()).is_none_or(|end| end > self.len()) {
-            return Err(Usage::TooLong { len: to.len() as u64, pool: self.len() as u64 }.into());
-        }
-        match &self.loan.place {
-            Place::Shared { run: Some(run) } => {
-                let at = self.loan.range().0 + offset;
-                self.loan.shared.view.read_shared(run, at, to)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Where it is: to be registered with a device, or read by atomic accesses. Null when it cannot be mapped.
-    pub fn as_ptr(&self) -> *const u8 {
-        match &self.loan.place {
-            Place::Shared { run: Some(run) } => {
-                self.loan.shared.view.shared(run, self.loan.range().0).unwrap_or(core::ptr::null())
-            }
-            _ => core::ptr::null(),
         }
     }
 }

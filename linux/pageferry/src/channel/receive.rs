@@ -15,10 +15,8 @@
 
 use super::admit::{admit, admit_extents};
 use super::config::Config;
-use super::handshake::{NOT_MEMORY, Settled};
-use super::loan::{Loan, Place};
-use super::pass::Piece;
-use super::send::MAX_NOTES;
+use super::place::{Arrival, Piece, Place};
+use super::settled::Settled;
 use super::spin::{Next, Spin};
 use crate::error::{Broken, Error, PeerFault, Usage};
 use crate::host::Host;
@@ -161,7 +159,7 @@ impl RecvShared {
     }
 
     /// The next message, if one is there.
-    pub(crate) fn try_recv(self: &Arc<Self>) -> Result<Option<Loan>, Error> {
+    pub(crate) fn try_recv(&self) -> Result<Option<Arrival>, Error> {
         self.check_ours()?;
         let mut state = self.lock();
         if core::mem::take(&mut state.watching) {
@@ -193,7 +191,7 @@ impl RecvShared {
         }
     }
 
-    fn take(self: &Arc<Self>, state: &mut State) -> Result<Option<Loan>, Error> {
+    fn take(&self, state: &mut State) -> Result<Option<Arrival>, Error> {
         if planted!(NoDrain) && state.ended.is_some() {
             return Ok(None);
         }
@@ -212,7 +210,7 @@ impl RecvShared {
         if matches!(place, Place::Inline(_) | Place::Copied(_)) {
             self.ack(state, sequence, 0);
         }
-        Ok(Some(Loan::new(Arc::clone(self), descriptor, place, born)))
+        Ok(Some(Arrival { descriptor, place, born }))
     }
 
     /// Where the bytes of an admitted message are from now on.
@@ -496,7 +494,7 @@ impl RecvShared {
     /// Takes the notes that have come over the socket; whether all of them.
     fn read_notes(&self, state: &mut State) -> bool {
         let mut bytes = [0; 2 * Note::BYTES];
-        for _ in 0..MAX_NOTES {
+        for _ in 0..Note::MAX_AT_A_TIME {
             let packet = match socket::recv(self.socket(), &mut bytes) {
                 Ok(Came::Nothing) => return true,
                 Ok(Came::Packet(packet)) => packet,
@@ -514,7 +512,7 @@ impl RecvShared {
                 return true;
             }
             if packet.strange {
-                state.fault = Some(Broken::Handshake(NOT_MEMORY).into());
+                state.fault = Some(Broken::NOT_MEMORY.into());
                 return true;
             }
             let mut fds = packet.fds;
@@ -547,11 +545,11 @@ impl RecvShared {
     }
 
     /// The next message, waited for until `until`; `None` when the time is up.
-    pub(crate) fn recv(self: &Arc<Self>, until: Option<Instant>) -> Result<Option<Loan>, Error> {
+    pub(crate) fn recv(&self, until: Option<Instant>) -> Result<Option<Arrival>, Error> {
         let mut spin = Spin::new(self.config.spin);
         loop {
-            if let Some(loan) = self.try_recv()? {
-                return Ok(Some(loan));
+            if let Some(arrival) = self.try_recv()? {
+                return Ok(Some(arrival));
             }
             match spin.next(until) {
                 Next::Late => {

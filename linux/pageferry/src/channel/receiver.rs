@@ -1,6 +1,7 @@
 //! The receiver's end.
 
-use super::loan::{Loan, Message};
+use super::loan::Loan;
+use super::message::Message;
 use super::receive::{RecvCounters, RecvShared};
 use crate::error::Error;
 use crate::sync::Instant;
@@ -20,7 +21,7 @@ use std::time::Duration;
 pub struct Receiver<T: Trust = Same> {
     shared: Arc<RecvShared>,
     /// A message that came and could not be given out as it was asked for.
-    kept: RefCell<Option<Loan>>,
+    kept: RefCell<Option<Message>>,
     _trust: PhantomData<fn() -> T>,
 }
 
@@ -43,29 +44,23 @@ impl<T: Trust> Receiver<T> {
 
     /// The next message, waited for `timeout` at most.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Loan, Error> {
-        let message = self.recv_until(Instant::now().checked_add(timeout));
-        let message = message
-            .map_err(|error| if error == Error::WouldBlock { Error::TimedOut(timeout) } else { error });
-        self.settled(message?)
+        self.settled(self.recv_within(timeout)?)
     }
 
     /// The next message, with memory that the sender shares as such. ([`Receiver::recv`] copies that: what it
     /// gives never changes.)
     pub fn recv_message(&self) -> Result<Message, Error> {
-        Ok(self.recv_until(None)?.into_message())
+        self.recv_until(None)
     }
 
     /// The same, if one is there; [`Error::WouldBlock`] otherwise.
     pub fn try_recv_message(&self) -> Result<Message, Error> {
-        Ok(self.recv_until(Some(Instant::now()))?.into_message())
+        self.recv_until(Some(Instant::now()))
     }
 
     /// The same, waited for `timeout` at most.
     pub fn recv_message_timeout(&self, timeout: Duration) -> Result<Message, Error> {
-        let message = self.recv_until(Instant::now().checked_add(timeout));
-        let message = message
-            .map_err(|error| if error == Error::WouldBlock { Error::TimedOut(timeout) } else { error });
-        Ok(message?.into_message())
+        self.recv_within(timeout)
     }
 
     /// For whoever waits by `poll`, beside other descriptors. Does `look`, which is [`Receiver::try_recv`] or
@@ -86,17 +81,23 @@ impl<T: Trust> Receiver<T> {
         &self.shared
     }
 
-    fn recv_until(&self, until: Option<Instant>) -> Result<Loan, Error> {
+    fn recv_until(&self, until: Option<Instant>) -> Result<Message, Error> {
         self.shared.check_ours()?;
         if let Some(kept) = self.kept.take() {
             return Ok(kept);
         }
-        self.shared.recv(until)?.ok_or(Error::WouldBlock)
+        let arrival = self.shared.recv(until)?.ok_or(Error::WouldBlock)?;
+        Ok(Message::of(Loan::new(Arc::clone(&self.shared), arrival)))
+    }
+
+    fn recv_within(&self, timeout: Duration) -> Result<Message, Error> {
+        let message = self.recv_until(Instant::now().checked_add(timeout));
+        message.map_err(|error| if error == Error::WouldBlock { Error::TimedOut(timeout) } else { error })
     }
 
     /// A message in one piece. Where it cannot be had so, the next call has the message.
-    fn settled(&self, message: Loan) -> Result<Loan, Error> {
-        message.settled().map_err(|(error, message)| {
+    fn settled(&self, message: Message) -> Result<Loan, Error> {
+        message.settle().map_err(|(error, message)| {
             self.kept.replace(Some(message));
             error
         })

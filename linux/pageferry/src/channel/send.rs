@@ -15,8 +15,8 @@
 //! is gone before its sockets are closed; of a peer that lives and has broken the protocol it stays away.
 
 use super::config::Config;
-use super::handshake::Settled;
 use super::prepare::Prepared;
+use super::settled::Settled;
 use super::spin::{Next, Spin};
 use crate::choose::{Arrived, Filled, HostCosts, Placement, Question, StoreChoice, WrittenPages, choose};
 use crate::error::{Broken, Error, HostFault, PeerFault, Usage};
@@ -167,8 +167,6 @@ pub struct SendCounters {
 
 /// Messages after which a sender looks whether the peer still lives.
 const LOOK_EVERY: u32 = 16;
-/// Notes that are taken from the socket at a time.
-pub(super) const MAX_NOTES: usize = 64;
 
 impl SendShared {
     pub(crate) fn new(
@@ -518,7 +516,7 @@ impl SendShared {
             return Ok(true);
         }
         let mut bytes = [0; 2 * Note::BYTES];
-        for _ in 0..MAX_NOTES {
+        for _ in 0..Note::MAX_AT_A_TIME {
             let packet = match socket::recv(self.socket(), &mut bytes) {
                 Ok(Came::Nothing) => return Ok(true),
                 Ok(Came::Packet(packet)) => packet,

@@ -9,9 +9,9 @@
 //! A program that starts *itself* has the same code on both sides, so such channels are of [`Same`]. Any
 //! other program may be hostile ([`Guarded`]). A started program can take its parent for [`Same`]: who starts
 //! a process can write to its memory. A child of the same user can write to its parent's memory as well, unless it
-//! is [`Confined`].
+//! is [confined](crate::Confined).
 
-use super::{Config, Confined, Gap, Peer, Receiver, Sender, receiver_from, receiver_over, sender_over};
+use super::{Config, Gap, Peer, Receiver, Sender, receiver_from, receiver_over, sender_over};
 use crate::error::{Broken, Error, PeerFault, Usage};
 use crate::sync::Instant;
 use crate::sys::confine::Cage;
@@ -75,12 +75,6 @@ impl<T: Trust> Command<T> {
     /// For all else: standard streams, directories, and so on.
     pub fn as_std(&mut self) -> &mut std::process::Command {
         &mut self.command
-    }
-
-    /// The program can write to no memory of this process, and opens no file but what it is allowed to read. See
-    /// [`Confined`].
-    pub fn confined(self) -> Confined<T> {
-        Confined::new(self)
     }
 
     /// Starts the program.
@@ -148,8 +142,8 @@ impl<T: Trust> Child<T> {
         Ok(ours)
     }
 
-    /// What its confinement leaves open: nothing, unless [`Confined::as_far_as_possible`] was asked for. `None`: it
-    /// is not confined.
+    /// What its confinement leaves open: nothing, unless [`crate::Confined::as_far_as_possible`] was asked for.
+    /// `None`: it is not confined.
     pub fn gaps(&self) -> Option<&[Gap]> {
         self.gaps.as_deref()
     }

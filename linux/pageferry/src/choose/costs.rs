@@ -3,16 +3,11 @@
 //! # What it holds
 //! [`HostCosts`]: the time of a message by each verb, at a number of sizes, and of the operations that it is
 //! made of. Built-in values are of one host (`HostCosts::built_in`); `pageferry host calibrate` writes those
-//! of another into a file, which [`HostCosts::load`] reads. A file that was measured with another CPU or
-//! kernel is not used.
+//! of another into a file.
 //!
 //! Choices reckon with the medians, in whole nanoseconds (`pageferry_costs`); the intervals are for people.
-//!
-//! # What can fail
-//! Reading the file: [`HostCosts::load`] then gives the built-in values and says why.
 
 use pageferry_costs::{Arrived, MessageCosts, Placement};
-use std::sync::OnceLock;
 
 /// A measured time, in nanoseconds: the median, and an interval that holds it with 95 %.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
@@ -111,21 +106,6 @@ pub struct HostCosts {
 impl HostCosts {
     /// The source of what is built in.
     pub(crate) const BUILT_IN: &str = "built in";
-
-    /// The costs that choices are made by: those of this host's file where there is one, the built-in ones
-    /// otherwise. Read once in a process.
-    pub fn get() -> &'static HostCosts {
-        static COSTS: OnceLock<HostCosts> = OnceLock::new();
-        COSTS.get_or_init(|| HostCosts::load().0)
-    }
-
-    /// The same, read now; with a notice where there is a file that was not used.
-    pub fn load() -> (HostCosts, Option<String>) {
-        #[cfg(feature = "host-file")]
-        return super::file::load();
-        #[cfg(not(feature = "host-file"))]
-        (HostCosts::built_in(), None)
-    }
 
     /// Measured on a guest with two CPUs of an AMD EPYC, Linux 6.18.44, in November 2026, both sides spinning: medians
     /// of two calibrations in which the CPUs shared a cache, and of three in which they did not.

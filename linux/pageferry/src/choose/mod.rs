@@ -5,7 +5,8 @@
 //! message, whether the sender has filled it since it was last sent, and what the receiver does with it ([`Arrived`]).
 //!
 //! Nothing is measured for a choice: `pageferry host calibrate` measures a host, when somebody calls it, and costs that
-//! are built in serve where nobody has. What was measured is read when the first channel is made.
+//! are built in serve where nobody has. What was measured is read when the first channel is made. A file that was
+//! measured with another CPU or kernel, or cannot be read, is not used: [`HostCosts::load`] says why.
 //!
 //! # What is told
 //! The choice is told to both sides: by the token ([`crate::Lent::verb`]) and by the message ([`crate::Loan::verb`]).
@@ -23,6 +24,24 @@ pub(crate) use pageferry_costs::{MessageChoice, Way, WrittenPages};
 pub(crate) use stores::StoreChoice;
 
 use crate::wire::Verb;
+use std::sync::OnceLock;
+
+impl HostCosts {
+    /// The costs that choices are made by: those of this host's file where there is one, the built-in ones
+    /// otherwise. Read once in a process.
+    pub fn get() -> &'static HostCosts {
+        static COSTS: OnceLock<HostCosts> = OnceLock::new();
+        COSTS.get_or_init(|| HostCosts::load().0)
+    }
+
+    /// The same, read now; with a notice where there is a file that was not used.
+    pub fn load() -> (HostCosts, Option<String>) {
+        #[cfg(feature = "host-file")]
+        return file::load();
+        #[cfg(not(feature = "host-file"))]
+        (HostCosts::built_in(), None)
+    }
+}
 
 /// What is known when a message is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq)]

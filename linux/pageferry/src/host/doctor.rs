@@ -5,8 +5,9 @@
 //! Each item says what was found, what it gives or what the library does without it, and the setting that would
 //! change it. Files are read below a folder that is `/`, except where a test has made another.
 
+use super::Host;
 use super::files::Files;
-use super::{Host, Works};
+use super::works::Works;
 use crate::choose::HostCosts;
 use std::path::Path;
 

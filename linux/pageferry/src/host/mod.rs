@@ -10,13 +10,14 @@
 
 mod doctor;
 mod files;
-mod probe;
+mod works;
 
 pub use doctor::{Item, Verdict};
 
 use crate::sys::map::Region;
 use crate::sys::{self, pages};
 use std::sync::OnceLock;
+use works::Works;
 
 /// What works here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,58 +27,29 @@ pub struct Host {
     overcommit_never: bool,
 }
 
-bitflags::bitflags! {
-    /// Tricks that were tried.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(crate) struct Works: u32 {
-        /// memfds with seals.
-        const MEMFD = 1;
-        /// The seal FUTURE_WRITE, which leaves the owner's mapping.
-        const FUTURE_WRITE = 1 << 1;
-        /// `MADV_COLLAPSE`, with a huge page to show for it.
-        const COLLAPSE = 1 << 2;
-        /// `mremap` from nothing duplicates a shared mapping.
-        const ALIAS = 1 << 3;
-        /// What the owner of a sealed pool has made read-only it can make writable again.
-        const FREEZE = 1 << 4;
-        /// `MADV_DONTNEED` brings the file's bytes back.
-        const DONT_NEED = 1 << 5;
-        /// `PAGEMAP_SCAN` finds what was written.
-        const SCAN = 1 << 6;
-        /// /proc/self/fd opens a memfd again.
-        const PROC = 1 << 7;
-        /// `F_SEAL_WRITE` once the last writable mapping is gone.
-        const SEAL_WRITE = 1 << 8;
-        /// File leases on memfds.
-        const LEASE = 1 << 9;
-        /// `SO_PEERPIDFD`.
-        const PEER_PIDFD = 1 << 10;
-        /// Landlock.
-        const LANDLOCK = 1 << 11;
-        /// Private mappings of memfds.
-        const PRIVATE = 1 << 12;
-        /// The kernel says whether anybody else has a memfd open or mapped.
-        const COUNT = 1 << 13;
-    }
-}
-
 impl Host {
     /// What works here; tried at the first call.
     pub fn get() -> &'static Host {
         static HOST: OnceLock<Host> = OnceLock::new();
-        HOST.get_or_init(probe::probe)
+        HOST.get_or_init(Host::probe)
     }
 
     /// Tries everything anew: for tests that have calls fail, and for `doctor`.
     pub fn probe() -> Host {
-        probe::probe()
+        let huge_page_bytes = pages::huge_page_bytes();
+        let overcommit = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
+        Host {
+            huge_page_bytes,
+            works: Works::tried(huge_page_bytes),
+            overcommit_never: overcommit.is_ok_and(|text| text.trim() == "2"),
+        }
     }
 
     /// Bytes that slots are multiples of.
     pub(crate) fn slot_align(&self) -> usize {
         match self.huge_page_bytes {
-            0 => crate::view::MAX_SLOT_ALIGN,
-            bytes => bytes.min(crate::view::MAX_SLOT_ALIGN),
+            0 => pages::MAX_SLOT_ALIGN,
+            bytes => bytes.min(pages::MAX_SLOT_ALIGN),
         }
     }
 
@@ -113,7 +85,7 @@ impl Host {
     /// This process can lease its memory, and has the time to save it when a lease is broken.
     pub(crate) fn can_lease(&self) -> bool {
         let seconds = sys::lease::break_seconds();
-        let time = seconds.is_some_and(|seconds| seconds >= crate::view::MIN_BREAK_SECONDS);
+        let time = seconds.is_some_and(|seconds| seconds >= sys::lease::MIN_BREAK_SECONDS);
         self.has(Works::LEASE.union(Works::PRIVATE).union(Works::DONT_NEED)) && time && !self.overcommit_never
     }
 

@@ -4,7 +4,8 @@
 //! [`Area`] is what the ring needs of memory: words that are read relaxed and written relaxed or by release.
 //! [`Mapped`] is an area of a memfd; tests that try all orders of execution bring their own.
 
-use super::{Ordering, RingGeometry};
+use super::Ordering;
+use super::shape::RingGeometry;
 use crate::error::{Broken, Error};
 use crate::sync;
 use crate::sys::copy::{self, Stores};

@@ -32,113 +32,23 @@
 
 #![allow(unsafe_code, reason = "words of mapped memory; each block says why it is sound")]
 
+mod fault;
 #[cfg(all(test, loom, feature = "verify"))]
 mod loom;
 mod memory;
+mod shape;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+pub use fault::RingFault;
 pub(crate) use memory::{Area, Mapped, RingMemory};
+pub use shape::{ACK_WORDS, DESCRIPTOR_WORDS, RingGeometry};
+use shape::{ASLEEP, COUNTERS, PUBLISHED};
 
 #[cfg(all(test, loom))]
 pub(crate) use ::loom::sync::atomic::{Ordering, fence};
 #[cfg(not(all(test, loom)))]
 pub(crate) use core::sync::atomic::{Ordering, fence};
-
-/// Words of a descriptor.
-pub const DESCRIPTOR_WORDS: usize = 8;
-/// Words of an acknowledgement.
-pub const ACK_WORDS: usize = 2;
-
-/// Words that hold counters. Each counter has a line of its own.
-const COUNTERS: usize = 4096 / 8;
-/// Forward: descriptors published. Reverse: acknowledgements made.
-const PUBLISHED: usize = 0;
-/// Whether the owner of the area sleeps.
-const ASLEEP: usize = 8;
-
-/// The shape of both areas.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RingGeometry {
-    /// Messages that can be on their way or out: a power of two.
-    pub capacity: u32,
-    /// Bytes of a message that travels in the ring itself, at most: a multiple of 64.
-    pub inline_bytes: u32,
-}
-
-impl RingGeometry {
-    /// Capacities that are allowed.
-    pub const CAPACITIES: core::ops::RangeInclusive<u32> = 2..=4096;
-    /// The largest `inline_bytes`.
-    pub const MAX_INLINE_BYTES: u32 = 1 << 20;
-
-    /// Whether the shape is one that both sides can have.
-    pub fn is_valid(&self) -> bool {
-        self.capacity.is_power_of_two()
-            && Self::CAPACITIES.contains(&self.capacity)
-            && self.inline_bytes.is_multiple_of(64)
-            && self.inline_bytes <= Self::MAX_INLINE_BYTES
-    }
-
-    /// Words of the forward area before the bytes of inline messages.
-    pub(crate) fn forward_words(&self) -> usize {
-        COUNTERS + self.capacity as usize * DESCRIPTOR_WORDS
-    }
-
-    /// Words of the reverse area.
-    pub(crate) fn reverse_words(&self) -> usize {
-        COUNTERS + self.capacity as usize * ACK_WORDS
-    }
-
-    /// Where the inline bytes of a cell start in the forward area.
-    pub(crate) fn inline_offset(&self, sequence: u64) -> usize {
-        self.forward_words() * 8 + self.cell(sequence) * self.inline_bytes as usize
-    }
-
-    /// Bytes of the forward area.
-    pub(crate) fn forward_bytes(&self) -> usize {
-        self.forward_words() * 8 + self.capacity as usize * self.inline_bytes as usize
-    }
-
-    /// Bytes of the reverse area.
-    pub(crate) fn reverse_bytes(&self) -> usize {
-        self.reverse_words() * 8
-    }
-
-    /// Bytes of both areas.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.forward_bytes() as u64 + self.reverse_bytes() as u64
-    }
-
-    fn cell(&self, sequence: u64) -> usize {
-        (sequence % u64::from(self.capacity)) as usize
-    }
-}
-
-/// What a peer's counters said that cannot be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RingFault {
-    /// More is published than there are cells for, what is not given back counted.
-    #[error("the ring's counter of messages went from {before} to {now}, and there are {capacity} cells")]
-    Published {
-        /// What had been taken.
-        before: u64,
-        /// What the counter says.
-        now: u64,
-        /// Cells.
-        capacity: u32,
-    },
-    /// More is acknowledged than is out.
-    #[error("the ring's counter of acknowledgements went from {before} to {now}, and {out} messages are out")]
-    Acknowledged {
-        /// What had been read.
-        before: u64,
-        /// What the counter says.
-        now: u64,
-        /// Messages that are out.
-        out: u64,
-    },
-}
 
 /// As many messages are out as there are cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,8 +27,6 @@
 //! could only wait for the child if the child kept the socket; then a child that lives for ever, as a daemon's does,
 //! would hide that its parent has died.
 
-use super::map::Region;
-use super::socket::Socket;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::pipe::PipeFlags;
 use std::cell::RefCell;
@@ -64,9 +62,9 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// The part of a region at `offset` is the start of a file.
-    pub(crate) fn new(region: &Region, offset: usize, len: usize, piece: usize, file: &OwnedFd) -> Memory {
-        Memory { at: region.at(offset) as usize, len, piece, file: file.as_raw_fd() }
+    /// `len` bytes from `at` on are the start of a file.
+    pub(super) fn new(at: *const u8, len: usize, piece: usize, file: &OwnedFd) -> Memory {
+        Memory { at: at as usize, len, piece, file: file.as_raw_fd() }
     }
 }
 
@@ -142,13 +140,13 @@ fn install() {
 pub(crate) struct Registered(u64);
 
 /// Enters a channel: the socket that a child must not hold, and the memory that a child sees copy-on-write.
-pub(crate) fn register(socket: &Socket, memory: Vec<Memory>) -> Registered {
+pub(crate) fn register(socket: BorrowedFd<'_>, memory: Vec<Memory>) -> Registered {
     enter(Some(socket.as_raw_fd()), memory)
 }
 
 /// Enters memory that no channel has.
-pub(crate) fn register_memory(region: &Region, file: &OwnedFd) -> Registered {
-    enter(None, vec![Memory::new(region, 0, region.len(), region.len(), file)])
+pub(crate) fn register_memory(memory: Memory) -> Registered {
+    enter(None, vec![memory])
 }
 
 fn enter(socket: Option<RawFd>, memory: Vec<Memory>) -> Registered {

@@ -71,6 +71,9 @@ pub(crate) fn give_up(fd: &OwnedFd) {
     let _ = fcntl(fd, F_SETLEASE, libc::F_UNLCK, "F_SETLEASE");
 }
 
+/// Seconds that a holder must have, at least, for leases to be used.
+pub(crate) const MIN_BREAK_SECONDS: u64 = 10;
+
 /// How long a holder has before the kernel takes its lease away, in seconds.
 pub(crate) fn break_seconds() -> Option<u64> {
     std::fs::read_to_string("/proc/sys/fs/lease-break-time").ok()?.trim().parse().ok()

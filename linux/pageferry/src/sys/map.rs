@@ -10,9 +10,9 @@
 //! meaning the call changes. The views (`crate::view`) keep that: they own the region, and give references
 //! only for runs of slots that they know to be open.
 
-use super::{Errno, Failed, Named, Result, may_fail};
+use super::{Errno, Failed, Named, Result, fork, may_fail};
 use core::ptr::NonNull;
-use rustix::fd::BorrowedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use std::ffi::c_void;
 
@@ -146,7 +146,7 @@ impl Region {
         prot: Prot,
         fd: BorrowedFd<'_>,
     ) -> Result<()> {
-        super::fork::without_children(|| {
+        fork::without_children(|| {
             // SAFETY: as the caller promises.
             unsafe { self.map_shared(offset, len, prot, fd, 0)? };
             self.dont_fork(offset, len)
@@ -261,6 +261,17 @@ impl Region {
         let at = self.part(offset, len);
         // SAFETY: changes nothing in this process.
         unsafe { rustix::mm::madvise(at, len, Advice::LinuxDontFork) }.of("MADV_DONTFORK")
+    }
+
+    /// The part as a child sees it who maps it copy-on-write, piece by piece, from the start of a file.
+    pub(crate) fn in_children(
+        &self,
+        offset: usize,
+        len: usize,
+        piece: usize,
+        file: &OwnedFd,
+    ) -> fork::Memory {
+        fork::Memory::new(self.part(offset, len).cast(), len, piece, file)
     }
 
     /// Has the kernel keep each piece in a mapping (VMA) of its own. Neighbours of equal rights would be joined, and a

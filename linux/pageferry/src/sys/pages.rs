@@ -7,6 +7,9 @@ use rustix::fs::{Mode, OFlags};
 use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 
+/// Bytes that slots are multiples of, where the host has no huge pages or larger ones.
+pub(crate) const MAX_SLOT_ALIGN: usize = 2 << 20;
+
 /// `_IOWR('f', 16, struct pm_scan_arg)`.
 const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
 const PAGE_IS_FILE: u64 = 1 << 2;

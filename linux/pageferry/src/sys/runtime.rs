@@ -5,12 +5,11 @@ use std::os::fd::{AsFd, AsRawFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Ends own their descriptors, which stay what they are for as long as the end lives.
-pub(crate) trait End: AsRawFd + AsFd {}
-
-impl<T: crate::trust::Trust> End for crate::Sender<T> {}
-impl<T: crate::trust::Trust> End for crate::Receiver<T> {}
-impl End for crate::tasks::Freed {}
+/// What has a descriptor to be polled.
+///
+/// # Safety
+/// It owns the descriptor, which stays the same for as long as it lives.
+pub(crate) unsafe trait End: AsRawFd + AsFd {}
 
 /// Puts an end into the poll of the runtime that this thread is in, which looks for something to read, and for what
 /// else is said.

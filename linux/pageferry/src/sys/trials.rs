@@ -202,7 +202,7 @@ pub(crate) fn try_landlock() -> Result<bool> {
 }
 
 pub(crate) fn try_collapse(huge: usize, scan: bool) -> Result<bool> {
-    if huge > crate::view::MAX_SLOT_ALIGN {
+    if huge > pages::MAX_SLOT_ALIGN {
         return Ok(false);
     }
     let scratch = Scratch::of(huge, huge)?;

@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::sync::Mutex;
 use crate::sys;
 use crate::sys::map::{Prot, Region};
+use crate::sys::pages::MAX_SLOT_ALIGN;
 use core::mem::MaybeUninit;
 use std::sync::{Arc, PoisonError, Weak};
 
@@ -53,7 +54,7 @@ impl Recycled {
     }
 
     fn align(len: usize) -> usize {
-        let huge = super::MAX_SLOT_ALIGN;
+        let huge = MAX_SLOT_ALIGN;
         if len >= huge / 2 { huge } else { sys::page_bytes() }
     }
 
@@ -65,7 +66,7 @@ impl Recycled {
     }
 
     fn fresh(len: usize) -> Result<Region, Error> {
-        let (huge, align) = (super::MAX_SLOT_ALIGN, Self::align(len));
+        let (huge, align) = (MAX_SLOT_ALIGN, Self::align(len));
         let region = Region::reserve(Self::whole(len), align)?;
         // SAFETY: the region is new.
         unsafe { region.map_anonymous(0, region.len(), Prot::ReadWrite)? };

@@ -1,19 +1,20 @@
 //! A block while it is filled, and what it is lent by.
 
 use super::{Counted, Filling};
-use crate::arena::Arena;
+use crate::arena::Store;
 use crate::error::{Error, Usage};
 use crate::host::Host;
 use crate::sys::fork::{self, Own, Registered};
 use core::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Memory to be filled and lent. Dropping it gives it back to its arena.
 #[derive(Debug)]
 pub struct Block {
-    arena: Arena,
+    store: Arc<Store>,
     /// There until it is lent or dropped.
     memory: Option<Filling>,
     /// What it is lent by. Children map what they find of it by this one, and are counted.
@@ -29,14 +30,14 @@ pub struct Block {
 pub struct Handle {
     reader: Own,
     whole: usize,
-    arena: Arena,
+    store: Arc<Store>,
     number: u64,
 }
 
 impl Handle {
     /// It was sent this way, a number of the caller's: see [`Arena::received`].
     pub fn went(&self, way: u64) {
-        self.arena.went(self.number, way);
+        self.store.went(self.number, way);
     }
 
     /// The block, for this process itself to read: a sender may find that it cannot be sent.
@@ -47,7 +48,7 @@ impl Handle {
 
 impl Block {
     /// The error brings the memory back.
-    pub(crate) fn new(arena: Arena, memory: Filling, len: usize) -> Result<Block, (Error, Filling)> {
+    pub(crate) fn new(store: Arc<Store>, memory: Filling, len: usize) -> Result<Block, (Error, Filling)> {
         let reader = match memory.reader(Host::get()) {
             Ok(reader) => reader,
             Err(failed) => return Err((failed.into(), memory)),
@@ -55,7 +56,7 @@ impl Block {
         let registered = memory.seen_by_children(&reader);
         let generation = fork::generation();
         Ok(Block {
-            arena,
+            store,
             memory: Some(memory),
             reader: Some(reader),
             len,
@@ -89,8 +90,8 @@ impl Block {
             offset.checked_add(len).is_some_and(|end| end <= self.len),
             "what is written lies in its block"
         );
-        let arena = self.arena.clone();
-        let choice = &arena.process().stores;
+        let store = Arc::clone(&self.store);
+        let choice = store.stores();
         let (stores, timed) = choice.pick(len);
         let began = timed.then(Instant::now);
         let memory = self.memory.as_mut().expect("memory is there until the block is lent or dropped");
@@ -109,10 +110,10 @@ impl Block {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let (whole, number) = (self.memory().len(), NEXT.fetch_add(1, Ordering::Relaxed));
         if let Some(memory) = self.memory.take() {
-            self.arena.keep(memory, number, false);
+            self.store.keep(memory, number, false);
         }
         let reader = self.reader.take().expect("a reader is there until the block is lent or dropped");
-        Ok(Handle { reader, whole, arena: self.arena.clone(), number })
+        Ok(Handle { reader, whole, store: Arc::clone(&self.store), number })
     }
 }
 
@@ -136,7 +137,7 @@ impl Drop for Block {
         // In a child the parent's arena is not to be had; what is dropped there frees nothing.
         if let Some(memory) = self.memory.take().filter(|_| self.generation == fork::generation()) {
             drop(self.reader.take());
-            self.arena.keep(memory, 0, true);
+            self.store.keep(memory, 0, true);
         }
     }
 }

@@ -12,10 +12,10 @@
 //! Its owner could still write. One that runs this library does not, but nothing keeps another one from it. So the
 //! bytes come as a copy ([`Counted::copy_out`]), by their address, or by an `unsafe` call.
 
-use super::MAX_SLOT_ALIGN;
 use crate::error::{Broken, Error};
 use crate::sys::copy::{self, Stores};
 use crate::sys::map::Region;
+use crate::sys::pages::MAX_SLOT_ALIGN;
 use crate::sys::{self, memfd};
 use core::mem::MaybeUninit;
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};

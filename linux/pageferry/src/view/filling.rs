@@ -73,7 +73,8 @@ impl Filling {
     /// parent's find them there.
     /// They map it by `reader`, and are counted.
     pub(crate) fn seen_by_children(&self, reader: &Own) -> Registered {
-        fork::register_memory(&self.region, reader.fd())
+        let len = self.region.len();
+        fork::register_memory(self.region.in_children(0, len, len, reader.fd()))
     }
 
     /// A descriptor for reading, which is counted.

@@ -20,11 +20,11 @@
 //! A slot whose lease was broken is never given back. Where there is no memory to save one, the process ends as it
 //! does for any allocation that fails.
 
-use super::{Geometry, MAX_SLOT_ALIGN, Run, make_huge};
+use super::{Geometry, Run, make_huge};
 use crate::error::Error;
 use crate::host::Host;
 use crate::sys::map::{Prot, Region};
-use crate::sys::{self, fork, lease, memfd};
+use crate::sys::{self, fork, lease, memfd, pages};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{OFlags, SealFlags};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,7 +77,11 @@ impl LeasedPool {
             unsafe {
                 let at = slot as usize * slot_bytes;
                 region.map_private(at, slot_bytes, Prot::Read, made.ours.as_fd(), 0)?;
-                region.touch(at, slot_bytes, if made.huge { MAX_SLOT_ALIGN } else { sys::page_bytes() });
+                region.touch(
+                    at,
+                    slot_bytes,
+                    if made.huge { pages::MAX_SLOT_ALIGN } else { sys::page_bytes() },
+                );
             }
             huge &= made.huge;
             ours.push(made.ours);
@@ -220,9 +224,6 @@ fn take_patiently(fd: &OwnedFd) -> Result<bool, sys::Failed> {
 /// Looks at each lease in the time that a break takes.
 const LOOKS: u8 = 4;
 
-/// Seconds that a break takes, at least, where leases are used.
-pub(crate) const MIN_BREAK_SECONDS: u64 = 10;
-
 /// The pools of this process, and the fork behind which the thread that looks at them was started.
 static WATCHED: Mutex<Watched> = Mutex::new(Watched { pools: Vec::new(), thread_of: None });
 
@@ -250,7 +251,8 @@ fn watch(pool: &Arc<LeasedPool>) -> Result<(), Error> {
 }
 
 fn run() {
-    let seconds = lease::break_seconds().unwrap_or(MIN_BREAK_SECONDS).clamp(MIN_BREAK_SECONDS, 60);
+    let min = lease::MIN_BREAK_SECONDS;
+    let seconds = lease::break_seconds().unwrap_or(min).clamp(min, 60);
     let pause = Duration::from_secs(seconds) / (u32::from(LOOKS) + 1);
     loop {
         std::thread::sleep(pause);
@@ -269,8 +271,8 @@ fn run() {
     }
 }
 
-/// Looks at all leases of this process now.
-pub(crate) fn look_at_leases() {
+/// Looks at all leases of this process now, as a thread does every few seconds.
+pub fn look_at_leases() {
     let pools = watched(|watched| watched.pools.clone());
     pools.iter().filter_map(Weak::upgrade).for_each(|pool| pool.look());
 }

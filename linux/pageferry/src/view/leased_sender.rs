@@ -12,6 +12,7 @@
 
 use crate::error::{Broken, Error};
 use crate::sys::map::{Prot, Region};
+use crate::sys::pages::MAX_SLOT_ALIGN;
 use crate::sys::{Errno, fork, memfd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{OFlags, SealFlags};
@@ -50,7 +51,7 @@ impl LeasedSlots {
             unsafe { slots.freeze(region, slot, Prot::Read)? };
         }
         // SAFETY: mapped readable, and the files cannot shrink.
-        unsafe { region.touch(0, region.len(), super::MAX_SLOT_ALIGN.min(slot_bytes)) };
+        unsafe { region.touch(0, region.len(), MAX_SLOT_ALIGN.min(slot_bytes)) };
         Ok(slots)
     }
 
@@ -64,8 +65,7 @@ impl LeasedSlots {
 
     /// What a child maps for itself.
     pub(super) fn memory(&self, region: &Region) -> Vec<fork::Memory> {
-        let memory =
-            |(fd, slot)| fork::Memory::new(region, self.at(slot), self.slot_bytes, self.slot_bytes, fd);
+        let memory = |(fd, slot)| region.in_children(self.at(slot), self.slot_bytes, self.slot_bytes, fd);
         self.fds.iter().zip(0..).map(memory).collect()
     }
 

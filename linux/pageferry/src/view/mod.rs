@@ -35,9 +35,9 @@ pub(crate) use anonymous::{Anonymous, Recycled};
 pub use block::{Block, Handle};
 pub use counted::Counted;
 pub(crate) use filling::Filling;
+pub(crate) use leased_receiver::MAX_LEASED_SLOTS;
 #[cfg(feature = "verify")]
-pub(crate) use leased_receiver::look_at_leases;
-pub(crate) use leased_receiver::{MAX_LEASED_SLOTS, MIN_BREAK_SECONDS};
+pub use leased_receiver::look_at_leases;
 pub(crate) use receiver::{Access, ReceiverView};
 pub(crate) use sender::{SenderView, offered};
 pub(crate) use slots::{Reuse, Run, Slots};
@@ -47,9 +47,6 @@ use crate::error::{Error, Usage};
 use crate::host::Host;
 use crate::sys;
 use crate::sys::map::Region;
-
-/// Bytes that slots are multiples of, where the host has no huge pages or larger ones.
-pub(crate) const MAX_SLOT_ALIGN: usize = 2 << 20;
 
 /// Makes the pages of a new shared mapping; whether they are huge. One byte in each huge page is enough to have it
 /// made, and far cheaper than to have it made of filled small pages.

@@ -13,11 +13,12 @@
 //! that was started confined. Of everybody else's pool bytes are only copied out.
 
 use super::leased_receiver::LeasedPool;
-use super::{Geometry, MAX_SLOT_ALIGN, Run, Slots};
+use super::{Geometry, Run, Slots};
 use crate::error::{Broken, Error};
 use crate::host::Host;
 use crate::sys::copy::{self, Stores};
 use crate::sys::map::{Prot, Region};
+use crate::sys::pages::MAX_SLOT_ALIGN;
 use crate::sys::socket::Socket;
 use crate::sys::{self, fork, memfd};
 use crate::wire::Level;
@@ -188,11 +189,11 @@ impl ReceiverView {
     pub(crate) fn register(&self, socket: &Socket) -> fork::Registered {
         let memory = match (&self.donated, &self.memory) {
             (Some(donated), Memory::Pool(fd)) => {
-                vec![fork::Memory::new(donated, 0, donated.len(), self.geometry.slot_bytes, fd)]
+                vec![donated.in_children(0, donated.len(), self.geometry.slot_bytes, fd)]
             }
             _ => Vec::new(),
         };
-        fork::register(socket, memory)
+        fork::register(socket.as_fd(), memory)
     }
 
     /// Whether huge pages lie behind it.

@@ -182,10 +182,10 @@ impl SenderView {
     pub(crate) fn register(&self, socket: &Socket) -> fork::Registered {
         let piece = self.geometry.slot_bytes;
         let memory = match &self.memory {
-            Memory::Pool { fd, .. } => vec![fork::Memory::new(&self.used, 0, self.used.len(), piece, fd)],
+            Memory::Pool { fd, .. } => vec![self.used.in_children(0, self.used.len(), piece, fd)],
             Memory::Leased(leased) => leased.memory(&self.used),
         };
-        fork::register(socket, memory)
+        fork::register(socket.as_fd(), memory)
     }
 
     fn part(&self, run: &Run) -> (usize, usize) {

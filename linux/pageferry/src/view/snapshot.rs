@@ -10,11 +10,12 @@
 //! The kernel refuses every write, mapping and truncation of a file sealed `WRITE | SHRINK`, whoever asks. So
 //! `&[u8]` holds against any peer.
 
-use super::{MAX_SLOT_ALIGN, make_huge};
+use super::make_huge;
 use crate::error::{Broken, Error, HostFault};
 use crate::host::Host;
 use crate::sys::copy::{self, Stores};
 use crate::sys::map::{Prot, Region};
+use crate::sys::pages::MAX_SLOT_ALIGN;
 use crate::sys::{self, Errno, fork, memfd};
 use rustix::fd::{AsFd, OwnedFd};
 
@@ -48,7 +49,7 @@ impl Draft {
         unsafe { region.map_shared_here(0, whole, Prot::ReadWrite, fd.as_fd())? };
         // SAFETY: as above. All memory is there from now on, so that a limit of memory bites here and not in a store.
         unsafe { make_huge(&region, host) };
-        let registered = fork::register_memory(&region, &fd);
+        let registered = fork::register_memory(region.in_children(0, whole, whole, &fd));
         Ok(Draft { fd, region, _registered: registered })
     }
 

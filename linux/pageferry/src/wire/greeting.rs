@@ -86,6 +86,8 @@ pub enum Note {
 impl Note {
     /// Bytes of a note.
     pub const BYTES: usize = 9;
+    /// Notes that a side takes from the socket before it looks at the ring again.
+    pub(crate) const MAX_AT_A_TIME: usize = 64;
 
     /// As it goes over the socket.
     pub fn bytes(self) -> [u8; Note::BYTES] {

@@ -1,28 +1,15 @@
-//! For tests: calls that fail on demand, and planted defects. Only with the feature `verify`.
+//! Planted defects: places where the library leaves out what it must do.
 //!
-//! A planted defect is a place where the library leaves out what it must do. For each there is a test that
-//! passes without it and fails with it.
+//! For each there is a test that passes without it and fails with it. What is planted holds for the whole process; the
+//! word that says so is an atomic, and nothing here can fail.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 static PLANTED: AtomicU64 = AtomicU64::new(0);
-static FAILING: Mutex<BTreeMap<&'static str, Failing>> = Mutex::new(BTreeMap::new());
-static USES: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
-/// Whether any call fails, or uses are counted.
-static LOOKING: AtomicU64 = AtomicU64::new(0);
-
-/// How a call fails.
-struct Failing {
-    errno: i32,
-    /// Uses before that.
-    after: u64,
-    once: bool,
-}
 
 /// Places where a defect shows only when two sides meet wait for so long, so that they do.
-pub(crate) const WIDE: std::time::Duration = std::time::Duration::from_millis(5);
+const WIDE: Duration = Duration::from_millis(5);
 
 macro_rules! defects {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
@@ -150,58 +137,4 @@ pub(crate) fn widen(defect: Defect) {
         let times = if defect == Defect::StolenNote { 40 } else { 1 };
         crate::sync::dwell(times * WIDE);
     }
-}
-
-/// From now on the call fails with this error number, after it has succeeded `after` more times. The name is
-/// the one in [`crate::sys::Failed`].
-pub fn fail(call: &'static str, errno: i32, after: u64) {
-    fails(call, Failing { errno, after, once: false });
-}
-
-/// The same, a single time.
-pub fn fail_once(call: &'static str, errno: i32, after: u64) {
-    fails(call, Failing { errno, after, once: true });
-}
-
-fn fails(call: &'static str, failing: Failing) {
-    FAILING.lock().unwrap().insert(call, failing);
-    LOOKING.store(1, Ordering::SeqCst);
-}
-
-/// All calls work again.
-pub fn restore() {
-    FAILING.lock().unwrap().clear();
-    LOOKING.store(0, Ordering::SeqCst);
-}
-
-/// How often each call is used while `of` runs, by all threads.
-pub fn uses(of: impl FnOnce()) -> BTreeMap<&'static str, u64> {
-    USES.lock().unwrap().clear();
-    LOOKING.store(1, Ordering::SeqCst);
-    of();
-    restore();
-    USES.lock().unwrap().clone()
-}
-
-/// Looks at this process's leases now, as a thread does every few seconds.
-pub fn look_at_leases() {
-    crate::view::look_at_leases();
-}
-
-pub(crate) fn injected(call: &'static str) -> Option<i32> {
-    if LOOKING.load(Ordering::Relaxed) == 0 {
-        return None;
-    }
-    *USES.lock().unwrap().entry(call).or_default() += 1;
-    let mut failing = FAILING.lock().unwrap();
-    let Failing { errno, after, once } = failing.get_mut(call)?;
-    if *after > 0 {
-        *after -= 1;
-        return None;
-    }
-    let errno = *errno;
-    if *once {
-        failing.remove(call);
-    }
-    Some(errno)
 }

@@ -31,39 +31,18 @@
 //! One for each process, around the list of blocks; the kernel is asked for counts while it is held, and memory is made
 //! and freed without it.
 
-use crate::choose::StoreChoice;
+mod limits;
+mod store;
+
+pub use limits::Limits;
+use store::State;
+pub(crate) use store::Store;
+
 use crate::error::Error;
 use crate::host::Host;
-use crate::sys::fork::PerProcess;
 use crate::view::{Block, Filling};
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// What an arena may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes that are lent or kept, at most.
-    pub bytes: u64,
-    /// Bytes that are kept for later when nobody has asked for them in a second.
-    pub kept: u64,
-    /// Blocks, at most: each has a descriptor in this process.
-    pub blocks: usize,
-}
-
-impl Default for Limits {
-    /// An eighth of the host's memory and 1 GB at most; an eighth of that is kept; and an eighth of the descriptors
-    /// that this process may have, 256 at most.
-    fn default() -> Limits {
-        let page = crate::sys::page_bytes() as u64;
-        let memory = rustix::system::sysinfo();
-        let memory = (memory.totalram as u64).saturating_mul(u64::from(memory.mem_unit.max(1)));
-        let bytes = if memory == 0 { 1 << 30 } else { (memory / 8).clamp(64 * page, 1 << 30) };
-        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-        let blocks = files.current.map_or(256, |files| (files / 8).clamp(1, 256) as usize);
-        Limits { bytes, kept: bytes / 8, blocks }
-    }
-}
 
 /// What an arena has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,88 +64,13 @@ pub struct Held {
 /// Makes blocks, and uses them again. A clone is the same one.
 #[derive(Clone, Debug)]
 pub struct Arena {
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    limits: Limits,
-    process: PerProcess<Process>,
-}
-
-/// What each process has for itself.
-#[derive(Debug, Default)]
-pub(crate) struct Process {
-    state: Mutex<State>,
-    /// Learns which stores fill blocks faster.
-    pub(crate) stores: StoreChoice,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// Lent at some time, the one that was lent first in front. Whether they are home is not known.
-    lent: VecDeque<Kept>,
-    /// Of these and of those that are being made or filled.
-    bytes: u64,
-    blocks: usize,
-    tidied: Option<Instant>,
-    made: u64,
-    again: u64,
-    left: u64,
-}
-
-#[derive(Debug)]
-struct Kept {
-    memory: Filling,
-    since: Instant,
-    number: u64,
-    /// The way that it went, until all that went there was received.
-    way: Option<Way>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// Some may wait to be received.
-    Sent(u64),
-    Received,
+    store: Arc<Store>,
 }
 
 /// Blocks of the right size that are looked at for one request, before another is made.
 const LOOKS: usize = 8;
 /// Nobody has asked for a block in so long.
 const IDLE: Duration = Duration::from_secs(1);
-
-impl State {
-    /// Takes the first block that `fits`, if one of the first `looks` of these is home. Those that are not go behind
-    /// the others.
-    fn take_home(&mut self, looks: usize, fits: impl Fn(&Kept) -> bool) -> Option<Filling> {
-        let mut looked = 0;
-        for _ in 0..self.lent.len() {
-            let kept = self.lent.pop_front()?;
-            if looked == looks || !fits(&kept) {
-                self.lent.push_back(kept);
-                continue;
-            }
-            looked += 1;
-            if kept.memory.is_alone() {
-                return Some(kept.memory);
-            }
-            self.lent.push_back(kept);
-        }
-        None
-    }
-
-    /// Takes the first block that its readers have received.
-    fn take_received(&mut self) -> Option<Filling> {
-        let at = self.lent.iter().position(|kept| kept.way == Some(Way::Received))?;
-        self.left += 1;
-        Some(self.lent.remove(at)?.memory)
-    }
-
-    fn by_number(&mut self, number: u64) -> Option<&mut Kept> {
-        self.lent.iter_mut().find(|kept| kept.number == number)
-    }
-}
 
 impl Arena {
     /// An arena within the usual limits.
@@ -176,26 +80,18 @@ impl Arena {
 
     /// An arena within these limits.
     pub fn with(limits: Limits) -> Arena {
-        Arena { shared: Arc::new(Shared { limits, process: PerProcess::new() }) }
+        Arena { store: Arc::new(Store::new(limits)) }
     }
 
     /// The limits.
     pub fn limits(&self) -> Limits {
-        self.shared.limits
-    }
-
-    pub(crate) fn process(&self) -> &Process {
-        self.shared.process.get(Process::default)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.process().state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.store.limits
     }
 
     /// Memory for `len` bytes, of unknown contents: one that was lent and is home, or a new one.
     pub fn block(&self, len: usize) -> Result<Block, Error> {
         let host = Host::get();
-        let limits = self.shared.limits;
+        let limits = self.store.limits;
         let refused = |wanted: usize, state: &State| Error::Budget {
             what: "a block",
             wanted: wanted as u64,
@@ -208,11 +104,11 @@ impl Arena {
             ),
         };
         let mut freed = Vec::new();
-        let mut state = self.state();
+        let mut state = self.store.state();
         let Some(whole) = Filling::whole(len, host).filter(|&whole| whole as u64 <= limits.bytes) else {
             return Err(refused(len, &state));
         };
-        if let Some(memory) = state.take_home(LOOKS, |kept| kept.memory.len() == whole) {
+        if let Some(memory) = state.take_home(LOOKS, |block| block.memory.len() == whole) {
             state.again += 1;
             drop(state);
             self.tidy_at_times();
@@ -244,66 +140,33 @@ impl Arena {
         match Filling::new(whole, host) {
             Ok(memory) => self.give(memory, len),
             Err(error) => {
-                self.forget(whole);
+                self.store.forget(whole);
                 Err(error)
             }
         }
     }
 
     fn give(&self, memory: Filling, len: usize) -> Result<Block, Error> {
-        Block::new(self.clone(), memory, len).map_err(|(error, memory)| {
-            self.keep(memory, 0, true);
+        Block::new(Arc::clone(&self.store), memory, len).map_err(|(error, memory)| {
+            self.store.keep(memory, 0, true);
             error
         })
     }
 
-    /// A block is no more.
-    fn forget(&self, bytes: usize) {
-        let mut state = self.state();
-        state.bytes -= bytes as u64;
-        state.blocks -= 1;
-    }
-
-    /// A block may be used again once it is home.
-    pub(crate) fn keep(&self, memory: Filling, number: u64, first: bool) {
-        if !Host::get().can_count() {
-            let bytes = memory.len();
-            drop(memory);
-            return self.forget(bytes);
-        }
-        let kept = Kept { memory, since: Instant::now(), number, way: None };
-        let mut state = self.state();
-        match first {
-            true => state.lent.push_front(kept),
-            false => state.lent.push_back(kept),
-        }
-    }
-
-    /// The block of this number went this way.
-    pub(crate) fn went(&self, number: u64, way: u64) {
-        if let Some(kept) = self.state().by_number(number) {
-            kept.way = Some(Way::Sent(way));
-        }
-    }
-
     /// All that went this way so far was received: where room is needed, these blocks are left to their readers.
     pub fn received(&self, way: u64) {
-        for kept in &mut self.state().lent {
-            if kept.way == Some(Way::Sent(way)) {
-                kept.way = Some(Way::Received);
-            }
-        }
+        self.store.state().received(way);
     }
 
     /// Whether more is kept than is to be, if all of it is home.
     pub fn has_excess(&self) -> bool {
-        let state = self.state();
-        state.bytes > self.shared.limits.kept && !state.lent.is_empty()
+        let state = self.store.state();
+        state.bytes > self.store.limits.kept && !state.lent.is_empty()
     }
 
     fn tidy_at_times(&self) {
-        let mut state = self.state();
-        if state.bytes <= self.shared.limits.kept || state.tidied.is_some_and(|last| last.elapsed() < IDLE) {
+        let mut state = self.store.state();
+        if state.bytes <= self.store.limits.kept || state.tidied.is_some_and(|last| last.elapsed() < IDLE) {
             return;
         }
         state.tidied = Some(Instant::now());
@@ -313,7 +176,7 @@ impl Arena {
 
     /// Frees blocks that are home, and that nobody has asked for in a second, as far as more is kept than is to be.
     pub fn tidy(&self) {
-        self.free(self.shared.limits.kept, IDLE);
+        self.free(self.store.limits.kept, IDLE);
     }
 
     /// Frees all blocks that are home.
@@ -323,11 +186,11 @@ impl Arena {
 
     fn free(&self, kept: u64, idle: Duration) {
         loop {
-            let mut state = self.state();
+            let mut state = self.store.state();
             if state.bytes <= kept {
                 return;
             }
-            let Some(memory) = state.take_home(usize::MAX, |kept| kept.since.elapsed() >= idle) else {
+            let Some(memory) = state.take_home(usize::MAX, |block| block.since.elapsed() >= idle) else {
                 return;
             };
             state.bytes -= memory.len() as u64;
@@ -339,8 +202,8 @@ impl Arena {
 
     /// What there is now.
     pub fn held(&self) -> Held {
-        let state = self.state();
-        let home = state.lent.iter().filter(|kept| kept.memory.is_alone()).count();
+        let state = self.store.state();
+        let home = state.lent.iter().filter(|block| block.memory.is_alone()).count();
         Held {
             bytes: state.bytes,
             blocks: state.blocks,
