@@ -1,9 +1,9 @@
 //! Buffers: memory that is being filled.
 
 use crate::border::{self, Out};
-use crate::channel::pf_buffer;
 use crate::fault::{Fault, call};
 use crate::handles::Tables;
+use crate::opaque::pf_buffer;
 use crate::table::Handle;
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;

@@ -2,27 +2,14 @@
 
 use crate::border::{self, Out, Wait, with_socket};
 use crate::config::{self, pf_config};
+use crate::ends::{End, ReceiverEnd, SenderEnd};
 use crate::fault::{Fault, call};
 use crate::handles::Tables;
-use crate::receiver::{ReceiverEnd, Receiving};
-use crate::sender::{SenderEnd, Sending};
+use crate::opaque::{pf_listener, pf_receiver, pf_sender};
 use crate::table::{Handle, Kind};
 use core::ffi::{c_char, c_int, c_void};
 use pageferry::{Channel, Listener};
 use std::os::fd::{AsFd as _, AsRawFd as _};
-
-/// The sending end of a channel. A handle: see the top of this file.
-pub struct pf_sender(());
-/// The receiving end of a channel. A handle: see the top of this file.
-pub struct pf_receiver(());
-/// A place where others connect. A handle: see the top of this file.
-pub struct pf_listener(());
-/// Memory of the sender, to be filled and sent. A handle: see the top of this file.
-pub struct pf_buffer(());
-/// Memory that was sent, as its sender has it. A handle: see the top of this file.
-pub struct pf_lent(());
-/// A message that was received. A handle: see the top of this file.
-pub struct pf_loan(());
 
 /// The version of the library that the program runs with: 65536 * major + 256 * minor + patch. It never
 /// fails.
@@ -69,8 +56,8 @@ pub unsafe extern "C" fn pf_channel_pair(
         let tables = Tables::get();
         let (for_sender, for_receiver) = (tables.senders.reserve()?, tables.receivers.reserve()?);
         let (sender, receiver) = Channel::pair(config)?;
-        to_sender.set_handle(for_sender.fill(SenderEnd::new(Sending::Trusting(sender))));
-        to_receiver.set_handle(for_receiver.fill(ReceiverEnd::new(Receiving::Trusting(receiver))));
+        to_sender.set_handle(for_sender.fill(End::Trusting(sender)));
+        to_receiver.set_handle(for_receiver.fill(ReceiverEnd::new(End::Trusting(receiver))));
         Ok(())
     })
 }
@@ -187,9 +174,7 @@ pub unsafe extern "C" fn pf_sender_open(
 ) -> c_int {
     // SAFETY: by the caller's promise.
     call(|| unsafe {
-        open_sender(fd, config, sender, |socket, config| {
-            Channel::sender(socket, config).map(Sending::Guarded)
-        })
+        open_sender(fd, config, sender, |socket, config| Channel::sender(socket, config).map(End::Guarded))
     })
 }
 
@@ -210,7 +195,7 @@ pub unsafe extern "C" fn pf_sender_open_trusted(
     // SAFETY: by the caller's promise.
     call(|| unsafe {
         open_sender(fd, config, sender, |socket, config| {
-            Channel::trusted_sender(socket, config).map(Sending::Trusting)
+            Channel::trusted_sender(socket, config).map(End::Trusting)
         })
     })
 }
@@ -221,7 +206,7 @@ unsafe fn open_sender(
     fd: c_int,
     config: *const pf_config,
     sender: *mut *mut pf_sender,
-    open: impl FnOnce(rustix::fd::OwnedFd, pageferry::Config) -> Result<Sending, pageferry::Error>,
+    open: impl FnOnce(rustix::fd::OwnedFd, pageferry::Config) -> Result<SenderEnd, pageferry::Error>,
 ) -> Result<(), Fault> {
     // SAFETY: by the caller's promise.
     let mut out = unsafe { Out::handle(sender, "sender") }?;
@@ -230,7 +215,7 @@ unsafe fn open_sender(
     let room = Tables::get().senders.reserve()?;
     // SAFETY: as above.
     let sender = unsafe { with_socket(fd, |socket| open(socket, config)) }?;
-    out.set_handle(room.fill(SenderEnd::new(sender)));
+    out.set_handle(room.fill(sender));
     Ok(())
 }
 
@@ -255,7 +240,7 @@ pub unsafe extern "C" fn pf_receiver_open(
     // SAFETY: by the caller's promise.
     call(|| unsafe {
         open_receiver(fd, config, receiver, |socket, config| {
-            Channel::receiver(socket, config).map(Receiving::Guarded)
+            Channel::receiver(socket, config).map(|end| ReceiverEnd::new(End::Guarded(end)))
         })
     })
 }
@@ -277,7 +262,7 @@ pub unsafe extern "C" fn pf_receiver_open_trusted(
     // SAFETY: by the caller's promise.
     call(|| unsafe {
         open_receiver(fd, config, receiver, |socket, config| {
-            Channel::trusted_receiver(socket, config).map(Receiving::Trusting)
+            Channel::trusted_receiver(socket, config).map(|end| ReceiverEnd::new(End::Trusting(end)))
         })
     })
 }
@@ -288,7 +273,7 @@ unsafe fn open_receiver(
     fd: c_int,
     config: *const pf_config,
     receiver: *mut *mut pf_receiver,
-    open: impl FnOnce(rustix::fd::OwnedFd, pageferry::Config) -> Result<Receiving, pageferry::Error>,
+    open: impl FnOnce(rustix::fd::OwnedFd, pageferry::Config) -> Result<ReceiverEnd, pageferry::Error>,
 ) -> Result<(), Fault> {
     // SAFETY: by the caller's promise.
     let mut out = unsafe { Out::handle(receiver, "receiver") }?;
@@ -297,7 +282,7 @@ unsafe fn open_receiver(
     let room = Tables::get().receivers.reserve()?;
     // SAFETY: as above.
     let receiver = unsafe { with_socket(fd, |socket| open(socket, config)) }?;
-    out.set_handle(room.fill(ReceiverEnd::new(receiver)));
+    out.set_handle(room.fill(receiver));
     Ok(())
 }
 

@@ -9,15 +9,13 @@
 //! the next call makes others, whose entries begin behind all of the parent's. So a handle of the parent's is
 //! known for what it is. The former tables are kept, and never looked at.
 
-use crate::lent::LentToken;
-use crate::loan::Received;
-use crate::receiver::ReceiverEnd;
-use crate::sender::SenderEnd;
-use crate::table::{Kind, MAX_ENTRIES, Table};
+use crate::ends::{ReceiverEnd, SenderEnd};
+use crate::table::{self, Kind, Table};
+use crate::tokens::{LentToken, LoanToken};
 use pageferry::{Buffer, Listener};
 use std::ptr::null_mut;
 use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// See the top of the file.
 #[derive(Debug)]
@@ -27,15 +25,13 @@ pub(crate) struct Tables {
     pub(crate) listeners: Table<Listener>,
     pub(crate) buffers: Table<Buffer>,
     pub(crate) lents: Table<LentToken>,
-    pub(crate) loans: Table<Received>,
+    pub(crate) loans: Table<LoanToken>,
     /// The parent's, to be found by tools that look for lost memory.
     _before: *mut Tables,
 }
 
 static CURRENT: AtomicPtr<Tables> = AtomicPtr::new(null_mut());
 static BEFORE: AtomicPtr<Tables> = AtomicPtr::new(null_mut());
-/// One more than the highest index that a handle of this process or of its parents may have.
-static END: AtomicU32 = AtomicU32::new(0);
 
 impl Tables {
     fn new(first: u32) -> Tables {
@@ -58,7 +54,7 @@ impl Tables {
             return unsafe { &*current };
         }
         install();
-        let made = Box::into_raw(Box::new(Tables::new(END.load(Ordering::Acquire).min(MAX_ENTRIES))));
+        let made = Box::into_raw(Box::new(Tables::new(table::end())));
         match CURRENT.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: nobody frees what is current.
             Ok(_) => unsafe { &*made },
@@ -80,11 +76,6 @@ impl Tables {
             + self.lents.live()
             + self.loans.live()
     }
-}
-
-/// A handle with this index is about to be given out.
-pub(crate) fn reach(index: u32) {
-    END.fetch_max(index + 1, Ordering::AcqRel);
 }
 
 /// Has the handler called in children from now on.

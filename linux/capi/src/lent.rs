@@ -1,13 +1,14 @@
 //! Memory that was sent, as its sender has it.
 
 use crate::border::{Out, Wait};
-use crate::channel::{pf_buffer, pf_lent};
 use crate::fault::{Fault, call};
 use crate::handles::Tables;
+use crate::opaque::{pf_buffer, pf_lent};
 use crate::table::Handle;
+use crate::tokens::LentToken;
 use core::ffi::{c_int, c_void};
 use core::ptr::{null, null_mut};
-use pageferry::{Lent, Sharing, Verb, Zeroed};
+use pageferry::Verb;
 
 /// The bytes came in the ring: a copy.
 pub const PF_VERB_INLINE: c_int = 1;
@@ -29,14 +30,6 @@ pub(crate) fn verb_number(verb: Verb) -> c_int {
         Verb::Donate => PF_VERB_DONATE,
         Verb::Share => PF_VERB_SHARE,
     }
-}
-
-/// What a handle of lent memory stands for.
-#[derive(Debug)]
-pub(crate) enum LentToken {
-    Lent(Lent),
-    Sharing(Sharing),
-    Zeroed(Zeroed),
 }
 
 fn handle(lent: *mut pf_lent) -> Handle {

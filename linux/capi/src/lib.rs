@@ -2,7 +2,7 @@
 //! to its users.
 //!
 //! # How it is made
-//! A call takes its arguments apart in `border`, finds what handles stand for in `table`, and does what the
+//! A call takes its arguments apart in `border`, finds what handles stand for in `handles`, and does what the
 //! Rust library does. Its error becomes a code in `fault`, where a panic ends too. The files `channel` to
 //! `loan` are the calls, in the order of the header.
 //!
@@ -20,10 +20,13 @@ pub mod border;
 pub mod buffer;
 pub mod channel;
 pub mod config;
+mod ends;
 pub mod fault;
 mod handles;
 pub mod lent;
 pub mod loan;
+pub mod opaque;
 pub mod receiver;
 pub mod sender;
 mod table;
+mod tokens;

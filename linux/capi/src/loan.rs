@@ -1,52 +1,22 @@
 //! Messages that were received.
 
 use crate::border::Out;
-use crate::channel::pf_loan;
 use crate::config::level_number;
 use crate::fault::{Fault, call};
 use crate::handles::Tables;
 use crate::lent::verb_number;
+use crate::opaque::pf_loan;
 use crate::table::Handle;
+use crate::tokens::LoanToken;
 use core::ffi::{c_int, c_void};
 use core::ptr::{null, null_mut};
-use pageferry::{Error, Level, Loan, Owned, Shared, Verb};
-
-/// What a handle of a message stands for.
-#[derive(Debug)]
-pub(crate) enum Received {
-    Loan(Loan),
-    /// The sender has its memory back.
-    Owned(OwnedMessage),
-    /// The sender writes it.
-    Shared(Shared),
-}
-
-/// The bytes of a message in memory of this process, and all else that there was to know.
-#[derive(Debug)]
-pub(crate) struct OwnedMessage {
-    pub(crate) bytes: Owned,
-    pub(crate) tag: u64,
-    sequence: u64,
-    verb: Verb,
-    level: Level,
-}
-
-impl Received {
-    /// Moves a loan's bytes to memory of this process. Where that fails it stays as it was.
-    pub(crate) fn transfer(&mut self) -> Result<(), Error> {
-        let Received::Loan(loan) = self else { return Ok(()) };
-        let bytes = loan.copied()?;
-        let (tag, sequence, verb, level) = (loan.tag(), loan.sequence(), loan.verb(), loan.level());
-        *self = Received::Owned(OwnedMessage { bytes, tag, sequence, verb, level });
-        Ok(())
-    }
-}
+use pageferry::{Level, Verb};
 
 fn handle(loan: *mut pf_loan) -> Handle {
     Handle::new(loan.cast(), "loan")
 }
 
-fn with<R>(loan: *mut pf_loan, does: impl FnOnce(&mut Received) -> Result<R, Fault>) -> Result<R, Fault> {
+fn with<R>(loan: *mut pf_loan, does: impl FnOnce(&mut LoanToken) -> Result<R, Fault>) -> Result<R, Fault> {
     Tables::get().loans.with(handle(loan), does)
 }
 
@@ -69,9 +39,9 @@ pub unsafe extern "C" fn pf_loan_data(
         let mut out = unsafe { (Out::new(data, "data", null())?, Out::new(len, "len", 0)?) };
         with(loan, |loan| {
             let (data, bytes) = match loan {
-                Received::Loan(loan) => (loan.as_ptr(), loan.len()),
-                Received::Owned(owned) => (owned.bytes.as_ptr(), owned.bytes.len()),
-                Received::Shared(shared) => (shared.as_ptr(), shared.len()),
+                LoanToken::Loan(loan) => (loan.as_ptr(), loan.len()),
+                LoanToken::Owned(owned) => (owned.bytes.as_ptr(), owned.bytes.len()),
+                LoanToken::Shared(shared) => (shared.as_ptr(), shared.len()),
             };
             if data.is_null() {
                 return Err(Fault::host("mmap", rustix::io::Errno::NOMEM));
@@ -103,9 +73,9 @@ pub unsafe extern "C" fn pf_loan_data_mut(
         let mut out = unsafe { (Out::new(data, "data", null_mut())?, Out::new(len, "len", 0)?) };
         with(loan, |loan| {
             let bytes: &mut [u8] = match loan {
-                Received::Loan(loan) => loan.as_mut()?,
-                Received::Owned(owned) => &mut owned.bytes,
-                Received::Shared(_) => {
+                LoanToken::Loan(loan) => loan.as_mut()?,
+                LoanToken::Owned(owned) => &mut owned.bytes,
+                LoanToken::Shared(_) => {
                     let said = "`loan` is shared memory, which is not written by its receiver";
                     return Err(Fault::usage(said.to_owned()));
                 }
@@ -126,7 +96,7 @@ pub unsafe extern "C" fn pf_loan_data_mut(
 pub extern "C" fn pf_loan_transfer(loan: *mut pf_loan) -> c_int {
     call(|| {
         with(loan, |loan| match loan {
-            Received::Shared(_) => {
+            LoanToken::Shared(_) => {
                 let said = "`loan` is shared memory: receive it without PF_RECV_SHARED to have its bytes";
                 Err(Fault::usage(said.to_owned()))
             }
@@ -146,9 +116,9 @@ pub unsafe extern "C" fn pf_loan_tag(loan: *mut pf_loan, tag: *mut u64) -> c_int
         let mut out = unsafe { Out::new(tag, "tag", 0) }?;
         with(loan, |loan| {
             out.set(match loan {
-                Received::Loan(loan) => loan.tag(),
-                Received::Owned(owned) => owned.tag,
-                Received::Shared(shared) => shared.tag(),
+                LoanToken::Loan(loan) => loan.tag(),
+                LoanToken::Owned(owned) => owned.tag,
+                LoanToken::Shared(shared) => shared.tag(),
             });
             Ok(())
         })
@@ -166,9 +136,9 @@ pub unsafe extern "C" fn pf_loan_sequence(loan: *mut pf_loan, sequence: *mut u64
         let mut out = unsafe { Out::new(sequence, "sequence", 0) }?;
         with(loan, |loan| {
             out.set(match loan {
-                Received::Loan(loan) => loan.sequence(),
-                Received::Owned(owned) => owned.sequence,
-                Received::Shared(shared) => shared.sequence(),
+                LoanToken::Loan(loan) => loan.sequence(),
+                LoanToken::Owned(owned) => owned.sequence,
+                LoanToken::Shared(shared) => shared.sequence(),
             });
             Ok(())
         })
@@ -186,9 +156,9 @@ pub unsafe extern "C" fn pf_loan_verb(loan: *mut pf_loan, verb: *mut c_int) -> c
         let mut out = unsafe { Out::new(verb, "verb", 0) }?;
         with(loan, |loan| {
             out.set(verb_number(match loan {
-                Received::Loan(loan) => loan.verb(),
-                Received::Owned(owned) => owned.verb,
-                Received::Shared(_) => Verb::Share,
+                LoanToken::Loan(loan) => loan.verb(),
+                LoanToken::Owned(owned) => owned.verb,
+                LoanToken::Shared(_) => Verb::Share,
             }));
             Ok(())
         })
@@ -206,9 +176,9 @@ pub unsafe extern "C" fn pf_loan_level(loan: *mut pf_loan, level: *mut c_int) ->
         let mut out = unsafe { Out::new(level, "level", 0) }?;
         with(loan, |loan| {
             out.set(level_number(match loan {
-                Received::Loan(loan) => loan.level(),
-                Received::Owned(owned) => owned.level,
-                Received::Shared(_) => Level::Typed,
+                LoanToken::Loan(loan) => loan.level(),
+                LoanToken::Owned(owned) => owned.level,
+                LoanToken::Shared(_) => Level::Typed,
             }));
             Ok(())
         })

@@ -1,16 +1,15 @@
 //! The receiving end.
 
 use crate::border::{Out, Wait};
-use crate::channel::{pf_loan, pf_receiver};
 use crate::config::level_number;
+use crate::ends::{ReceiverEnd, either};
 use crate::fault::{Fault, call};
 use crate::handles::Tables;
-use crate::loan::Received;
+use crate::opaque::{pf_loan, pf_receiver};
 use crate::table::Handle;
+use crate::tokens::LoanToken;
 use core::ffi::{c_int, c_uint};
-use pageferry::trust::{Guarded, Same};
-use pageferry::{Error, Message, Receiver};
-use std::os::fd::AsRawFd as _;
+use pageferry::{Error, Message};
 
 /// The message is read where it is. It can be made writable later.
 pub const PF_RECV_READ: c_uint = 0;
@@ -23,40 +22,7 @@ pub const PF_RECV_TRANSFER: c_uint = 2;
 /// bytes are copied, so that what comes never changes.
 pub const PF_RECV_SHARED: c_uint = 4;
 
-/// What a handle of a receiver stands for.
-#[derive(Debug)]
-pub(crate) struct ReceiverEnd {
-    end: Receiving,
-    /// A message that came and could not be given out as it was asked for.
-    kept: Option<Message>,
-}
-
-/// By how far the sender is trusted.
-#[derive(Debug)]
-pub(crate) enum Receiving {
-    Trusting(Receiver<Same>),
-    Guarded(Receiver<Guarded>),
-}
-
-/// Does the same with either.
-macro_rules! either {
-    ($end:expr, $name:ident => $does:expr) => {
-        match &$end {
-            Receiving::Trusting($name) => $does,
-            Receiving::Guarded($name) => $does,
-        }
-    };
-}
-
 impl ReceiverEnd {
-    pub(crate) fn new(end: Receiving) -> ReceiverEnd {
-        ReceiverEnd { end, kept: None }
-    }
-
-    pub(crate) fn fd(&self) -> c_int {
-        either!(self.end, receiver => receiver.as_raw_fd())
-    }
-
     fn next(&mut self, wait: Wait) -> Result<Message, Error> {
         if let Some(kept) = self.kept.take() {
             return Ok(kept);
@@ -70,23 +36,23 @@ impl ReceiverEnd {
     }
 
     /// The next message, as it was asked for. Where it cannot be had so, the next call has it.
-    fn recv(&mut self, flags: c_uint, wait: Wait) -> Result<Received, Fault> {
+    fn recv(&mut self, flags: c_uint, wait: Wait) -> Result<LoanToken, Fault> {
         let message = self.next(wait).map_err(|error| wait.fault(error))?;
         let mut received = match message {
-            Message::Shared(shared) if flags & PF_RECV_SHARED != 0 => Received::Shared(shared),
+            Message::Shared(shared) if flags & PF_RECV_SHARED != 0 => LoanToken::Shared(shared),
             message => match message.settle() {
-                Ok(loan) => Received::Loan(loan),
+                Ok(loan) => LoanToken::Loan(loan),
                 Err((error, message)) => return Err(self.keep(message, error)),
             },
         };
         let made = match &mut received {
-            Received::Loan(loan) if flags & PF_RECV_COPY_ON_WRITE != 0 => loan.as_mut().map(drop),
-            Received::Loan(_) if flags & PF_RECV_TRANSFER != 0 => received.transfer(),
+            LoanToken::Loan(loan) if flags & PF_RECV_COPY_ON_WRITE != 0 => loan.as_mut().map(drop),
+            LoanToken::Loan(_) if flags & PF_RECV_TRANSFER != 0 => received.transfer(),
             _ => Ok(()),
         };
         match (made, received) {
             (Ok(()), received) => Ok(received),
-            (Err(error), Received::Loan(loan)) => Err(self.keep(Message::Loan(loan), error)),
+            (Err(error), LoanToken::Loan(loan)) => Err(self.keep(Message::Loan(loan), error)),
             (Err(error), _) => Err(error.into()),
         }
     }

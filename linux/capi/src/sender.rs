@@ -1,66 +1,35 @@
 //! The sending end.
 
 use crate::border::{self, Out, Wait};
-use crate::channel::{pf_buffer, pf_lent, pf_loan, pf_sender};
 use crate::config::level_number;
+use crate::ends::{End, SenderEnd, either};
 use crate::fault::{Fault, call};
 use crate::handles::Tables;
-use crate::lent::{LentToken, verb_number};
-use crate::loan::Received;
+use crate::lent::verb_number;
+use crate::opaque::{pf_buffer, pf_lent, pf_loan, pf_sender};
 use crate::table::Handle;
+use crate::tokens::{LentToken, LoanToken};
 use core::ffi::{c_int, c_void};
-use pageferry::trust::{Guarded, Same};
+use pageferry::trust::Same;
 use pageferry::{Arrived, Buffer, Error, Sender, Verb};
-use std::os::fd::AsRawFd as _;
 
 /// The receiver reads all of the message.
 pub const PF_ARRIVED_TOUCHED: c_int = 1;
 /// The receiver hands the message on, or looks at a part of it.
 pub const PF_ARRIVED_UNTOUCHED: c_int = 2;
 
-/// What a handle of a sender stands for.
-#[derive(Debug)]
-pub(crate) struct SenderEnd {
-    end: Sending,
-}
-
-/// By how far the receiver is trusted.
-#[derive(Debug)]
-pub(crate) enum Sending {
-    Trusting(Sender<Same>),
-    Guarded(Sender<Guarded>),
-}
-
-/// Does the same with either.
-macro_rules! either {
-    ($end:expr, $name:ident => $does:expr) => {
-        match &$end {
-            Sending::Trusting($name) => $does,
-            Sending::Guarded($name) => $does,
-        }
-    };
-}
-
 impl SenderEnd {
-    pub(crate) fn new(end: Sending) -> SenderEnd {
-        SenderEnd { end }
-    }
-
-    pub(crate) fn fd(&self) -> c_int {
-        either!(self.end, sender => sender.as_raw_fd())
-    }
-
     fn trusting(&self, verb: &str) -> Result<&Sender<Same>, Fault> {
-        match &self.end {
-            Sending::Trusting(sender) => Ok(sender),
-            Sending::Guarded(_) => Err(Fault::usage(format!(
+        match self {
+            End::Trusting(sender) => Ok(sender),
+            End::Guarded(_) => Err(Fault::usage(format!(
                 "{verb} needs a receiver that is trusted: pf_sender_open_trusted(), or pf_channel_pair()"
             ))),
         }
     }
 
     fn buffer(&self, len: usize, wait: Wait) -> Result<Buffer, Error> {
-        either!(self.end, sender => match wait {
+        either!(self, sender => match wait {
             Wait::Forever => sender.buffer(len),
             // Whoever does not wait here may wait by a poll.
             Wait::Not => sender.watch(|sender| sender.try_buffer(len)),
@@ -159,7 +128,7 @@ pub unsafe extern "C" fn pf_sender_level(sender: *mut pf_sender, level: *mut c_i
         // SAFETY: by the caller's promise.
         let mut out = unsafe { Out::new(level, "level", 0) }?;
         with(sender, |end| {
-            out.set(level_number(either!(end.end, sender => sender.level())));
+            out.set(level_number(either!(end, sender => sender.level())));
             Ok(())
         })
     })
@@ -182,7 +151,7 @@ pub unsafe extern "C" fn pf_sender_peer(
         let mut out =
             unsafe { (Out::new(pid, "pid", 0)?, Out::new(uid, "uid", 0)?, Out::new(gid, "gid", 0)?) };
         with(sender, |end| {
-            let peer = either!(end.end, sender => sender.peer())?;
+            let peer = either!(end, sender => sender.peer())?;
             out.0.set(peer.pid);
             out.1.set(peer.uid);
             out.2.set(peer.gid);
@@ -201,7 +170,7 @@ pub unsafe extern "C" fn pf_sender_counters(sender: *mut pf_sender, sent: *mut u
         // SAFETY: by the caller's promise.
         let mut to = unsafe { (Out::new(sent, "sent", 0)?, Out::new(out, "out", 0)?) };
         with(sender, |end| {
-            let counters = either!(end.end, sender => sender.counters());
+            let counters = either!(end, sender => sender.counters());
             to.0.set(counters.sent);
             to.1.set(counters.out);
             Ok(())
@@ -247,7 +216,7 @@ pub extern "C" fn pf_sender_room(sender: *mut pf_sender, timeout_ms: c_int) -> c
     call(|| {
         let wait = Wait::from_ms(timeout_ms)?;
         with(sender, |end| {
-            either!(end.end, sender => sender.wait_room(wait.at_most())).map_err(|error| wait.fault(error))
+            either!(end, sender => sender.wait_room(wait.at_most())).map_err(|error| wait.fault(error))
         })
     })
 }
@@ -276,7 +245,7 @@ pub unsafe extern "C" fn pf_sender_loan(
         // SAFETY: by the caller's promise.
         unsafe {
             send(sender, buffer, lent, wait, |end, buffer| {
-                either!(end.end, sender => sender.loan_timeout_or_return(buffer, tag, wait.at_most()))
+                either!(end, sender => sender.loan_timeout_or_return(buffer, tag, wait.at_most()))
                     .map(LentToken::Lent)
             })
         }
@@ -369,7 +338,7 @@ pub unsafe extern "C" fn pf_sender_copy(
         // SAFETY: by the caller's promise.
         let bytes = unsafe { border::bytes(data, len, "data") }?;
         with(sender, |end| {
-            let copied = either!(end.end, sender => match wait {
+            let copied = either!(end, sender => match wait {
                 Wait::Forever => sender.copy_tagged(bytes, tag),
                 _ => sender.copy_tagged_timeout(bytes, tag, wait.at_most()),
             });
@@ -396,7 +365,7 @@ pub unsafe extern "C" fn pf_sender_copy_buffer(
     // SAFETY: by the caller's promise.
     call(|| unsafe {
         send(sender, buffer, lent, Wait::Forever, |end, buffer| {
-            either!(end.end, sender => sender.copy_buffer_or_return(buffer, tag)).map(LentToken::Lent)
+            either!(end, sender => sender.copy_buffer_or_return(buffer, tag)).map(LentToken::Lent)
         })
     })
 }
@@ -432,7 +401,7 @@ pub unsafe extern "C" fn pf_sender_auto(
         // SAFETY: by the caller's promise.
         unsafe {
             send(sender, buffer, lent, Wait::Forever, |end, buffer| {
-                either!(end.end, sender => sender.auto_or_return(buffer, arrived, tag)).map(LentToken::Lent)
+                either!(end, sender => sender.auto_or_return(buffer, arrived, tag)).map(LentToken::Lent)
             })
         }
     })
@@ -487,7 +456,7 @@ pub unsafe extern "C" fn pf_sender_resend(
         let room = tables.lents.reserve()?;
         let token = with(sender, |end| {
             tables.lents.with(Handle::new(lent.cast(), "lent"), |lent| match lent {
-                LentToken::Lent(lent) => Ok(either!(end.end, sender => sender.resend_tagged(lent, tag))?),
+                LentToken::Lent(lent) => Ok(either!(end, sender => sender.resend_tagged(lent, tag))?),
                 _ => Err(Fault::usage("`lent` is no loan: only sealed memory is sent again".to_owned())),
             })
         })?;
@@ -518,7 +487,7 @@ pub unsafe extern "C" fn pf_sender_loan_again(
         let room = tables.lents.reserve()?;
         let token = with(sender, |end| {
             tables.lents.consume(Handle::new(lent.cast(), "lent"), |lent| match lent {
-                LentToken::Lent(lent) => either!(end.end, sender => sender.loan_again_or_return(lent, tag))
+                LentToken::Lent(lent) => either!(end, sender => sender.loan_again_or_return(lent, tag))
                     .map_err(|(error, lent)| (error.into(), Some(LentToken::Lent(lent)))),
                 other => {
                     let fault = Fault::usage("`lent` is no loan: only a loan is lent again".to_owned());
@@ -541,11 +510,11 @@ pub extern "C" fn pf_sender_forward(sender: *mut pf_sender, loan: *mut pf_loan) 
     call(|| {
         with(sender, |end| {
             Tables::get().loans.with(Handle::new(loan.cast(), "loan"), |loan| match loan {
-                Received::Loan(loan) => Ok(either!(end.end, sender => sender.forward(loan))?),
-                Received::Owned(owned) => {
-                    Ok(either!(end.end, sender => sender.copy_tagged(&owned.bytes, owned.tag))?)
+                LoanToken::Loan(loan) => Ok(either!(end, sender => sender.forward(loan))?),
+                LoanToken::Owned(owned) => {
+                    Ok(either!(end, sender => sender.copy_tagged(&owned.bytes, owned.tag))?)
                 }
-                Received::Shared(_) => Err(Fault::usage(
+                LoanToken::Shared(_) => Err(Fault::usage(
                     "`loan` is shared memory: receive it without PF_RECV_SHARED to hand on its bytes"
                         .to_owned(),
                 )),

@@ -19,10 +19,11 @@
 //! before the former where both are held.
 //!
 //! # Forked children
-//! A child has tables of its own, which begin behind the numbers of its parent's: see [`super::handles`].
+//! A child has tables of its own, which begin behind the numbers of its parent's: see `handles`.
 
 use crate::fault::Fault;
 use core::ffi::c_void;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// What a handle stands for.
@@ -63,7 +64,15 @@ const GENERATION_SHIFT: u32 = 20;
 /// The last generation that an entry can have.
 const LAST_GENERATION: u32 = (1 << 28) - 1;
 /// Entries of a table, at most.
-pub(crate) const MAX_ENTRIES: u32 = 1 << 20;
+const MAX_ENTRIES: u32 = 1 << 20;
+
+/// One more than the highest index that a handle of this process or of its parents may have.
+static END: AtomicU32 = AtomicU32::new(0);
+
+/// The index at which the tables of a new process begin: behind all that its parents may have given out.
+pub(crate) fn end() -> u32 {
+    END.load(Ordering::Acquire).min(MAX_ENTRIES)
+}
 
 /// An argument of a call that should be a handle.
 #[derive(Clone, Copy, Debug)]
@@ -298,7 +307,7 @@ impl<T> Reserved<'_, T> {
     pub(crate) fn fill(self, value: T) -> *mut c_void {
         let Table { kind, first, .. } = *self.table;
         let index = self.index;
-        crate::handles::reach(first + index);
+        END.fetch_max(first + index + 1, Ordering::AcqRel);
         let generation = self.hold(Held::Live(Arc::new(Mutex::new(Some(value)))));
         let bits = MARK << MARK_SHIFT
             | (kind as u64) << KIND_SHIFT

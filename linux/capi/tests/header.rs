@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// In the order of the header.
-const SOURCES: [&str; 9] =
-    ["fault", "border", "config", "channel", "sender", "buffer", "lent", "receiver", "loan"];
+const SOURCES: [&str; 10] =
+    ["fault", "border", "config", "opaque", "channel", "sender", "buffer", "lent", "receiver", "loan"];
 
 fn here() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
