@@ -3,7 +3,7 @@
 //! The structures are those of dlpack.h, version 1.0. A capsule owns one reference to the message; whoever takes the
 //! tensor calls its deleter, from any thread, with or without the interpreter's lock.
 
-use crate::loan::{Inner, Loan};
+use crate::arrival::Arrival;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -50,16 +50,16 @@ struct Versioned {
 struct Context {
     shape: [i64; 1],
     stride: [i64; 1],
-    _inner: Arc<Inner>,
+    _arrival: Arc<Arrival>,
 }
 
 const UNTAKEN: &CStr = c"dltensor";
 const UNTAKEN_VERSIONED: &CStr = c"dltensor_versioned";
 
-fn tensor(loan: &Loan) -> PyResult<(Tensor, *mut c_void)> {
-    let bytes = loan.bytes();
+fn tensor(arrival: &Arc<Arrival>) -> PyResult<(Tensor, *mut c_void)> {
+    let bytes = arrival.bytes;
     let len = i64::try_from(bytes.len)?;
-    let context = Box::new(Context { shape: [len], stride: [1], _inner: loan.inner() });
+    let context = Box::new(Context { shape: [len], stride: [1], _arrival: Arc::clone(arrival) });
     let context = Box::into_raw(context);
     let tensor = Tensor {
         data: bytes.at.cast(),
@@ -105,21 +105,21 @@ unsafe extern "C" fn untaken(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// `__dlpack__` of a loan.
+/// `__dlpack__` of a message.
 pub fn capsule<'py>(
     py: Python<'py>,
-    loan: &Loan,
+    arrival: &Arc<Arrival>,
     max_version: Option<(u32, u32)>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let versioned = max_version.is_some_and(|(major, _)| major >= 1);
-    let read_only = !loan.bytes().writable;
+    let read_only = !arrival.bytes.writable;
     if read_only && !versioned {
         return Err(PyBufferError::new_err(
             "the memory is read-only, and this consumer of DLPack does not say that it honours that: receive with \
              mode=\"cow\"",
         ));
     }
-    let (tensor, context) = tensor(loan)?;
+    let (tensor, context) = tensor(arrival)?;
     let (pointer, name): (*mut c_void, &CStr) = if versioned {
         let flags = if read_only { READ_ONLY } else { 0 };
         let managed = Versioned { version: [1, 0], context, deleter: Some(delete_versioned), flags, tensor };

@@ -7,10 +7,11 @@
 //! # Locks
 //! Each end has one, for a call of the library's; a call that waits takes it anew for each tenth of a second.
 
+use crate::arrival::{Arrival, Mode};
 use crate::errors::{raise, usage};
 use crate::export::bytes_of;
 use crate::ledger;
-use crate::loan::{Held, Inner, Mode};
+use crate::loan::Held;
 use crate::slot::{Slot, State};
 use pageferry::{Arrived, Channel, Error, Lent, Level, Message};
 use pyo3::buffer::PyBuffer;
@@ -487,7 +488,7 @@ impl Receiver {
         whence: Option<String>,
     ) -> PyResult<Held> {
         let message = patiently(py, timeout, |slice| self.next(slice))?;
-        match py.detach(|| Inner::new(message, mode, self.channel, whence)) {
+        match py.detach(|| Arrival::new(message, mode, self.channel, whence)) {
             Ok(inner) => Ok(Held::new(inner)),
             Err(failed) => {
                 let (error, message) = *failed;

@@ -14,6 +14,7 @@
 //! # Interpreters
 //! It runs with and without the global lock. A second interpreter of a process is refused, or has ends of its own.
 
+mod arrival;
 mod dlpack;
 mod ends;
 mod errors;

@@ -1,7 +1,7 @@
 //! A message that has arrived: a private mapping of its block, or bytes, which its parts keep. Dropped with the last
 //! array on it; then the kernel tells the owner by what it counts.
 
-use super::{Envelope, Kind};
+use super::envelope::{Envelope, Kind};
 use crate::export::{Bytes, bytes_of, export};
 use pageferry::Counted;
 use pyo3::buffer::PyBuffer;

@@ -1,8 +1,9 @@
 //! Messages through a socket: what goes as a block and what as bytes, and that nothing is lost between the two.
 
 use super::arrived::{Arrived, Memory, broken, copy_of};
+use super::blocks::ARENA;
+use super::envelope::{BLOCK, Envelope, Kind, LAID_OUT, LONG, TRUSTED};
 use super::pickle::{Pickle, Piece};
-use super::{ARENA, BLOCK, Envelope, Kind, LAID_OUT, LONG, TRUSTED};
 use crate::errors::raise;
 use crate::export::bytes_of;
 use pageferry::{Counted, Handle};

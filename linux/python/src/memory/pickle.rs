@@ -3,7 +3,8 @@
 //! bytes.
 
 use super::arrived::{Arrived, Memory, broken};
-use super::{ALIGN, ARENA, Envelope, Kind, LAID_OUT, MAX_PARTS};
+use super::blocks::ARENA;
+use super::envelope::{ALIGN, Envelope, Kind, LAID_OUT, MAX_PARTS};
 use crate::errors::{raise, usage};
 use crate::export::{Bytes, bytes_of, export};
 use pageferry::{Block, Handle};
