@@ -1,8 +1,8 @@
 //! What instructions are fetched through: an instruction TLB, an instruction cache, either or none.
 
-use super::validate::{MAX_TAGS, fault, power_of_two, tlb_geometry};
-use super::{MachineConfig, Number};
-use pageferry_sourced::{Fault, Sourced};
+use super::cache::colours;
+use super::number::Number;
+use pageferry_sourced::Sourced;
 use serde::{Deserialize, Serialize};
 
 /// A TLB for instructions. Looking into it costs nothing; a miss is filled as one of the TLB for data is. Without one,
@@ -40,47 +40,6 @@ pub struct InstructionCacheConfig {
 impl InstructionCacheConfig {
     /// Colours of pages in it: pages of a way, if it is indexed by virtual addresses; else 1.
     pub(crate) fn colours(&self) -> u32 {
-        super::colours(self.virtual_index.as_ref(), &self.size_bytes, &self.ways)
-    }
-}
-
-impl MachineConfig {
-    /// True when this file describes what instructions are fetched through.
-    pub fn fetches(&self) -> bool {
-        self.tlb.instruction.is_some() || self.icache.is_some()
-    }
-
-    pub(super) fn validate_fetch(&self) -> Result<(), Fault> {
-        if let Some(tlb) = &self.tlb.instruction {
-            tlb_geometry("tlb.instruction", &tlb.entries, &tlb.ways)?;
-            if let (Some(cycles), None) = (&tlb.data_hit_cycles, &self.mmu.soft) {
-                return fault(
-                    "tlb.instruction.data_hit_cycles",
-                    format!("{}, expected none: hardware fills either TLB by itself", cycles.value),
-                );
-            }
-        }
-        self.icache.as_ref().map_or(Ok(()), |cache| self.validate_icache(cache))
-    }
-
-    fn validate_icache(&self, cache: &InstructionCacheConfig) -> Result<(), Fault> {
-        let (ways, line_bytes) = (cache.ways.value, cache.line_bytes.value);
-        power_of_two("icache.line_bytes", &cache.line_bytes)?;
-        let data = self.cache[0].line_bytes.value;
-        if line_bytes != data {
-            return fault(
-                "icache.line_bytes",
-                format!("{line_bytes}, expected {data}, as in the first level"),
-            );
-        }
-        let sets = cache.size_bytes.value / (ways * line_bytes);
-        if sets * ways * line_bytes != cache.size_bytes.value || !sets.is_power_of_two() {
-            let problem = format!("expected ways x line_bytes ({}) times a power of two", ways * line_bytes);
-            return fault("icache.size_bytes", problem);
-        }
-        if self.lines_behind(sets, line_bytes) * u64::from(cache.colours()) > MAX_TAGS {
-            return fault("icache.size_bytes", "too few sets for this much memory");
-        }
-        Ok(())
+        colours(self.virtual_index.as_ref(), &self.size_bytes, &self.ways)
     }
 }

@@ -1,37 +1,18 @@
-//! A machine as its file describes it: `machines/*.toml`, of this crate ([`crate::machines`]) or of yours.
-//!
-//! Every number is [`Sourced`]; in a file of your own it may also be plain, without a source. Times have their unit in
-//! the key: `_us` and `_ns` are time, `_cycles` are cycles of the CPU's clock. What happens outside of the CPU takes
-//! its time whatever that clock is: the cycles of `[memory]`, and of the delivery of interrupts, are counted by
-//! `memory.clock_mhz`. A file may name another in `extends`: its tables are then laid upon those of the other key by
-//! key, so that the members of a family share their constants. [`MachineConfig::validate`] refuses what no machine
-//! could be; the rest of the model relies on it and does not ask again.
+//! A machine as a whole, and those of its tables that have no file of their own.
 
-mod fetch;
-mod mmu;
-mod nic;
-mod validate;
-
-pub use fetch::{InstructionCacheConfig, InstructionTlbConfig};
-pub use mmu::{
-    AreaConfig, BlocksConfig, InvalidatesName, MmuConfig, RefillConfig, ReplaceName, SoftConfig, WalkerName,
-};
-pub use nic::NicConfig;
-pub use validate::RANGES;
-
-use std::collections::BTreeMap;
-
+use super::cache::{CacheConfig, WritePolicy, colours};
+use super::fetch::{InstructionCacheConfig, InstructionTlbConfig};
+use super::mmu::{AreaConfig, MmuConfig, ReplaceName, WalkerName};
+use super::nic::NicConfig;
+use super::number::Number;
+use crate::mmu::tlb::Replace;
 use pageferry_hal::isa::{powerpc, sh4, sparc64, x86};
 use pageferry_hal::{
     Attr, Block, BlockRegisters, Board, DeviceMemory, Layout, Mmu, PAGE_SIZE, Pa, Va, Width,
 };
+use pageferry_sourced::{Constant, Sourced, constants_of};
 use serde::{Deserialize, Serialize};
-
-use crate::mmu::tlb::Replace;
-use pageferry_sourced::{ConfigError, Constant, Sourced, constants_of, load_extending};
-
-/// A whole number with its source.
-pub type Number = Sourced<u64>;
+use std::collections::BTreeMap;
 
 /// The instruction set, as far as it shows: where addresses are, and what entries look like that hardware reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -47,16 +28,6 @@ pub enum ArchName {
     Sh4,
     /// 64-bit SPARC: a direct map that software loads into the TLB.
     Sparc64,
-}
-
-/// When a cache passes a store on to the next level.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WritePolicy {
-    /// At once; a store that misses takes no room in this cache.
-    Through,
-    /// When the line is evicted; a store that misses first fetches the line.
-    Back,
 }
 
 /// A machine: what is on the board, and what everything on it costs.
@@ -206,37 +177,6 @@ pub struct SecondTlbConfig {
     pub hit_cycles: Number,
 }
 
-/// One level of cache.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CacheConfig {
-    /// `L1`, `L2` ...
-    pub name: String,
-    /// Capacity.
-    pub size_bytes: Number,
-    /// Associativity.
-    pub ways: Number,
-    /// Bytes in a line; the same at all levels of a machine.
-    pub line_bytes: Number,
-    /// Load to use, for an access that hits here.
-    pub latency_cycles: Number,
-    /// One line read by a copy, when it comes from here.
-    pub stream_load_cycles: Number,
-    /// One line written by a copy, when it is taken in here.
-    pub stream_store_cycles: Number,
-    /// When stores go on to the next level.
-    pub write_policy: Sourced<WritePolicy>,
-    /// True for a second level that holds only what the first evicted.
-    pub exclusive: Sourced<bool>,
-    /// True for a first level that is indexed by virtual addresses. Where a way of it is larger than a page, pages have
-    /// colours ([`MachineConfig::colours`]).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub virtual_index: Option<Sourced<bool>>,
-    /// Where pages have colours: software writes back and drops one line, without what the write itself takes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub purge_line_cycles: Option<Number>,
-}
-
 /// Memory, and what packages do to each other's caches. Its cycles are those of `clock_mhz`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -312,31 +252,7 @@ pub struct AudioConfig {
     pub card_pages: Option<Number>,
 }
 
-fn colours(virtual_index: Option<&Sourced<bool>>, size_bytes: &Number, ways: &Number) -> u32 {
-    if !virtual_index.is_some_and(|index| index.value) {
-        return 1;
-    }
-    (size_bytes.value / ways.value / PAGE_SIZE as u64).max(1) as u32
-}
-
 impl MachineConfig {
-    /// Reads the machine file called `name`, whose contents are `text`. `base_lookup` gives the contents of the files
-    /// that it extends.
-    ///
-    /// # Errors
-    /// When the file or one that it extends is not a machine, with the place of the fault.
-    pub fn parse(
-        name: &str,
-        text: &str,
-        base_lookup: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<MachineConfig, ConfigError> {
-        let check = |machine: &MachineConfig| machine.validate();
-        let mut machine: MachineConfig = load_extending(name, text, "machine", base_lookup, &RANGES, &check)?;
-        let own = || Sourced { source: "that of the CPU".into(), ..machine.cpu.clock_mhz.clone() };
-        machine.memory.clock_mhz = machine.memory.clock_mhz.take().or_else(|| Some(own()));
-        Ok(machine)
-    }
-
     /// Logical CPUs.
     pub fn cpus(&self) -> usize {
         (self.cpu.packages.value * self.cpu.threads_per_package.value) as usize
@@ -370,6 +286,11 @@ impl MachineConfig {
             (None, Some(ns)) => ((ns.value * self.cpu.clock_mhz.value + 500) / 1000).max(1),
             (None, None) => unreachable!("validate() refuses a machine without memory latency"),
         }
+    }
+
+    /// True when this file describes what instructions are fetched through.
+    pub fn fetches(&self) -> bool {
+        self.tlb.instruction.is_some() || self.icache.is_some()
     }
 
     /// Colours of pages: pages of a way of the first level, if it is indexed by virtual addresses; else 1.
@@ -437,7 +358,8 @@ impl MachineConfig {
         }
     }
 
-    fn layout(&self) -> Layout {
+    /// Where addresses are.
+    pub(super) fn layout(&self) -> Layout {
         match self.arch {
             ArchName::I386 => x86::I386_LAYOUT,
             ArchName::Amd64 => x86::AMD64_LAYOUT,

@@ -1,8 +1,7 @@
 //! A network card, and the wire behind it: `[nic]` of a machine file.
 
-use super::validate::fault;
-use super::{MachineConfig, Number};
-use pageferry_sourced::{Fault, Sourced};
+use super::number::Number;
+use pageferry_sourced::Sourced;
 use serde::{Deserialize, Serialize};
 
 /// A network card: two rings, and a link that sends and receives at the same time. What it does takes its time whatever
@@ -36,18 +35,4 @@ pub struct NicConfig {
     pub register_read_ns: Number,
     /// A CPU writes a register, and does not.
     pub register_write_ns: Number,
-}
-
-impl MachineConfig {
-    pub(super) fn validate_nic(&self) -> Result<(), Fault> {
-        let Some(nic) = &self.nic else { return Ok(()) };
-        let (fragments, slots) = (nic.transmit_fragments.value, nic.transmit_slots.value);
-        if fragments > slots {
-            return fault(
-                "nic.transmit_fragments",
-                format!("{fragments}, expected no more than the {slots} descriptors of the ring"),
-            );
-        }
-        Ok(())
-    }
 }

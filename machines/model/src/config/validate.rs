@@ -1,9 +1,17 @@
-//! What no machine could be, and what the numbers of a machine file may be.
+//! What no machine could be.
 
-use super::{ArchName, MachineConfig, Number, WritePolicy};
+mod checks;
+mod fetch;
+mod mmu;
+mod nic;
+
+use super::cache::WritePolicy;
+use super::machine::{ArchName, MachineConfig};
+use super::ranges::{MAX_COST, RANGES};
 use crate::cache::aliases;
-use pageferry_hal::{CpuSet, PAGE_SIZE};
-use pageferry_sourced::{Constant, Fault, Ranges, SourceKind, nearest, range};
+use checks::{fault, power_of_two, tags_suffice, tlb_geometry};
+use pageferry_hal::CpuSet;
+use pageferry_sourced::{Constant, Fault, SourceKind, nearest};
 
 impl MachineConfig {
     /// Refuses what no machine could be.
@@ -94,8 +102,8 @@ impl MachineConfig {
                     format!("{}, expected in a first level whose pages have colours only", cycles.value);
                 return fault(key("purge_line_cycles"), problem);
             }
-            let colours = if i == 0 { u64::from(self.colours()) } else { 1 };
-            if self.lines_behind(sets, level.line_bytes.value) * colours > MAX_TAGS {
+            let colours = if i == 0 { self.colours() } else { 1 };
+            if !tags_suffice(self, sets, level.line_bytes.value, colours) {
                 return fault(key("size_bytes"), "too few sets for this much memory");
             }
         }
@@ -125,11 +133,6 @@ impl MachineConfig {
             return fault("cache[0].purge_line_cycles", problem);
         }
         Ok(())
-    }
-
-    /// Lines of memory that share one set.
-    pub(super) fn lines_behind(&self, sets: u64, line_bytes: u64) -> u64 {
-        self.memory.size_mb.value.saturating_mul(1 << 20) / line_bytes / sets
     }
 
     fn validate_memory(&self) -> Result<(), Fault> {
@@ -208,85 +211,4 @@ impl MachineConfig {
         }
         Ok(())
     }
-}
-
-/// The tags of the model have 29 bits.
-pub(super) const MAX_TAGS: u64 = 1 << 29;
-
-/// The largest cost of one action: far above what any takes, and small enough for a run to come to its end with it.
-const MAX_COST: i64 = 1_000_000;
-
-/// What the numbers of a machine file may be. What they mean is said at the fields of [`MachineConfig`].
-pub const RANGES: Ranges = Ranges(&[
-    range("cpu.clock_mhz", 1, 100_000),
-    range("cpu.packages", 1, CpuSet::MAX_CPUS as i64),
-    range("cpu.threads_per_package", 1, CpuSet::MAX_CPUS as i64),
-    range("cpu.cpi_milli", 1, 1_000_000),
-    range("cpu.smt_slowdown_milli", 1000, 100_000),
-    range("memory.clock_mhz", 1, 100_000),
-    range("memory.latency_cycles", 1, MAX_COST),
-    range("*_cycles", 0, MAX_COST),
-    range("memory.latency_ns", 1, MAX_COST / 10),
-    range("memory.size_mb", 1, 1 << 16),
-    range("tlb.*.entries", 1, 1 << 16),
-    range("tlb.*.ways", 0, 1 << 16),
-    range("tlb.data.superpage_entries", 0, 1 << 16),
-    range("tlb.data.gigabyte_entries", 0, 1 << 16),
-    range("mmu.asid_bits", 1, 20),
-    range("mmu.soft.reserved_entries", 0, 1 << 16),
-    range("mmu.blocks.registers", 1, 16),
-    range("mmu.blocks.instruction_registers", 1, 16),
-    range("mmu.blocks.*_bytes", PAGE_SIZE as i64, 1 << 32),
-    range("mmu.area.len_bytes", PAGE_SIZE as i64, 1 << 32),
-    // Of 32 bits: no machine with wider addresses has areas.
-    range("mmu.area.*", 0, (1 << 32) - 1),
-    // The model keeps the order of use of a set in one word.
-    range("*cache.ways", 1, 16),
-    range("*cache.size_bytes", 1, 1 << 30),
-    range("*cache.line_bytes", 8, 4096),
-    range("io.register_pages", 1, 1 << 12),
-    range("io.frame_buffer_bytes", 1 << 17, 1 << 26),
-    range("disk.size_mb", 1, 1 << 22),
-    range("disk.access_us", 0, 10_000_000),
-    range("disk.bandwidth_mb_s", 1, 100_000),
-    range("audio.bytes_per_s", 1000, 100_000_000_000),
-    range("audio.card_pages", 1, 1024),
-    range("nic.link_mbit_s", 1, 1_000_000),
-    // What every link has to carry (RFC 791), and jumbo frames.
-    range("nic.mtu_bytes", 68, 9216),
-    range("nic.*_slots", 2, 4096),
-    range("nic.transmit_fragments", 1, 256),
-    range("nic.interrupt_gap_ns", 0, 1_000_000_000),
-    range("nic.dma_latency_ns", 0, 1_000_000),
-    range("nic.dma_mb_s", 1, 1_000_000),
-    range("nic.register_*_ns", 0, 1_000_000),
-]);
-
-pub(super) fn fault<T>(key: impl Into<String>, problem: impl Into<String>) -> Result<T, Fault> {
-    Err(Fault { key: key.into(), problem: problem.into(), suggestion: None })
-}
-
-pub(super) fn power_of_two(key: &str, number: &Number) -> Result<(), Fault> {
-    if number.value.is_power_of_two() {
-        return Ok(());
-    }
-    fault(key, format!("{}, expected a power of two", number.value))
-}
-
-pub(super) fn tlb_geometry(table: &str, entries: &Number, ways: &Number) -> Result<(), Fault> {
-    let ways_key = format!("{table}.ways");
-    if ways.value == 0 {
-        return Ok(());
-    }
-    if ways.value > entries.value {
-        return fault(ways_key, format!("{}, expected 0 to {}", ways.value, entries.value));
-    }
-    if !entries.value.is_multiple_of(ways.value) || !(entries.value / ways.value).is_power_of_two() {
-        let entries = entries.value;
-        return fault(
-            ways_key,
-            format!("{}, expected {entries} entries / ways to be a power of two", ways.value),
-        );
-    }
-    Ok(())
 }
