@@ -5,6 +5,7 @@
 //! laws every so often, and in the end. When a program is run again to see where it fails, everything is checked at
 //! every step.
 
+use crate::failure::Failure;
 use crate::planted::Planted;
 use crate::program::{Op, Step};
 use crate::rig::{Job, MACHINES, Rig, with_rig};
@@ -83,15 +84,6 @@ impl From<Program> for Kept {
             Steps::Servers(servers) => Kept { servers: Some(servers), ..kept },
         }
     }
-}
-
-/// How a program failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// The step at which it was noticed, from zero.
-    pub step: usize,
-    /// What is wrong.
-    pub message: String,
 }
 
 /// How closely to look.

@@ -16,6 +16,7 @@
 )]
 
 mod episode;
+mod failure;
 mod movers;
 mod planted;
 mod program;
@@ -29,7 +30,8 @@ mod traffic;
 mod whole;
 mod world;
 
-pub use episode::{Failure, Program, Steps};
+pub use episode::{Program, Steps};
+pub use failure::Failure;
 pub use pageferry_kernel::{IspcDefect, NetDefect};
 pub use pageferry_pmap::{AreaDefect, PmapDefect};
 pub use pageferry_vm::VmDefect;

@@ -1,7 +1,8 @@
 //! Makes a failing program short: leaves steps out as long as it goes on failing (delta debugging), then simplifies
 //! those that are left.
 
-use crate::episode::{Care, Failure, Program, Steps};
+use crate::episode::{Care, Program, Steps};
+use crate::failure::Failure;
 use crate::planted::Planted;
 
 /// Programs that are tried, at most.

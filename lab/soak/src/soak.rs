@@ -3,7 +3,8 @@
 //! An episode is one program from a seed; which machine and schedule it gets follows from its number. So an episode is
 //! the same on every machine, and the first that fails, by number, is the one that is reported.
 
-use crate::episode::{Care, Failure, Program, Steps};
+use crate::episode::{Care, Program, Steps};
+use crate::failure::Failure;
 use crate::planted::Planted;
 use crate::program;
 use crate::rig::{MACHINES, reserves};

@@ -1,11 +1,102 @@
-//! One run of a whole kernel, from boot to the end, and a look at what it leaves behind: frames, sleepers, what the
+//! A whole kernel, one run of it from boot to the end, and a look at what it leaves behind: frames, sleepers, what the
 //! machine's own checks say.
 
-use crate::episode::Failure;
-use pageferry_kernel::{Kernel, KernelConfig, User};
+use crate::failure::Failure;
+use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme};
+use pageferry_hal::{CodePath, Cycles, Machine as _};
+use pageferry_kernel::*;
 use pageferry_model::Model;
+use pageferry_model::testing::{choices, small};
+use pageferry_pmap::{PmapConfig, PmapPaths, RefillPaths};
+use pageferry_vm::{VmConfig, VmPaths};
 use std::cell::{Cell, RefCell};
+use std::net::Ipv4Addr;
 use std::rc::Rc;
+
+/// Memory of the machines.
+pub(crate) const MEMORY_MB: u64 = 64;
+/// The kernel's address on the wire.
+const OURS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const PATH: CodePath = CodePath::of(20);
+
+/// A kernel with the protocols, for the machine of this name.
+pub(crate) fn kernel(name: &str, m: &Model, defect: Option<NetDefect>, seed: u64) -> KernelConfig {
+    let mut pmap = PmapConfig::new(16 << 20, PmapPaths::all(PATH));
+    pmap.refill.paths = RefillPaths::all(PATH);
+    for word in choices(name) {
+        assert!(pmap.choose(word), "{name}: no kernel has a choice called {word}");
+    }
+    let scheme = match m.board().layout.direct_map {
+        Some(_) if seed.is_multiple_of(2) => Scheme::Hybrid { entries: 8 },
+        Some(_) => Scheme::Direct,
+        None => Scheme::Cache { entries: 64, rule: AccessedRule::Safe },
+    };
+    // Each run finds the bytes of what is lent in another way.
+    let lent_mapping = match seed % 3 {
+        0 => LentMapping::Run,
+        1 => LentMapping::Pages,
+        _ => LentMapping::WhileRead,
+    };
+    let net = NetConfig {
+        address: OURS,
+        prefix_bits: 24,
+        gateway: None,
+        sockets: 1024,
+        loopback_mtu_bytes: 16384,
+        loopback_packets: 512,
+        send_buffer_bytes: 32768,
+        receive_buffer_bytes: 65536,
+        repack: None,
+        datagram_buffer_bytes: 65536,
+        checksum_offload: true,
+        ms_cycles: Cycles(small(name, MEMORY_MB).cpu.clock_mhz.value * 1000),
+        delayed_ack_ms: 100,
+        ack_segments: 2,
+        segment_unit_bytes: 0,
+        first_window_segments: 4,
+        first_window_bytes: 4380,
+        first_timeout_ms: 1000,
+        least_timeout_ms: 200,
+        most_timeout_ms: 64_000,
+        least_probe_ms: 200,
+        most_probe_ms: 60_000,
+        retransmissions: if defect.is_none() { 1_000_000 } else { 8 },
+        time_wait_ms: 60_000,
+        // Soon the numbers wrap.
+        first_sequence: u32::MAX - 70_000,
+        defect: defect.into(),
+        paths: NetPaths::all(PATH),
+    };
+    KernelConfig {
+        pmap,
+        vm: VmConfig { paths: VmPaths::all(PATH), paging: None, objects: 0 },
+        ephemeral: EphemeralConfig { scheme, honour_private: true, paths: EphemeralPaths::all(PATH) },
+        pipe: PipeConfig {
+            kind: PipeKind::Socket,
+            socket_buffer_bytes: 65536,
+            direct: true,
+            min_direct_bytes: 8192,
+            buffer_bytes: 16384,
+            big_buffer_bytes: 65536,
+            mapping: PipeMapping::ReaderPage,
+        },
+        socket: SocketConfig {
+            high_water_bytes: 65536,
+            loan_bytes: 65536,
+            lent_mapping,
+            clusters: 2048,
+            null_protocol: false,
+        },
+        disk: DiskConfig::default(),
+        files: 0,
+        net: Some(net),
+        ispc: None,
+        sched: SchedConfig::default(),
+        measures_at_boot: false,
+        paths: KernelPaths::all(PATH),
+        defect: Planted::NONE,
+    }
+}
 
 /// Boots a kernel on `m`, with `first` for its first process, and runs it until no process is left. What fails, fails
 /// at step `at`.

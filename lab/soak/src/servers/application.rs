@@ -1,6 +1,6 @@
 //! An application, and the bytes that each of its pieces must have.
 
-use super::{AreaOp, MAX_PAGES, Order, PIECES};
+use super::steps::{AreaOp, MAX_PAGES, Order, PIECES};
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, RequestId, User, Wait};
 use pageferry_model::Model;

@@ -1,11 +1,11 @@
 //! The machine with its kernel, the servers, and the process that begins them again.
 
 use super::application::{ASKED_BYTES, Application, Asked};
-use super::{APPLICATIONS, AREA_PAGES, By, Deed, MAX_PAGES, Order, PIECES, SERVICES, Servers};
-use crate::episode::Failure;
+use super::steps::{APPLICATIONS, AREA_PAGES, By, Deed, MAX_PAGES, Order, PIECES, SERVICES, Servers};
+use crate::failure::Failure;
+use crate::planted::Planted;
 use crate::rig::config;
-use crate::traffic::kernel;
-use crate::whole;
+use crate::whole::{self, MEMORY_MB};
 use pageferry_hal::{Board, CodePath, Cycles, Machine as _, Mmu, PAGE_SIZE, Va};
 use pageferry_kernel::*;
 use pageferry_model::{Model, Options, Schedule};
@@ -16,7 +16,6 @@ use std::rc::Rc;
 
 type U = User<Model>;
 
-const MEMORY_MB: u64 = 64;
 const SPIN_LIMIT: u64 = 1_000_000;
 const PATH: CodePath = CodePath::of(20);
 /// Steps between two looks at all laws.
@@ -74,35 +73,42 @@ fn ispc(
     }
 }
 
-/// Runs `what`, and looks at what is left behind.
-///
-/// # Errors
-/// At which step what was wrong.
-pub(super) fn run(
-    name: &str,
-    schedule: Schedule,
-    what: &Servers,
-    defects: (Option<IspcDefect>, Option<AreaDefect>),
-) -> Result<(), Failure> {
-    let options = Options::new(schedule).spin_limit(SPIN_LIMIT).cycle_limit(Cycles(CYCLE_LIMIT));
-    let m = Model::flat(&config(name, MEMORY_MB), options).expect("a valid machine");
-    let mut config = kernel(name, &m, None, 0);
-    config.net = None;
-    config.ispc = Some(ispc(what.by, &m.board(), defects));
-    if what.by != By::Random && EntryChoice::UnusedFirst.is_possible(&m.board()) {
-        config.pmap.choice = EntryChoice::UnusedFirst;
+impl Servers {
+    /// Runs it on a machine, and looks at what is left behind.
+    ///
+    /// # Errors
+    /// At which step what was wrong.
+    pub(crate) fn run(
+        &self,
+        machine: &str,
+        schedule: Schedule,
+        defect: Option<Planted>,
+    ) -> Result<(), Failure> {
+        let defects = match defect {
+            Some(Planted::Ispc(defect)) => (Some(defect), None),
+            Some(Planted::Area(defect)) => (None, Some(defect)),
+            _ => (None, None),
+        };
+        let options = Options::new(schedule).spin_limit(SPIN_LIMIT).cycle_limit(Cycles(CYCLE_LIMIT));
+        let m = Model::flat(&config(machine, MEMORY_MB), options).expect("a valid machine");
+        let mut config = whole::kernel(machine, &m, None, 0);
+        config.net = None;
+        config.ispc = Some(ispc(self.by, &m.board(), defects));
+        if self.by != By::Random && EntryChoice::UnusedFirst.is_possible(&m.board()) {
+            config.pmap.choice = EntryChoice::UnusedFirst;
+        }
+        let at = Rc::new(Cell::new(0));
+        let known = Rc::new(Known {
+            steps: Default::default(),
+            over: Cell::new(false),
+            servers: Default::default(),
+            at: at.clone(),
+        });
+        for (i, deed) in self.steps.iter().enumerate() {
+            known.steps[deed.application % APPLICATIONS].borrow_mut().push_back((i, *deed));
+        }
+        whole::run(&m, config, &at, move |u| live(u, &known))
     }
-    let at = Rc::new(Cell::new(0));
-    let known = Rc::new(Known {
-        steps: Default::default(),
-        over: Cell::new(false),
-        servers: Default::default(),
-        at: at.clone(),
-    });
-    for (i, deed) in what.steps.iter().enumerate() {
-        known.steps[deed.application % APPLICATIONS].borrow_mut().push_back((i, *deed));
-    }
-    whole::run(&m, config, &at, move |u| live(u, &known))
 }
 
 /// The first process: it begins the others again when they have died, and ends the servers when no application is left.

@@ -1,7 +1,7 @@
 //! Connections, each beside the bytes that it must say.
 
-use super::hosts::{ECHO, SOURCE, SOURCE_BYTES};
-use super::{CONNECTIONS, Call, MAX_BYTES, SocketOp};
+use super::far_end::{ECHO, SOURCE, SOURCE_BYTES};
+use super::steps::{CONNECTIONS, Call, MAX_BYTES, SocketOp};
 use pageferry_hal::{Cycles, Prot, Va};
 use pageferry_kernel::{Errno, Fd, SendMode, Shutdown, SocketKind, SocketOption, User};
 use pageferry_model::Model;
