@@ -3,7 +3,7 @@
 //! A kernel without this table has none. What attaches is a setting (`kernel.ispc.method`), and so are the numbers of
 //! entries and the sizes of pages; what does not go together is refused where the kernel boots.
 
-use super::kernels::paths;
+use super::paths::paths;
 use pageferry_hal::{Board, CodePath};
 use pageferry_kernel::{
     FileServiceConfig, IspcConfig, IspcPaths, Method, NetServiceConfig, NetServicePaths, Planted,

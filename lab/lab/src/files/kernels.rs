@@ -7,6 +7,7 @@ use super::catalogue::{self, Kind};
 use super::ephemeral::{EphemeralFile, SchemeName};
 use super::ispc::IspcFile;
 use super::net::{self, NetFile};
+use super::paths::paths;
 use super::words::*;
 use crate::error::LabError;
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths};
@@ -302,24 +303,6 @@ impl PagingFile {
         }
     }
 }
-
-macro_rules! paths {
-    ($($(#[$doc:meta])* $name:ident for $target:ident { $($field:ident),* $(,)? $(; $($more:ident),*)? })*) => { $(
-        $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-        #[serde(deny_unknown_fields)]
-        #[allow(missing_docs, reason = "the fields are those of the target")]
-        pub struct $name { $(pub $field: Sourced<u32>,)* $($(pub $more: Sourced<u32>,)*)? }
-
-        impl $name {
-            pub(super) fn lengths(&self) -> $target {
-                $target { $($field: CodePath::of(self.$field.value)),* }
-            }
-        }
-    )* };
-}
-
-pub(super) use paths;
 
 paths! {
     /// See [`DiskPaths`].

@@ -14,6 +14,7 @@ mod machines;
 mod net;
 mod papers;
 mod parameters;
+mod paths;
 mod reads;
 mod rule_check;
 mod rules;

@@ -3,6 +3,7 @@
 //! A kernel without this table has none, and cannot serve. What belongs to the network rather than to the kernel
 //! (addresses, neighbours) is not in it: that is said where a kernel is put on a network.
 
+use super::paths::paths;
 use pageferry_hal::{CodePath, Cycles};
 use pageferry_kernel::{NetConfig, NetPaths, Planted};
 use pageferry_sourced::{Fault, Sourced};
@@ -62,7 +63,7 @@ pub struct NetFile {
     pub paths: NetPathsFile,
 }
 
-super::kernels::paths! {
+paths! {
     /// See [`NetPaths`].
     NetPathsFile for NetPaths {
         tcp_output, tcp_input, udp_output, udp_input, ip_output, ip_input, ether_output, ether_input, loopback,

@@ -3,7 +3,8 @@
 //! A file that is there keeps its permissions and its owner; a link is followed to what it leads to; a device or a
 //! named pipe is written as it is, since there is nothing to be replaced.
 
-use super::{Pending, lock, make_like, pending, refused};
+use super::host::{lock, make_like, refused};
+use super::pending::{Pending, pending};
 use crate::error::LabError;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};

@@ -7,7 +7,9 @@
 //! Results go only into a folder that is new, empty, or has a *marker*, the file `.pageferry.json`: it says what the
 //! results are of and which files are ours. Other files in the folder are the user's and come along.
 
-use super::{Pending, lock, make_like, pending, refused};
+use super::host::{lock, make_like, refused};
+use super::pending::{Pending, pending};
+use super::place::{JOURNAL, LOCK, NEW, OLD, Place};
 use crate::error::LabError;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -17,11 +19,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 const MARKER: &str = ".pageferry.json";
-/// The journal, in the folder of unfinished work.
-const JOURNAL: &str = "runs.jsonl";
-const NEW: &str = "new";
-const OLD: &str = "old";
-const LOCK: &str = "lock";
 /// The longest name of a file (`NAME_MAX`).
 const MAX_NAME_BYTES: usize = 255;
 
@@ -43,42 +40,6 @@ struct Marker {
     about: About,
     /// The files that are ours, by their paths in the folder.
     files: BTreeSet<PathBuf>,
-}
-
-/// Where a folder of results is being made.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Place {
-    /// Where it is to appear.
-    pub(super) target: PathBuf,
-    /// The folder of unfinished work.
-    work: PathBuf,
-    /// Folders above that did not exist, the innermost first.
-    made: Vec<PathBuf>,
-}
-
-impl Place {
-    /// Takes back what was begun; true if finished runs are kept.
-    pub(super) fn take_back(&self) -> bool {
-        self.restore();
-        let kept = fs::read(self.work.join(JOURNAL)).is_ok_and(|journal| journal.contains(&b'\n'));
-        if kept {
-            let _ = fs::remove_dir_all(self.work.join(NEW));
-            let _ = fs::remove_file(self.work.join(LOCK));
-        } else {
-            let _ = fs::remove_dir_all(&self.work);
-            for made in &self.made {
-                // Only where it is empty.
-                let _ = fs::remove_dir(made);
-            }
-        }
-        kept
-    }
-
-    /// Puts the old folder back where a process was killed between the two renames; true if it was.
-    fn restore(&self) -> bool {
-        let old = self.work.join(OLD);
-        old.exists() && !self.target.exists() && fs::rename(old, &self.target).is_ok()
-    }
 }
 
 /// A folder on its way to its target.

@@ -12,6 +12,7 @@ mod measured;
 mod one_run;
 mod plan;
 mod registry;
+mod schedule;
 mod testbed;
 mod workload;
 
@@ -22,7 +23,8 @@ pub use left::TimeLeft;
 pub use measured::{counters, cycles};
 pub use one_run::{TraceWindow, run, run_traced};
 pub use pageferry_model::trace::Trace;
-pub use plan::{Choices, RunSpec, Schedule, matrix};
+pub use plan::{Choices, RunSpec, matrix};
 pub use registry::Registry;
+pub use schedule::Schedule;
 pub use testbed::{FAR_END, Finish, MACHINE, PREFIX_BITS, Testbed};
 pub use workload::Workload;

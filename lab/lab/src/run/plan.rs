@@ -4,22 +4,13 @@
 //! parameter. Running it needs no file.
 
 use super::registry::Registry;
+use super::schedule::Schedule;
 use super::workload::Runnable;
 use crate::error::LabError;
 use crate::files::{Experiment, KernelChoice, MachineChoice, Scale, Setting, Settings, Vary};
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// How the modelled CPUs take turns.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Schedule {
-    /// By their clocks, as hardware would. For measurements.
-    #[default]
-    Timed,
-    /// By the seed, at every call on the machine. For finding races; times mean nothing.
-    Seeded,
-}
 
 /// What may be chosen for all runs of a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,7 +2,7 @@
 //!
 //! A testbed is single-threaded: the model is built on the thread that runs it, and never leaves it.
 
-use super::plan::Schedule;
+use super::schedule::Schedule;
 use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice};
 use crate::record::Law;

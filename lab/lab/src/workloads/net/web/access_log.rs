@@ -8,26 +8,11 @@
 //! # What can fail
 //! Reading the file; a log without such a request. Lines in another form are passed over and counted.
 
-use super::site::Site;
+use super::site::{Site, Skipped};
 use crate::error::LabError;
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read};
 use std::path::Path;
-
-/// Lines that could not be read.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Skipped {
-    pub(super) count: u64,
-    /// The first: its number, from 1, and what is wrong with it.
-    pub(super) first: Option<(u64, &'static str)>,
-}
-
-impl Skipped {
-    fn add(&mut self, line: u64, problem: &'static str) {
-        self.count += 1;
-        self.first.get_or_insert((line, problem));
-    }
-}
 
 /// Reads the log at `path`, and has it ask for the next `count` files.
 ///

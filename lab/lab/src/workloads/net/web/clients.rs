@@ -4,7 +4,8 @@
 //! what is wrong is kept as a fault of the payload.
 
 use super::contents::{Contents, header, request};
-use super::{SERVER, Site};
+use super::shared::SERVER;
+use super::site::Site;
 use crate::kit::OutcomeCell;
 use pageferry_model::net::line::{Call, End, Speech, Talker};
 use std::collections::BTreeMap;

@@ -13,8 +13,7 @@
 //!   distributed exponentially with its popularity. A stream as long as NASA's trace asks for every file many times, so
 //!   the two do not differ.
 
-use super::access_log::Skipped;
-use super::site::Site;
+use super::site::{Site, Skipped};
 use rand::{Rng, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 

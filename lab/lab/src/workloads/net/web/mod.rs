@@ -17,48 +17,38 @@ mod clients;
 mod contents;
 mod generator;
 mod server;
+mod shared;
 mod site;
 mod stage;
-
-use site::Site;
 
 use crate::error::LabError;
 use crate::files::WordOrFile;
 use crate::kit::{OutcomeCell, first_process};
 use crate::record::{Metric, metric};
-use crate::run::{MACHINE, Testbed, Workload};
+use crate::run::{Testbed, Workload};
 use pageferry_ephemeral::Scheme;
 use pageferry_hal::{Instructions, PAGE_SIZE};
 use pageferry_kernel::Program;
 use pageferry_model::{MachineConfig, Model};
-use std::net::SocketAddrV4;
+pub(crate) use shared::Web;
+use site::Site;
+use std::path::Path;
 use std::rc::Rc;
-
-/// Where the server listens.
-const SERVER: SocketAddrV4 = SocketAddrV4::new(MACHINE, 80);
 
 /// All requests: when the last that is measured is answered, no client has run out of them.
 fn requests(p: &Parameters) -> usize {
     (p.warmup_requests + p.requests) as usize + p.clients
 }
 
-/// What the parts of the workload share.
-pub(crate) struct Web {
-    model: Model,
-    cell: OutcomeCell,
-    site: Rc<Site>,
-    seed: u64,
-    clients: usize,
-    processes: usize,
-    warmup_requests: u64,
-    requests: u64,
-    user_instructions: Instructions,
-    /// Entries of the cache of mappings, where there is one.
-    mapping_entries: usize,
-    /// The CPU looks at what it sends.
-    sums_in_software: bool,
-    mtu_bytes: usize,
-    clock_mhz: f64,
+/// The site of a trace, a word that [`generator::PUBLISHED`] knows or else a log, and the next `count` requests.
+///
+/// # Errors
+/// A log that cannot be read, or that has no request that was answered with a file.
+fn site_of(trace: &str, seed: u64, count: usize) -> Result<Site, LabError> {
+    match generator::PUBLISHED.iter().find(|published| published.name == trace) {
+        Some(published) => Ok(published.site(seed, count)),
+        None => access_log::read(Path::new(trace), count),
+    }
 }
 
 crate::parameters! {
@@ -104,7 +94,7 @@ impl Workload for Web {
     /// The program of the first process, which makes the files and forks the others.
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
         testbed.give_address(true)?;
-        let site = Site::of(&p.trace.0, testbed.seed, requests(&p))?;
+        let site = site_of(&p.trace.0, testbed.seed, requests(&p))?;
         testbed.files = site.sizes.len() + 64;
         let machine = &testbed.machine.config;
         let scheme = testbed.kernel.file.config(machine, 0).ephemeral.scheme;
@@ -138,16 +128,5 @@ impl Workload for Web {
         let wanted =
             files.iter().map(pages).sum::<usize>() * PAGE_SIZE + web.processes * 4 * server::BUFFER_BYTES;
         Ok(first_process(cell, wanted, move |user| Rc::new(web).run(user, &files)))
-    }
-}
-
-impl Web {
-    /// The files that anything in the run refers to. All others would be in memory, too, and not be looked at.
-    fn files(&self) -> Vec<u32> {
-        let mapped = self.site.still_mapped(self.mapping_entries).into_iter().map(|(file, _)| file);
-        let mut files: Vec<u32> = self.site.requests.iter().copied().chain(mapped).collect();
-        files.sort_unstable();
-        files.dedup();
-        files
     }
 }

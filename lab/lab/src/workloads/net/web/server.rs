@@ -8,7 +8,7 @@
 
 use super::clients::Clients;
 use super::contents::{asked, header, name};
-use super::{SERVER, Web};
+use super::shared::{SERVER, Web};
 use crate::kit::{Failed, named, other_process};
 use crate::workloads::net::Began;
 use pageferry_hal::{Instructions, Prot, Va};

@@ -2,11 +2,7 @@
 //!
 //! One that is made up comes from [`super::generator`]; a real one from [`super::access_log`].
 
-use super::access_log::{self, Skipped};
-use super::generator;
-use crate::error::LabError;
 use pageferry_hal::PAGE_SIZE;
-use std::path::Path;
 
 /// See the [module](self). Files go by their index.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,18 +17,23 @@ pub(crate) struct Site {
     pub(super) skipped: Skipped,
 }
 
-impl Site {
-    /// The site of a trace, a word that [`generator::PUBLISHED`] knows or else a file, and the next `count` requests.
-    ///
-    /// # Errors
-    /// A log that cannot be read, or that has no request that was answered with a file.
-    pub(super) fn of(trace: &str, seed: u64, count: usize) -> Result<Site, LabError> {
-        match generator::PUBLISHED.iter().find(|published| published.name == trace) {
-            Some(published) => Ok(published.site(seed, count)),
-            None => access_log::read(Path::new(trace), count),
-        }
-    }
+/// Lines of a log that could not be read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Skipped {
+    pub(super) count: u64,
+    /// The first: its number, from 1, and what is wrong with it.
+    pub(super) first: Option<(u64, &'static str)>,
+}
 
+impl Skipped {
+    /// One more.
+    pub(super) fn add(&mut self, line: u64, problem: &'static str) {
+        self.count += 1;
+        self.first.get_or_insert((line, problem));
+    }
+}
+
+impl Site {
     /// The files that `pages` pages of mappings are of after all that was used, in the order of their last use, each
     /// with its pages from which on they are mapped.
     pub(super) fn still_mapped(&self, pages: usize) -> Vec<(u32, u64)> {

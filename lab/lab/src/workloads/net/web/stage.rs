@@ -5,8 +5,8 @@
 //! with a clear accessed bit. Where the CPU computes the checksums of what it sends, it has looked at all of them: so
 //! one byte of each is read, through the same mapping.
 
-use super::Web;
 use super::contents::{Contents, name};
+use super::shared::Web;
 use crate::kit::{Failed, named};
 use pageferry_hal::{PAGE_SIZE, Prot};
 use pageferry_kernel::{Errno, Fd, OpenFlags, SendMode, User};
