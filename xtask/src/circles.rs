@@ -13,9 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Circles that stay, each with its files.
 pub const KNOTS: &[(&str, &[&str])] = &[];
 
-/// Packages whose circles are not yet untied: their circles are told by `figures`, and are no faults.
-pub const TIED: &[&str] = &["pageferry-kernel"];
-
 /// What each file of a package uses of the others.
 pub type Arrows = BTreeMap<String, BTreeSet<String>>;
 
@@ -32,8 +29,7 @@ const MAX_STEPS: usize = 32;
 
 /// Circles that are no known knots.
 pub fn check(tree: &Tree, packages: &[Package]) -> Vec<Fault> {
-    let untied = packages.iter().filter(|package| !TIED.contains(&package.name.as_str()));
-    untied.flat_map(|package| faults(package, &circles(&arrows(tree, package)))).collect()
+    packages.iter().flat_map(|package| faults(package, &circles(&arrows(tree, package)))).collect()
 }
 
 fn faults(package: &Package, circles: &[Vec<String>]) -> Vec<Fault> {

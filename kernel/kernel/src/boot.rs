@@ -7,31 +7,32 @@
 //! Booting, where the configuration and the machine do not go together, and the first process, for want of memory.
 
 use crate::Kernel;
-use crate::choose::Moves;
-use crate::config::{KernelConfig, KernelPaths, SchedConfig};
-use crate::dev::{Audio, DevFs, MemoryDisk, Screen, acknowledge};
+use crate::config::KernelConfig;
+use crate::dev::{Audio, Screen, acknowledge};
 use crate::error::BootError;
-use crate::fs::{FileTable, MOUNT_POINT, MemFs, Mount, MountTable, Volumes};
-use crate::ipc::Exports;
-use crate::ispc::{DriverCard, Ispc, IspcConfig};
 use crate::measure::Measuring;
-use crate::net::{Lenders, Net, Pool};
-use crate::proc::Role;
-use crate::proc::{Killed, Processes};
-use crate::sched::{Callouts, Sched, SchedPaths, SoftInt, SoftInts, Thread};
-use crate::served::{FileService, NetService};
-use crate::sys::{Program, Select, running};
+use crate::sys::{FileServer, NetServer, Program};
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::String;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use pageferry_abi::{Errno, Pid};
+use pageferry_core::base::Core;
+use pageferry_core::choose::Moves;
+use pageferry_core::config::{CoreConfig, KernelPaths, SchedConfig};
+use pageferry_core::disk::{DevFs, MemoryDisk};
+use pageferry_core::fs::{FileTable, MOUNT_POINT, MemFs, Mount, MountTable, MountedVolume, Volumes};
+use pageferry_core::ipc::{Exports, MAX_PIPES, PIPE_BYTES, Pipes};
+use pageferry_core::mbuf::{Lenders, Pool};
+use pageferry_core::proc::{Processes, Role, Table};
+use pageferry_core::sched::{Callouts, Sched, SchedPaths, Select, SoftInt, SoftInts, Thread};
 use pageferry_ephemeral::Ephemeral;
+use pageferry_hal::StructArena;
 use pageferry_hal::{
-    Cause, Channel, ContextId, CpuId, Cycles, Devices, Interrupt, Interrupted, LockClass, Machine, PAGE_SIZE,
-    SpinLock, Threads, TrapKind,
+    Cause, Channel, ContextId, CpuId, Cycles, DeviceId, Devices, Interrupt, Interrupted, Machine, PAGE_SIZE,
+    Threads, TrapKind,
 };
+use pageferry_ispc::{DriverCard, FileServiceConfig, Ispc, NetServiceConfig};
+use pageferry_net::{MAX_SOCKETS, Net, Parts, SOCKET_BYTES, SockBufs};
 use pageferry_pmap::Pmaps;
 use pageferry_vm::Vm;
 
@@ -61,12 +62,118 @@ impl Threads for BootThreads {
 /// The clock's handler is to take a small part of a tick.
 const MIN_TICK: Cycles = Cycles(10_000);
 
+/// Makes the servers that a configuration names.
+pub trait Servers<M: Machine> {
+    /// The file server's side in the kernel.
+    ///
+    /// # Errors
+    /// [`BootError`].
+    fn files(
+        &self,
+        m: &M,
+        config: FileServiceConfig,
+        arena: &mut StructArena,
+    ) -> Result<Arc<dyn FileServer<M>>, BootError>;
+
+    /// That of the protocol server and the driver's server.
+    ///
+    /// # Errors
+    /// [`BootError`].
+    fn net(
+        &self,
+        m: &M,
+        config: NetServiceConfig,
+        arena: &mut StructArena,
+    ) -> Result<Arc<dyn NetServer<M>>, BootError>;
+
+    /// The kernel has booted: it owns what was made.
+    fn started(&self, kernel: &Arc<Kernel<M>>);
+}
+
+/// A kernel without servers: one that is configured for some does not boot.
+struct NoServers;
+
+impl<M: Machine> Servers<M> for NoServers {
+    fn files(
+        &self,
+        _: &M,
+        _: FileServiceConfig,
+        _: &mut StructArena,
+    ) -> Result<Arc<dyn FileServer<M>>, BootError> {
+        Err(BootError::NoServer { service: "files" })
+    }
+
+    fn net(
+        &self,
+        _: &M,
+        _: NetServiceConfig,
+        _: &mut StructArena,
+    ) -> Result<Arc<dyn NetServer<M>>, BootError> {
+        Err(BootError::NoServer { service: "net" })
+    }
+
+    fn started(&self, _: &Arc<Kernel<M>>) {}
+}
+
+/// What the interrupt handler works on.
+struct Handled<'a, M: Machine> {
+    pmaps: &'a Arc<Pmaps<M>>,
+    sched: &'a Arc<Sched<M>>,
+    softints: &'a Arc<SoftInts<M>>,
+    callouts: &'a Arc<Callouts<M>>,
+}
+
+/// Sets the handler of all interrupts; those of devices have the work done that is `behind` them.
+fn handle_interrupts<M: Machine>(
+    machine: &M,
+    handled: &Handled<'_, M>,
+    behind: [(Option<DeviceId>, SoftInt); 3],
+) {
+    let weak = Arc::downgrade(handled.pmaps);
+    let work = Arc::downgrade(handled.softints);
+    let (clock, due, m) = (Arc::downgrade(handled.sched), handled.callouts.clone(), machine.clone());
+    machine.set_interrupt_handler(Box::new(move |interrupt| match interrupt {
+        Interrupt::Shootdown => {
+            weak.upgrade().into_iter().for_each(|pmaps| pmaps.handle_shootdown());
+        }
+        // The sender has set a flag, which is looked at behind the halt or on the way to user mode.
+        Interrupt::Reschedule => {}
+        Interrupt::Timer => {
+            let (Some(sched), Some(softints)) = (clock.upgrade(), work.upgrade()) else { return };
+            if due.is_due(m.now()) {
+                softints.schedule(SoftInt::Clock);
+            }
+            sched.tick(due.first_due().filter(|first| *first > m.now()));
+        }
+        Interrupt::Device(id) => {
+            weak.upgrade().into_iter().for_each(|pmaps| acknowledge(&pmaps));
+            let kind = behind.iter().find(|(device, _)| *device == Some(id)).map(|(_, kind)| *kind);
+            let kind = kind.unwrap_or_else(|| panic!("{id:?} interrupts, and nothing drives it"));
+            work.upgrade().into_iter().for_each(|softints| softints.schedule(kind));
+        }
+    }));
+}
+
 impl<M: Machine> Kernel<M> {
-    /// Brings the kernel up on CPU 0, in the boot context, with the devices that it is to drive.
+    /// Brings the kernel up on CPU 0, in the boot context, with the devices that it is to drive. It has no parts that
+    /// are processes; see [`Kernel::boot_with`].
     ///
     /// # Errors
     /// [`BootError`]: this configuration and this machine do not go together.
-    pub fn boot(machine: M, devices: Devices, mut config: KernelConfig) -> Result<Arc<Kernel<M>>, BootError> {
+    pub fn boot(machine: M, devices: Devices, config: KernelConfig) -> Result<Arc<Kernel<M>>, BootError> {
+        Kernel::boot_with(machine, devices, config, &NoServers)
+    }
+
+    /// The same, with the servers that the configuration names made by `servers`.
+    ///
+    /// # Errors
+    /// [`BootError`].
+    pub fn boot_with(
+        machine: M,
+        devices: Devices,
+        mut config: KernelConfig,
+        servers: &dyn Servers<M>,
+    ) -> Result<Arc<Kernel<M>>, BootError> {
         let _c = machine.scope(Cause::Boot);
         let pipe = &config.pipe;
         let whole = |bytes: usize| bytes > 0 && bytes.is_multiple_of(PAGE_SIZE);
@@ -116,113 +223,119 @@ impl<M: Machine> Kernel<M> {
         let paths = SchedPaths { switch, sleep, wakeup, clock };
         let audio = Arc::new(Audio::new(&machine, devices.audio, &mut arena)?);
         let sched = Arc::new(Sched::new(pmaps.clone(), config.sched, paths, &mut arena)?);
-        let memory_disk = MemoryDisk::new(&machine, &mut arena)?;
-        let mount = Arc::new(Mount::new(&machine, &mut arena)?);
+        let memory_disk = Arc::new(MemoryDisk::new(&machine, &mut arena)?);
+        let mounted = Arc::new(MountedVolume::new(&machine, memory_disk.clone(), &mut arena)?);
         let lenders = Arc::new(Lenders::new(&sched, &mut arena)?);
         let ephemeral = Arc::new(ephemeral);
-        let mbufs = Pool::new(vm.clone(), ephemeral.clone(), (&sched, lenders.clone()), &config, &mut arena)?;
-        let processes = machine.new_lock(LockClass::PROCESS, Processes::new(&mut arena)?);
-        let exports = machine.new_lock(LockClass::PROCESS, Exports::new(&mut arena)?);
+        let core_config = config.core();
+        let CoreConfig { socket, paths, net_defect, .. } = core_config;
+        let pool_config = (&socket, paths, net_defect);
+        let notified = (&sched, lenders.clone());
+        let mbufs = Pool::new(vm.clone(), ephemeral.clone(), notified, pool_config, &mut arena)?;
+        let processes = Table::new(&mut arena)?;
+        let pipes = Arc::new(Pipes::new(&machine, arena.zone("pipes", MAX_PIPES, PIPE_BYTES)?));
+        let sockets = Arc::new(SockBufs::new(&machine, arena.zone("sockets", MAX_SOCKETS, SOCKET_BYTES)?));
+        let exports = Exports::new(&machine, &mut arena)?;
         let softints = Arc::new(SoftInts::new(&sched));
         let callouts = Arc::new(Callouts::new(&machine));
-        let weak = Arc::downgrade(&pmaps);
-        let work = Arc::downgrade(&softints);
-        let (net, own_card) = match (config.net, config.ispc, devices.nic) {
-            (Some(its), Some(IspcConfig { net: Some(_), .. }), nic) => {
+        let serves_net = config.ispc.is_some_and(|ispc| ispc.net.is_some());
+        let (parts, own_card) = match (config.net, devices.nic) {
+            (Some(its), nic) if serves_net => {
                 let card = match nic {
                     Some(nic) => Some(DriverCard::new(&machine, nic, &mut arena)?),
                     None => None,
                 };
                 let info = card.as_ref().map(DriverCard::info);
-                (Some(Net::new(&machine, its, None, info, &mut arena)?), card)
+                (Some((its, Parts::new(&machine, &its, None, info, &mut arena)?)), card)
             }
-            (Some(its), _, nic) => (Some(Net::new(&machine, its, nic, None, &mut arena)?), None),
-            (None, Some(_), Some(nic)) => (None, Some(DriverCard::new(&machine, nic, &mut arena)?)),
-            (None, ..) => (None, None),
+            (Some(its), nic) => (Some((its, Parts::new(&machine, &its, nic, None, &mut arena)?)), None),
+            (None, Some(nic)) if config.ispc.is_some() => {
+                (None, Some(DriverCard::new(&machine, nic, &mut arena)?))
+            }
+            (None, _) => (None, None),
         };
-        let card = net.as_ref().and_then(Net::card).or(own_card.as_ref().map(DriverCard::id));
+        let card = parts.as_ref().and_then(|(_, parts)| parts.card());
+        let card = card.or(own_card.as_ref().map(DriverCard::id));
         let behind = [(vm.disk_id(), SoftInt::Disk), (audio.id(), SoftInt::Sound), (card, SoftInt::Net)];
-        let (clock, due, m) = (Arc::downgrade(&sched), callouts.clone(), machine.clone());
-        machine.set_interrupt_handler(Box::new(move |interrupt| match interrupt {
-            Interrupt::Shootdown => {
-                weak.upgrade().into_iter().for_each(|pmaps| pmaps.handle_shootdown());
-            }
-            // The sender has set a flag, which is looked at behind the halt or on the way to user mode.
-            Interrupt::Reschedule => {}
-            Interrupt::Timer => {
-                let (Some(sched), Some(softints)) = (clock.upgrade(), work.upgrade()) else { return };
-                if due.is_due(m.now()) {
-                    softints.schedule(SoftInt::Clock);
-                }
-                sched.tick(due.first_due().filter(|first| *first > m.now()));
-            }
-            Interrupt::Device(id) => {
-                weak.upgrade().into_iter().for_each(|pmaps| acknowledge(&pmaps));
-                let kind = behind.iter().find(|(device, _)| *device == Some(id)).map(|(_, kind)| *kind);
-                let kind = kind.unwrap_or_else(|| panic!("{id:?} interrupts, and nothing drives it"));
-                work.upgrade().into_iter().for_each(|softints| softints.schedule(kind));
-            }
-        }));
+        let handled = Handled { pmaps: &pmaps, sched: &sched, softints: &softints, callouts: &callouts };
+        handle_interrupts(&machine, &handled, behind);
         let ispc = match (config.ispc, pmaps.area_range()) {
-            (Some(its), Some(range)) => Some(Ispc::new(&machine, its, range, own_card, &mut arena)?),
+            (Some(its), Some(range)) => {
+                let attaching = its.attaching(&machine.board())?;
+                Some(Arc::new(Ispc::new(&machine, its, attaching, range, own_card, &mut arena)?))
+            }
             _ => None,
         };
-        let file_service = match ispc.as_ref().and_then(|ispc| Some((ispc, ispc.config.files?))) {
+        let file_server = match ispc.as_ref().and_then(|ispc| Some((ispc, ispc.config.files?))) {
             Some((ispc, mut files)) => {
-                files.data_pages = files.data_pages.min(ispc.most_data_pages()).max(1);
-                Some(Arc::new(FileService::new(&machine, files, &mut arena)?))
+                files.data_pages = files.data_pages.min(ispc.max_data_pages()).max(1);
+                Some(servers.files(&machine, files, &mut arena)?)
             }
             None => None,
         };
-        let net_service = match ispc.as_ref().and_then(|ispc| Some((ispc, ispc.config.net?))) {
-            Some((ispc, mut its)) if net.is_some() => {
-                its.data_pages = its.data_pages.min(ispc.most_data_pages()).max(1);
+        let net_server = match ispc.as_ref().and_then(|ispc| Some((ispc, ispc.config.net?))) {
+            Some((ispc, mut its)) if parts.is_some() => {
+                its.data_pages = its.data_pages.min(ispc.max_data_pages()).max(1);
                 // Most of the area is for programs.
                 let pieces = ispc.range.len_pages().min(ispc.config.pieces) / ispc.card_pages();
                 its.frames = its.frames.min(pieces / 8).max(1);
                 its.buffers = its.buffers.min(pieces / 4).max(1);
-                Some(NetService::new(&machine, its, &mut arena)?)
+                Some(servers.net(&machine, its, &mut arena)?)
             }
             _ => None,
         };
         let files = Arc::new(MemFs::new(&vm, config.files, &mut arena)?);
-        let volumes: Arc<dyn Volumes<M>> = match &file_service {
-            Some(service) => service.clone(),
-            None => mount.clone(),
+        let volumes: Arc<dyn Volumes<M>> = match &file_server {
+            Some(server) => server.clone(),
+            None => Arc::new(Mount::new(mounted.clone())),
         };
-        let mounts =
-            MountTable::new(files.clone()).with(MOUNT_POINT, volumes.clone()).with("/dev", Arc::new(DevFs));
+        let mounts = MountTable::new(files.clone())
+            .with(MOUNT_POINT, volumes.clone())
+            .with("/dev", Arc::new(DevFs::new(memory_disk.clone())));
         let moves = Moves::new(&mut arena)?;
         let measuring = Measuring::new(&machine, &moves, &mut arena)?;
         let boot_free_frames = vm.free_frames();
-        Ok(Arc::new(Kernel {
+        let core = Arc::new(Core {
             machine,
-            config,
+            config: core_config,
             vm,
             ephemeral,
             sched,
             mbufs,
-            net,
-            ispc,
-            file_service,
-            net_service,
+            lenders,
             select: Select::default(),
             moves,
-            measuring,
+            softints,
+            callouts,
+        });
+        let net = parts.map(|(its, parts)| Net::new(&core, sockets.clone(), its, parts));
+        let processes = Processes::new(&core, processes);
+        let kernel = Arc::new(Kernel {
+            config,
+            core,
             processes,
+            pipes,
+            sockets,
             exports,
+            net,
+            ispc,
+            file_server,
+            net_server,
+            measuring,
             files,
             audio,
             memory_disk,
-            mount,
+            mounted,
             mounts,
             volumes,
-            lenders,
-            softints,
-            callouts,
             screen: Screen::default(),
             boot_free_frames,
-        }))
+        });
+        servers.started(&kernel);
+        if let (Some(server), Some(net)) = (&kernel.net_server, &kernel.net) {
+            net.start_in(server.host());
+        }
+        Ok(kernel)
     }
 
     /// Makes a process without a parent that will run `program`. Called in the boot context, before [`Kernel::run`].
@@ -230,18 +343,9 @@ impl<M: Machine> Kernel<M> {
     /// # Errors
     /// [`Errno::NoMemory`].
     pub fn spawn(self: &Arc<Self>, name: &str, program: Program<M>) -> Result<Pid, Errno> {
-        let _c = self.machine.scope(Cause::Boot);
+        let _c = self.core.machine.scope(Cause::Boot);
         let program = self.behind_measuring(program, &BootThreads);
-        let space = self.vm.space()?;
-        self.create_process(
-            None,
-            name,
-            space.clone(),
-            FileTable::new(),
-            Role::Program,
-            running(self, program),
-        )
-        .inspect_err(|_| space.terminate(&BootThreads))
+        self.begin_process(&BootThreads, name, Role::Program, FileTable::new(), program)
     }
 
     /// Starts the other CPUs and schedules until no process is left; then every CPU but this one has stopped. The
@@ -250,9 +354,9 @@ impl<M: Machine> Kernel<M> {
     /// # Panics
     /// When called twice.
     pub fn run(self: &Arc<Self>) -> Option<ContextId> {
-        let m = &self.machine;
-        self.sched.set_idle_context(CpuId(0), m.context_current());
-        let has_work = self.processes.lock().len() > 0;
+        let m = &self.core.machine;
+        self.core.sched.set_idle_context(CpuId(0), m.context_current());
+        let has_work = self.processes.count() > 0;
         if has_work {
             // Before any CPU runs a thread: what is scheduled, and what ends, finds them.
             self.start_softints();
@@ -263,49 +367,51 @@ impl<M: Machine> Kernel<M> {
         for cpu in m.cpus().iter().filter(|&cpu| cpu != CpuId(0)) {
             let kernel = self.clone();
             let entry = Box::new(move || {
-                let _c = kernel.machine.scope(Cause::Idle);
-                kernel.vm.pmaps().init_cpu();
-                kernel.sched.idle_loop();
-                kernel.vm.pmaps().retire_cpu();
-                kernel.sched.stopped_here();
+                let _c = kernel.core.machine.scope(Cause::Idle);
+                kernel.core.vm.pmaps().init_cpu();
+                kernel.core.sched.idle_loop();
+                kernel.core.vm.pmaps().retire_cpu();
+                kernel.core.sched.stopped_here();
                 None
             });
             let context = m.context_new(&format!("idle{}", cpu.0), entry);
-            self.sched.set_idle_context(cpu, context);
+            self.core.sched.set_idle_context(cpu, context);
             m.start_cpu(cpu, context);
         }
         if !has_work {
-            self.sched.stop();
+            self.core.sched.stop();
         }
-        self.sched.idle_loop();
+        self.core.sched.idle_loop();
         let _c = m.scope(Cause::Idle);
-        self.sched.wait_for_stopped();
-        self.mbufs.drain();
+        self.core.sched.wait_for_stopped();
+        self.core.mbufs.drain();
         None
     }
 
     /// Makes the threads behind the interrupts of the devices that there are, and of the clock.
     fn start_softints(self: &Arc<Self>) {
-        if self.vm.disk_id().is_some() {
+        if self.core.vm.disk_id().is_some() {
             let kernel = self.clone();
-            self.softints.start(SoftInt::Disk, Box::new(move |t| kernel.vm.disk_interrupt(t)));
+            self.core.softints.start(SoftInt::Disk, Box::new(move |t| kernel.core.vm.disk_interrupt(t)));
         }
         if self.audio.id().is_some() {
             let kernel = self.clone();
-            self.softints.start(SoftInt::Sound, Box::new(move |t| kernel.audio.interrupt(&kernel.mbufs, t)));
+            self.core
+                .softints
+                .start(SoftInt::Sound, Box::new(move |t| kernel.audio.interrupt(&kernel.core.mbufs, t)));
         }
-        if let Some(net) = self.net() {
-            net.start(self, &BootThreads);
+        if let Some(net) = self.net.as_ref().filter(|_| self.net_server.is_none()) {
+            net.start(&BootThreads);
         }
         if self.ispc.as_ref().is_some_and(|ispc| ispc.card.is_some()) {
             let kernel = self.clone();
             let work = move |t: &Thread<M>| {
-                kernel.ispc.iter().for_each(|ispc| ispc.card_interrupt(t, &kernel.machine));
+                kernel.ispc.iter().for_each(|ispc| ispc.card_interrupt(t, &kernel.core.machine));
             };
-            self.softints.start(SoftInt::Net, Box::new(work));
+            self.core.softints.start(SoftInt::Net, Box::new(work));
         }
-        let (callouts, m) = (self.callouts.clone(), self.machine.clone());
-        self.softints.start(SoftInt::Clock, Box::new(move |t| callouts.run(t, m.now())));
+        let (callouts, m) = (self.core.callouts.clone(), self.core.machine.clone());
+        self.core.softints.start(SoftInt::Clock, Box::new(move |t| callouts.run(t, m.now())));
     }
 
     /// The page daemon stops after all processes: it may have pages of some that have exited on their way. The threads
@@ -313,118 +419,13 @@ impl<M: Machine> Kernel<M> {
     fn start_page_daemon(self: &Arc<Self>) {
         let kernel = self.clone();
         let body = Box::new(move |thread: Thread<M>| {
-            let _c = kernel.machine.scope(Cause::Vm);
-            kernel.vm.run_page_daemon(&thread, &|| kernel.mbufs.drain());
-            kernel.softints.end();
+            let _c = kernel.core.machine.scope(Cause::Vm);
+            kernel.core.vm.run_page_daemon(&thread, &|| kernel.core.mbufs.drain());
+            kernel.core.softints.end();
         });
         let daemon =
-            Thread::create(&self.sched, "pagedaemon", None, body).expect("some are kept for the kernel");
-        self.vm.launch_page_daemon();
-        self.sched.launch(daemon);
-    }
-
-    /// The last process is gone: nothing is left to run.
-    pub(crate) fn stop(&self, threads: &dyn Threads) {
-        self.end_of_net(threads);
-        if self.net_service.is_some() {
-            self.ispc.iter().for_each(|ispc| ispc.stop_card(&self.machine));
-        }
-        if self.config.vm.paging.is_some() {
-            self.vm.stop_page_daemon(threads);
-        } else {
-            self.softints.end();
-        }
-    }
-
-    /// Processes that were killed by a fatal signal, in order.
-    pub fn killed(&self) -> Vec<Killed> {
-        self.processes.lock().killed().to_vec()
-    }
-
-    /// One line for each thread that sleeps: for reports of deadlocks.
-    pub fn sleepers(&self) -> String {
-        self.sched.sleepers()
-    }
-
-    /// Tests the laws that hold at any time: those of the VM system, the scheduler's queues, the ephemeral mappings,
-    /// the socket buffers, and that every frame that is handed through a pipe or a socket is wired. Called with no lock
-    /// held; other CPUs may go on.
-    ///
-    /// # Errors
-    /// What is broken, in words.
-    pub fn check(&self) -> Result<(), String> {
-        self.vm.check()?;
-        self.sched.check()?;
-        self.ephemeral.check()?;
-        let pipes = self.processes.lock().pipes.all();
-        for pipe in pipes {
-            let held = pipe.lock();
-            if let Some(frame) = held.direct.frames().iter().find(|&&f| self.vm.frame_info(f).wire_count == 0)
-            {
-                return Err(format!("{frame:?} is handed through a pipe, but not wired"));
-            }
-        }
-        let sockets = self.processes.lock().sockets.all();
-        let is_lent = |frame| {
-            let info = self.vm.frame_info(frame);
-            info.wire_count > 0 && info.loan_count > 0
-        };
-        sockets.iter().try_for_each(|socket| socket.check(is_lent))?;
-        self.ispc.as_ref().map_or(Ok(()), |ispc| ispc.check(self))?;
-        self.net().map_or(Ok(()), Net::check)
-    }
-
-    /// Tests that nothing is left behind when no process is: frames as after boot, nothing wired, no mapping held.
-    ///
-    /// # Errors
-    /// What is left, in words.
-    pub fn check_quiescent(&self) -> Result<(), String> {
-        self.check()?;
-        let (processes, pipes) = {
-            let table = self.processes.lock();
-            (table.len(), table.pipes.all().len())
-        };
-        let threads = self.sched.threads();
-        if (processes, pipes, threads) != (0, 0, 0) {
-            return Err(format!("{processes} processes, {pipes} pipes and {threads} threads are left"));
-        }
-        let lenders = self.lenders.len();
-        if lenders != 0 {
-            return Err(format!("{lenders} lenders are waiting for their pages"));
-        }
-        if !self.audio.is_at_rest() {
-            return Err("the sound device is open, or has memory".into());
-        }
-        let exports = self.exports.lock().len();
-        if exports != 0 {
-            return Err(format!("{exports} offers of memory are left"));
-        }
-        self.net().map_or(Ok(()), Net::check_quiescent)?;
-        self.ispc.as_ref().map_or(Ok(()), Ispc::check_quiescent)?;
-        self.net_service.as_ref().map_or(Ok(()), NetService::check_quiescent)?;
-        let (sockets, (mbufs, clusters)) = (self.processes.lock().sockets.len(), self.mbufs.in_use());
-        if (sockets, mbufs, clusters) != (0, 0, 0) {
-            return Err(format!("{sockets} sockets, {mbufs} mbufs and {clusters} clusters are left"));
-        }
-        if self.callouts.len() > 0 {
-            return Err(format!("{} callouts are left", self.callouts.len()));
-        }
-        let (held, runs) = (self.ephemeral.held(), self.ephemeral.kva_runs());
-        if (held, runs) != (0, 0) {
-            return Err(format!("{held} ephemeral mappings and {runs} runs of kernel addresses are held"));
-        }
-        // First: files without a name, an opener and a mapping end here.
-        let cached = self.files.resident_pages(&self.vm);
-        if self.memory_disk.exists() || self.mount.exists() {
-            return Err("the memory disk is left, or mounted".into());
-        }
-        let free = self.vm.free_frames() + cached;
-        if free != self.boot_free_frames {
-            return Err(format!(
-                "{free} frames are free or hold files, after boot it was {}",
-                self.boot_free_frames
-            ));
-        }
-        Ok(())
+            Thread::create(&self.core.sched, "pagedaemon", None, body).expect("some are kept for the kernel");
+        self.core.vm.launch_page_daemon();
+        self.core.sched.launch(daemon);
     }
 }

@@ -19,7 +19,13 @@ pub enum BootError {
     Ephemeral(#[from] pageferry_ephemeral::ConfigError),
     /// Communication by a common area.
     #[error("{0}")]
-    Ispc(#[from] crate::ispc::IspcError),
+    Ispc(#[from] pageferry_ispc::IspcError),
+    /// A part of the kernel is to be a process, and whoever boots the kernel brings none.
+    #[error("the service `{service}` is to be a server's, and no server was brought")]
+    NoServer {
+        /// The key in the configuration of communication.
+        service: &'static str,
+    },
     /// The arena of kernel structures is too small.
     #[error("{0}")]
     Arena(#[from] ArenaFull),

@@ -20,13 +20,13 @@
 //! Copies and loans, as for a socket; memory for clusters; signals end waits. Everything before the point of failure
 //! has been played or received.
 
-use crate::net::{CardPage, Mbuf, Pool};
-use crate::sched::{Held, Monitor, SleepLock};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_abi::Errno;
+use pageferry_core::mbuf::{CardPage, Mbuf, Pool};
+use pageferry_core::sched::{Held, Monitor, SleepLock};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     self as hal, AudioDone, AudioRequest, DeviceId, Machine, PAGE_SIZE, StructArena, Threads, Transfer,
@@ -85,7 +85,7 @@ impl<M: Machine> State<M> {
     }
 
     /// Pages that may be recorded into at a time.
-    fn most_recording(&self) -> usize {
+    fn max_recording(&self) -> usize {
         self.card.as_ref().map_or(PAGES, |card| card.pages.len().min(PAGES))
     }
 
@@ -124,7 +124,7 @@ impl<M: Machine> State<M> {
 
     /// True while the device could have more pages to record into.
     pub(crate) fn wants_pages(&self) -> bool {
-        self.recording.len() < self.most_recording()
+        self.recording.len() < self.max_recording()
     }
 
     /// Room for what is to be played, in bytes: whole pages.

@@ -1,45 +1,56 @@
 //! The sound device as an open file: playing and recording, as a process does it. The state, its locks and what can
 //! fail: see `audio`.
 
+use super::audio::Audio;
 use super::audio::{PAGES, State};
-use crate::choose::Peer;
-use crate::fs::FileOps;
-use crate::net::{Receiver, Sender, Supply};
-use crate::proc::{Syscall, Uio, WaitFlag};
-use crate::sched::{Held, Which};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use pageferry_abi::Errno;
+use pageferry_core::choose::Peer;
+use pageferry_core::fs::FileOps;
+use pageferry_core::proc::{Syscall, Uio, WaitFlag};
+use pageferry_core::sched::{Held, Which};
 use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Transfer};
+use pageferry_net::{Receiver, Sender, Supply};
 
 /// The sound device as an open file.
-pub(crate) struct AudioFile;
+pub(crate) struct AudioFile<M: Machine> {
+    audio: Arc<Audio<M>>,
+}
 
-impl<M: Machine> FileOps<M> for AudioFile {
-    fn read(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
-        call.record(uio)
-    }
-
-    fn write(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
-        call.play(uio)
-    }
-
-    fn release(self: Box<Self>, call: &Syscall<'_, M>) {
-        call.kernel.audio.close(&call.kernel.vm, &call.kernel.mbufs, call.thread);
+impl<M: Machine> AudioFile<M> {
+    /// The device, which was [opened](Audio::open).
+    pub(crate) fn new(audio: Arc<Audio<M>>) -> AudioFile<M> {
+        AudioFile { audio }
     }
 }
 
-impl<M: Machine> Syscall<'_, M> {
+impl<M: Machine> FileOps<M> for AudioFile<M> {
+    fn read(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        self.record(call, uio)
+    }
+
+    fn write(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        self.play(call, uio)
+    }
+
+    fn release(self: Box<Self>, call: &Syscall<'_, M>) {
+        self.audio.close(&call.core.vm, &call.core.mbufs, call.thread);
+    }
+}
+
+impl<M: Machine> AudioFile<M> {
     /// Plays a buffer: returns when the device has all of it, or what it has space for if the call does not wait.
     ///
     /// # Errors
     /// [`Errno::WouldBlock`], [`Errno::Interrupted`], [`Errno::NoMemory`] or a bad address.
-    fn play(&self, uio: &mut Uio) -> Result<(), Errno> {
-        let (m, audio) = (self.machine(), &self.kernel.audio);
+    fn play(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        let (m, audio) = (call.machine(), &self.audio);
         let _c = m.scope(Cause::Protocol);
-        m.execute(self.kernel.config.paths.sosend);
+        m.execute(call.core.config.paths.sosend);
         let wait = uio.wait;
-        let mut sender = Sender::new(self, uio, Peer::Device, PAGES * PAGE_SIZE);
-        let (mut held, mut result) = self.lock_sound(audio.lock(), |s| &mut s.play_lock, wait);
+        let mut sender = Sender::new(call, uio, Peer::Device, PAGES * PAGE_SIZE);
+        let (mut held, mut result) = self.lock_sound(call, audio.lock(), |s| &mut s.play_lock, wait);
         let mut has_lock = result.is_ok();
         while result.is_ok() && sender.left() > 0 {
             let space = held.space();
@@ -49,19 +60,19 @@ impl<M: Machine> Syscall<'_, M> {
                 result = made;
                 held = audio.lock();
                 if let Some(mbuf) = mbuf {
-                    m.execute(self.kernel.config.paths.protocol);
-                    self.kernel.mbufs.trace(&mbuf, mbuf.len(), Place::Device, FlowStep::Received);
-                    held.hand_over(self.kernel.audio.device(), Transfer::Write, mbuf);
+                    m.execute(call.core.config.paths.protocol);
+                    call.core.mbufs.trace(&mbuf, mbuf.len(), Place::Device, FlowStep::Received);
+                    held.hand_over(self.audio.device(), Transfer::Write, mbuf);
                 }
             } else if wait.is_no_wait() {
                 result = Err(Errno::WouldBlock);
             } else {
-                (held, result) = self.wait_for_sound(held, |s| &mut s.play_lock);
+                (held, result) = self.wait_for_sound(call, held, |s| &mut s.play_lock);
                 has_lock = result.is_ok();
             }
         }
         if has_lock {
-            audio.state.release(self.thread, &mut held, |s| &mut s.play_lock);
+            audio.state.release(call.thread, &mut held, |s| &mut s.play_lock);
         }
         drop(held);
         result
@@ -71,21 +82,21 @@ impl<M: Machine> Syscall<'_, M> {
     ///
     /// # Errors
     /// As those of a socket that is received from.
-    fn record(&self, uio: &mut Uio) -> Result<(), Errno> {
-        let (m, audio) = (self.machine(), &self.kernel.audio);
+    fn record(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        let (m, audio) = (call.machine(), &self.audio);
         let _c = m.scope(Cause::Protocol);
-        m.execute(self.kernel.config.paths.soreceive);
+        m.execute(call.core.config.paths.soreceive);
         let wait = uio.wait;
-        let mut receiver = Receiver::new(self, uio, Peer::Device)?;
-        let (mut held, mut result) = self.lock_sound(audio.lock(), |s| &mut s.record_lock, wait);
+        let mut receiver = Receiver::new(call, uio, Peer::Device)?;
+        let (mut held, mut result) = self.lock_sound(call, audio.lock(), |s| &mut s.record_lock, wait);
         let mut has_lock = result.is_ok();
         while result.is_ok() && receiver.wants_more() {
-            (held, result) = self.keep_recording(held, wait);
+            (held, result) = self.keep_recording(call, held, wait);
             let recorded = held.recorded(receiver.left());
             if !recorded.is_empty() {
                 drop(held);
                 for mbuf in &recorded {
-                    self.kernel.mbufs.trace(mbuf, mbuf.len(), Place::Device, FlowStep::Taken);
+                    call.core.mbufs.trace(mbuf, mbuf.len(), Place::Device, FlowStep::Taken);
                 }
                 let (rest, delivered) = receiver.deliver_all(recorded);
                 result = delivered;
@@ -96,15 +107,15 @@ impl<M: Machine> Syscall<'_, M> {
             } else if wait.is_no_wait() {
                 result = Err(Errno::WouldBlock);
             } else {
-                (held, result) = self.wait_for_sound(held, |s| &mut s.record_lock);
+                (held, result) = self.wait_for_sound(call, held, |s| &mut s.record_lock);
                 has_lock = result.is_ok();
             }
         }
         if has_lock {
             if result.is_ok() {
-                (held, _) = self.keep_recording(held, wait);
+                (held, _) = self.keep_recording(call, held, wait);
             }
-            audio.state.release(self.thread, &mut held, |s| &mut s.record_lock);
+            audio.state.release(call.thread, &mut held, |s| &mut s.record_lock);
         }
         drop(held);
         result
@@ -113,6 +124,7 @@ impl<M: Machine> Syscall<'_, M> {
     /// Takes a sleep lock; where the call does not wait, at once or not at all. The spin lock is held before and after.
     fn lock_sound<'a>(
         &'a self,
+        call: &Syscall<'_, M>,
         held: Held<'a, M, State<M>>,
         which: Which<State<M>>,
         wait: WaitFlag,
@@ -121,7 +133,7 @@ impl<M: Machine> Syscall<'_, M> {
         if wait.is_no_wait() && which(&mut held).is_taken() {
             return (held, Err(Errno::WouldBlock));
         }
-        self.kernel.audio.state.acquire(self.thread, held, which, "sound", true)
+        self.audio.state.acquire(call.thread, held, which, "sound", true)
     }
 
     /// Waits for the device, without the sleep lock, and takes that again. The spin lock is held before and after.
@@ -130,15 +142,16 @@ impl<M: Machine> Syscall<'_, M> {
     /// [`Errno::Interrupted`]: the sleep lock is not held.
     fn wait_for_sound<'a>(
         &'a self,
+        call: &Syscall<'_, M>,
         held: Held<'a, M, State<M>>,
         which: Which<State<M>>,
     ) -> (Held<'a, M, State<M>>, Result<(), Errno>) {
-        let state = &self.kernel.audio.state;
+        let state = &self.audio.state;
         let mut held = held;
-        state.release(self.thread, &mut held, which);
-        let (held, waited) = state.wait(self.thread, held, "sound", true);
+        state.release(call.thread, &mut held, which);
+        let (held, waited) = state.wait(call.thread, held, "sound", true);
         match waited {
-            Ok(()) => state.acquire(self.thread, held, which, "sound", true),
+            Ok(()) => state.acquire(call.thread, held, which, "sound", true),
             Err(e) => (held, Err(e)),
         }
     }
@@ -149,6 +162,7 @@ impl<M: Machine> Syscall<'_, M> {
     /// [`Errno::NoMemory`] when it has none at all.
     fn keep_recording<'a>(
         &'a self,
+        call: &Syscall<'_, M>,
         mut held: Held<'a, M, State<M>>,
         wait: WaitFlag,
     ) -> (Held<'a, M, State<M>>, Result<(), Errno>) {
@@ -156,12 +170,12 @@ impl<M: Machine> Syscall<'_, M> {
             let page = held.free_card_page();
             drop(held);
             let made = match page {
-                Some(page) => self.kernel.mbufs.over_card(&page),
-                None => self.kernel.mbufs.cluster_for(self.sleeper(wait), PAGE_SIZE),
+                Some(page) => call.core.mbufs.over_card(&page),
+                None => call.core.mbufs.cluster_for(call.sleeper(wait), PAGE_SIZE),
             };
-            held = self.kernel.audio.lock();
+            held = self.audio.lock();
             match made {
-                Ok(mbuf) => held.hand_over(self.kernel.audio.device(), Transfer::Read, mbuf),
+                Ok(mbuf) => held.hand_over(self.audio.device(), Transfer::Read, mbuf),
                 Err(_) if !held.records_nothing() => break,
                 Err(e) => return (held, Err(e)),
             }

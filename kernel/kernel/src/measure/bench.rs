@@ -25,14 +25,16 @@
 //! All of it, for want of memory or of a thread structure; scratch memory is given back.
 
 use super::passing::passing;
-use super::rally::MANY;
-use crate::net::{Mbuf, deliver, lend_or_copy};
-use crate::proc::Syscall;
+use super::rally::{MANY, Rally};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_abi::{Errno, ReceiveMode};
+use pageferry_core::mbuf::Mbuf;
+use pageferry_core::proc::Syscall;
 use pageferry_costs::{Arrived, CLASSES, Linear, MoveCosts};
 use pageferry_ephemeral::Flags;
 use pageferry_hal::{Crossing, Machine, PAGE_SIZE, Prot, Threads, Va};
+use pageferry_net::{deliver, lend_or_copy};
 use pageferry_vm::Inherit;
 
 /// Pages that are copied to measure a working set, behind those that bring it into its steady state.
@@ -42,15 +44,15 @@ const SAMPLE: usize = 32;
 ///
 /// # Errors
 /// [`Errno::NoMemory`], or what the parts answer.
-pub(super) fn measure<M: Machine>(call: &Syscall<'_, M>) -> Result<MoveCosts, Errno> {
-    let max_pages = call.kernel.vm.free_frames() / 4;
+pub(super) fn measure<M: Machine>(call: &Syscall<'_, M>, rally: &Arc<Rally<M>>) -> Result<MoveCosts, Errno> {
+    let max_pages = call.core.vm.free_frames() / 4;
     let classes = (max_pages.max(1).ilog2() as usize).min(CLASSES);
     if 1 << classes < 4 * MANY {
         return Err(Errno::NoMemory);
     }
     let len = PAGE_SIZE << classes;
     let at = call.space.map(call.thread, None, len, Prot::RW, Inherit::None)?;
-    let result = Bench { call, at, classes }.all();
+    let result = Bench { call, rally, at, classes }.all();
     call.space.unmap(call.thread, at, len).expect("just mapped");
     result
 }
@@ -58,6 +60,8 @@ pub(super) fn measure<M: Machine>(call: &Syscall<'_, M>) -> Result<MoveCosts, Er
 /// Scratch memory of the caller's, and the clock.
 struct Bench<'a, M: Machine> {
     call: &'a Syscall<'a, M>,
+    /// What happens between two threads is measured by it.
+    rally: &'a Arc<Rally<M>>,
     at: Va,
     /// Its size: 2 to the power of this many pages.
     classes: usize,
@@ -65,7 +69,7 @@ struct Bench<'a, M: Machine> {
 
 impl<M: Machine> Bench<'_, M> {
     fn all(&self) -> Result<MoveCosts, Errno> {
-        let Syscall { kernel, thread, .. } = *self.call;
+        let Syscall { core, thread, .. } = *self.call;
         let mut copy_page = [0; CLASSES];
         for class in 0..CLASSES {
             // Without the memory for more, more is taken to cost as much.
@@ -73,7 +77,7 @@ impl<M: Machine> Bench<'_, M> {
                 if class < self.classes { self.copying(1 << class)? } else { copy_page[class - 1] };
         }
         // No loan is longer.
-        let lent = MANY.min(kernel.config.socket.loan_bytes / PAGE_SIZE).max(1);
+        let lent = MANY.min(core.config.socket.loan_bytes / PAGE_SIZE).max(1);
         let lend = Linear::through(self.lending(1)?, lent, self.lending(lent)?);
         let (rewrite_cycles, break_cycles) = self.writing(lend.of(1))?;
         Ok(MoveCosts {
@@ -83,11 +87,11 @@ impl<M: Machine> Bench<'_, M> {
             lend,
             donate: Linear::through(self.donating(1)?, MANY, self.donating(MANY)?),
             lend_on: Linear::through(self.lending_on(1)?, lent, self.lending_on(lent)?),
-            pass: passing(self.call, Arrived::Untouched)?,
-            pass_touched: passing(self.call, Arrived::Touched)?,
+            pass: passing(self.call, self.rally, Arrived::Untouched)?,
+            pass_touched: passing(self.call, self.rally, Arrived::Touched)?,
             rewrite_cycles,
             break_cycles,
-            switch_cycles: kernel.measuring.rally.switch_cycles(kernel, thread)?,
+            switch_cycles: self.rally.switch_cycles(thread)?,
         })
     }
 
@@ -130,7 +134,7 @@ impl<M: Machine> Bench<'_, M> {
         let m = self.call.machine();
         m.cross(Crossing::SyscallExit);
         m.cross(Crossing::SyscallEnter);
-        m.execute(self.call.kernel.config.paths.syscall);
+        m.execute(self.call.core.config.paths.syscall);
     }
 
     /// Copying a page from `half` pages to as many others, in turn.
@@ -146,12 +150,12 @@ impl<M: Machine> Bench<'_, M> {
     }
 
     fn cluster(&self) -> Result<u64, Errno> {
-        let (kernel, m) = (self.call.kernel, self.call.machine());
+        let (core, m) = (self.call.core, self.call.machine());
         self.least(|| {
             let work = || {
-                let mbuf = kernel.mbufs.alloc(PAGE_SIZE)?;
-                m.execute(kernel.config.paths.protocol);
-                kernel.mbufs.free(mbuf);
+                let mbuf = core.mbufs.alloc(PAGE_SIZE)?;
+                m.execute(core.config.paths.protocol);
+                core.mbufs.free(mbuf);
                 Ok(())
             };
             Ok(self.time(work)?.0)
@@ -159,19 +163,19 @@ impl<M: Machine> Bench<'_, M> {
     }
 
     fn mapping(&self) -> Result<u64, Errno> {
-        let Syscall { kernel, thread, .. } = *self.call;
-        let pages = kernel.vm.kernel_pages(1)?;
+        let Syscall { core, thread, .. } = *self.call;
+        let pages = core.vm.kernel_pages(1)?;
         let result = self.least(|| {
             let work = || {
                 thread.pin();
-                let mapped = kernel.ephemeral.alloc(thread, pages.frames()[0], Flags::PRIVATE);
-                let mapped = mapped.map(|mapping| kernel.ephemeral.free(thread, mapping));
+                let mapped = core.ephemeral.alloc(thread, pages.frames()[0], Flags::PRIVATE);
+                let mapped = mapped.map(|mapping| core.ephemeral.free(thread, mapping));
                 thread.unpin();
                 Ok(mapped?)
             };
             Ok(self.time(work)?.0)
         });
-        kernel.vm.free_kernel_pages(pages);
+        core.vm.free_kernel_pages(pages);
         result
     }
 
@@ -179,8 +183,8 @@ impl<M: Machine> Bench<'_, M> {
         self.least(|| {
             let work = || {
                 let mbuf = lend_or_copy(self.call, self.source(), pages * PAGE_SIZE)?;
-                self.call.machine().execute(self.call.kernel.config.paths.protocol);
-                self.call.kernel.mbufs.free(mbuf);
+                self.call.machine().execute(self.call.core.config.paths.protocol);
+                self.call.core.mbufs.free(mbuf);
                 Ok(())
             };
             Ok(self.time(work)?.0)
@@ -197,7 +201,7 @@ impl<M: Machine> Bench<'_, M> {
         let (fresh, mbuf) = self.time(|| lend_or_copy(self.call, self.source(), PAGE_SIZE))?;
         let during = write();
         let (freed, ()) = self.time(|| {
-            self.call.kernel.mbufs.free(mbuf);
+            self.call.core.mbufs.free(mbuf);
             Ok(())
         })?;
         let dearer = (fresh + freed).saturating_sub(again);
@@ -209,12 +213,12 @@ impl<M: Machine> Bench<'_, M> {
         let len = pages * PAGE_SIZE;
         deliver(self.call, ReceiveMode::Transfer, self.target(), len, mbufs)?;
         self.cross();
-        self.call.machine().execute(self.call.kernel.config.paths.transfer_call);
+        self.call.machine().execute(self.call.core.config.paths.transfer_call);
         Ok(self.call.space.anflush(self.call.thread, self.target(), len)?)
     }
 
     fn donating(&self, pages: usize) -> Result<u64, Errno> {
-        let pool = &self.call.kernel.mbufs;
+        let pool = &self.call.core.mbufs;
         self.least(|| {
             let work = || {
                 let mut mbufs = Vec::new();

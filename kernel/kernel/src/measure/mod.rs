@@ -19,90 +19,41 @@
 //! try again: memory may have grown by then.
 
 mod bench;
+mod measuring;
 mod passing;
 mod rally;
 mod requests;
 
+pub(crate) use measuring::Measuring;
+
 use crate::Kernel;
-use crate::choose::Moves;
-use crate::fs::FileTable;
-use crate::proc::{Role, Syscall};
-use crate::sched::{Monitor, SleepLock};
-use crate::sys::{Program, User, running};
+use crate::sys::{Program, User};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use measuring::AtBoot;
 use pageferry_abi::Errno;
-use pageferry_hal::arena::ArenaFull;
-use pageferry_hal::{Cause, Machine, StructArena, Threads};
-use rally::{RALLY_BYTES, Rally};
+use pageferry_core::fs::FileTable;
+use pageferry_core::proc::{Role, Syscall};
+use pageferry_hal::{Cause, Machine, Threads};
 
-/// The process that measures at boot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum AtBoot {
-    /// There is none.
-    #[default]
-    None,
-    /// It is not done yet.
-    Measures,
-    Done,
-}
-
-#[derive(Default)]
-struct State {
-    /// Who measures has it.
-    lock: SleepLock,
-    at_boot: AtBoot,
-}
-
-/// Who measures, and with what.
-pub(crate) struct Measuring<M: Machine> {
-    state: Monitor<M, State>,
-    /// What happens between two threads is measured by it.
-    rally: Arc<Rally<M>>,
-}
-
-impl<M: Machine> Measuring<M> {
-    /// For the costs that `moves` keeps.
-    pub(crate) fn new(m: &M, moves: &Moves, arena: &mut StructArena) -> Result<Measuring<M>, ArenaFull> {
-        let bench = arena.array("rally", 1, RALLY_BYTES)?;
-        let state = Monitor::new(m, moves.at(), State::default());
-        Ok(Measuring { state, rally: Arc::new(Rally::new(m, bench)) })
-    }
-
-    /// Returns when no process measures for the boot any more.
-    fn wait_for_boot(&self, threads: &dyn Threads) {
-        let mut held = self.state.lock();
-        while held.at_boot == AtBoot::Measures {
-            // No signal ends this sleep, so it has no error.
-            held = self.state.wait(threads, held, "measuring", false).0;
-        }
-    }
-
-    /// What was to be known at boot is, or will not be.
-    fn boot_is_over(&self, threads: &dyn Threads) {
-        self.state.lock().at_boot = AtBoot::Done;
-        self.state.wake_all(threads);
-    }
-}
-
-impl<M: Machine> Syscall<'_, M> {
+impl<M: Machine> Kernel<M> {
     /// Measures what moving data costs here, if that is not known. Sleeps.
-    fn measure_moves(&self) -> Result<(), Errno> {
-        let Kernel { moves, measuring, .. } = &**self.kernel;
+    fn measure(self: &Arc<Self>, call: &Syscall<'_, M>) -> Result<(), Errno> {
+        let (moves, measuring) = (&self.core.moves, &self.measuring);
         if moves.known().is_some() {
             return Ok(());
         }
         let state = &measuring.state;
         // No signal ends this wait, so it has no error.
-        drop(state.acquire(self.thread, state.lock(), |state| &mut state.lock, "measuring", false).0);
+        drop(state.acquire(call.thread, state.lock(), |state| &mut state.lock, "measuring", false).0);
         // Another process may have measured while this one waited.
         let measured = match moves.known().is_some() {
             true => Ok(()),
-            false => bench::measure(self).map(|costs| {
-                moves.set(costs, requests::measure(self));
+            false => bench::measure(call, &measuring.rally).map(|costs| {
+                moves.set(costs, requests::measure(self, call));
             }),
         };
-        state.release(self.thread, &mut state.lock(), |state| &mut state.lock);
+        state.release(call.thread, &mut state.lock(), |state| &mut state.lock);
         measured
     }
 }
@@ -115,7 +66,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::NoMemory`] for want of memory or of a structure: it may be called again. [`Errno::Killed`].
     pub fn measure_moves(&self) -> Result<(), Errno> {
-        self.system_call(|call| call.measure_moves())
+        self.system_call(|call| self.kernel().measure(call))
     }
 }
 
@@ -149,10 +100,6 @@ impl<M: Machine> Kernel<M> {
             _ = user.measure_moves();
             user.kernel().measuring.boot_is_over(user.thread());
         });
-        let space = self.vm.space()?;
-        let (files, body) = (FileTable::new(), running(self, program));
-        self.create_process(None, "measure", space.clone(), files, Role::Partner, body)
-            .map(drop)
-            .inspect_err(|_| space.terminate(boot))
+        self.begin_process(boot, "measure", Role::Partner, FileTable::new(), program).map(drop)
     }
 }

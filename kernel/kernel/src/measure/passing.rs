@@ -12,12 +12,13 @@
 //! case.
 
 use super::rally::MANY;
-use crate::proc::Syscall;
-use crate::sched::Thread;
+use super::rally::Rally;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use pageferry_abi::Errno;
+use pageferry_core::proc::Syscall;
+use pageferry_core::sched::Thread;
 use pageferry_costs::{Arrived, Linear};
 use pageferry_hal::{Access, CodePath, Crossing, Machine, Mode, PAGE_SIZE, Prot, Trap, TrapKind, Va};
 use pageferry_vm::{Inherit, PassMode, Space, VmError, pass};
@@ -29,14 +30,24 @@ const ROUNDS: usize = 4;
 ///
 /// # Errors
 /// What mapping and passing answer.
-pub(super) fn passing<M: Machine>(call: &Syscall<'_, M>, arrived: Arrived) -> Result<Linear, Errno> {
-    Ok(Linear::through(between_two(call, 1, arrived)?, MANY, between_two(call, MANY, arrived)?))
+pub(super) fn passing<M: Machine>(
+    call: &Syscall<'_, M>,
+    rally: &Arc<Rally<M>>,
+    arrived: Arrived,
+) -> Result<Linear, Errno> {
+    let few = between_two(call, rally, 1, arrived)?;
+    Ok(Linear::through(few, MANY, between_two(call, rally, MANY, arrived)?))
 }
 
-fn between_two<M: Machine>(call: &Syscall<'_, M>, pages: usize, arrived: Arrived) -> Result<u64, Errno> {
+fn between_two<M: Machine>(
+    call: &Syscall<'_, M>,
+    rally: &Arc<Rally<M>>,
+    pages: usize,
+    arrived: Arrived,
+) -> Result<u64, Errno> {
     let len = pages * PAGE_SIZE;
     let at = call.space.map(call.thread, None, len, Prot::RW, Inherit::None)?;
-    let other = match call.kernel.vm.space() {
+    let other = match call.core.vm.space() {
         Ok(other) => other,
         Err(e) => {
             call.space.unmap(call.thread, at, len).expect("just mapped");
@@ -45,19 +56,19 @@ fn between_two<M: Machine>(call: &Syscall<'_, M>, pages: usize, arrived: Arrived
     };
     let passed = Arc::new(Passed {
         machine: call.machine().clone(),
-        paths: [call.kernel.config.paths.syscall, call.kernel.config.paths.export],
+        paths: [call.core.config.paths.syscall, call.core.config.paths.export],
         len,
         at: AtomicU64::new(at.0),
         is_here: AtomicBool::new(true),
-        least_cycles: AtomicU64::new(u64::MAX),
+        min_cycles: AtomicU64::new(u64::MAX),
         arrived,
     });
-    let played = passed.play(call, &other);
+    let played = passed.play(call, rally, &other);
     if passed.is_here.load(Relaxed) {
         call.space.unmap(call.thread, passed.at(), len).expect("it is here");
     }
     other.terminate(call.thread);
-    played.map(|()| passed.least_cycles.load(Relaxed))
+    played.map(|()| passed.min_cycles.load(Relaxed))
 }
 
 /// Memory on its way to and fro, and what that took.
@@ -70,7 +81,7 @@ struct Passed<M: Machine> {
     /// It is the caller's.
     is_here: AtomicBool,
     arrived: Arrived,
-    least_cycles: AtomicU64,
+    min_cycles: AtomicU64,
 }
 
 impl<M: Machine> Passed<M> {
@@ -78,8 +89,12 @@ impl<M: Machine> Passed<M> {
         Va(self.at.load(Relaxed))
     }
 
-    fn play(self: &Arc<Self>, call: &Syscall<'_, M>, other: &Arc<Space<M>>) -> Result<(), Errno> {
-        let rally = &call.kernel.measuring.rally;
+    fn play(
+        self: &Arc<Self>,
+        call: &Syscall<'_, M>,
+        rally: &Arc<Rally<M>>,
+        other: &Arc<Space<M>>,
+    ) -> Result<(), Errno> {
         let (theirs, from, to) = (self.clone(), call.space.clone(), other.clone());
         let stroke = Box::new(move |thread: &Thread<M>| {
             if theirs.is_here.load(Relaxed) {
@@ -88,7 +103,7 @@ impl<M: Machine> Passed<M> {
             }
         });
         self.touch(call.thread, call.space)?;
-        rally.with_partner(call.kernel, call.thread, Some(other), stroke, || {
+        rally.with_partner(call.thread, Some(other), stroke, || {
             for _ in 0..=ROUNDS {
                 if self.is_here.load(Relaxed) {
                     return Err(Errno::NoMemory);
@@ -115,7 +130,7 @@ impl<M: Machine> Passed<M> {
         if self.arrived == Arrived::Touched {
             self.touch(thread, to)?;
         }
-        self.least_cycles.fetch_min(m.now().saturating_sub(began).0, Relaxed);
+        self.min_cycles.fetch_min(m.now().saturating_sub(began).0, Relaxed);
         Ok(())
     }
 

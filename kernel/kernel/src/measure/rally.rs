@@ -11,11 +11,10 @@
 //! # What can fail
 //! Making the partner, for want of a thread structure.
 
-use crate::Kernel;
-use crate::sched::{Monitor, Thread};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use pageferry_abi::Errno;
+use pageferry_core::sched::{Monitor, Thread};
 use pageferry_hal::{Machine, StructVa};
 use pageferry_vm::Space;
 
@@ -54,17 +53,14 @@ impl<M: Machine> Rally<M> {
     ///
     /// # Errors
     /// [`Errno::NoMemory`].
-    pub(super) fn switch_cycles(
-        self: &Arc<Self>,
-        kernel: &Kernel<M>,
-        thread: &Thread<M>,
-    ) -> Result<u64, Errno> {
-        self.with_partner(kernel, thread, None, Box::new(|_| ()), || {
+    pub(super) fn switch_cycles(self: &Arc<Self>, thread: &Thread<M>) -> Result<u64, Errno> {
+        let m = thread.sched.machine();
+        self.with_partner(thread, None, Box::new(|_| ()), || {
             let round = |_| {
-                let began = kernel.machine.now();
+                let began = m.now();
                 self.partners_turn(thread);
                 // The caller may be on another CPU now, whose clock may be behind.
-                kernel.machine.now().saturating_sub(began).0
+                m.now().saturating_sub(began).0
             };
             (0..ROUNDS).map(round).min().expect("there are rounds") / 2
         })
@@ -77,7 +73,6 @@ impl<M: Machine> Rally<M> {
     /// [`Errno::NoMemory`].
     pub(super) fn with_partner<R>(
         self: &Arc<Self>,
-        kernel: &Kernel<M>,
         thread: &Thread<M>,
         space: Option<&Arc<Space<M>>>,
         mut stroke: Stroke<M>,
@@ -95,8 +90,8 @@ impl<M: Machine> Rally<M> {
             theirs.give(&thread, Turn::Ours);
         });
         let partner =
-            Thread::create(&kernel.sched, "partner", space.cloned(), life).ok_or(Errno::NoMemory)?;
-        kernel.sched.launch(partner);
+            Thread::create(&thread.sched, "partner", space.cloned(), life).ok_or(Errno::NoMemory)?;
+        thread.sched.launch(partner);
         self.partners_turn(thread);
         let result = game();
         self.give_and_wait(thread, Turn::Last);

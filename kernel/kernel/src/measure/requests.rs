@@ -13,17 +13,20 @@
 //! is taken to cost more than it can be worth.
 
 use super::rally::MANY;
-use crate::fs::{File, FileTable};
-use crate::ispc::{Inquiry, Ispc, MEASURED, Wait};
-use crate::net::Socket;
-use crate::proc::{Role, Syscall, Uio};
-use crate::sys::{User, running};
+use crate::Kernel;
+use crate::sys::Program;
+use crate::sys::User;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 use pageferry_abi::{Errno, Fd, SendMode};
+use pageferry_core::fs::{File, FileTable};
+use pageferry_core::proc::{Role, Syscall, Uio};
 use pageferry_costs::{Linear, RequestCosts};
 use pageferry_hal::{Crossing, Machine, PAGE_SIZE, Prot, Va};
+use pageferry_ispc::{Inquiry, Ispc, MEASURED, Wait};
+use pageferry_net::SockBuf;
+use pageferry_net::Socket;
 use pageferry_vm::Inherit;
 
 /// Rounds of which the least counts, behind one that brings both into their steady state.
@@ -32,13 +35,14 @@ const ROUNDS: usize = 8;
 const ITS_SOCKET: Fd = Fd(0);
 
 /// What requests cost here; more than they can be worth, where there are no servers or it cannot be measured.
-pub(super) fn measure<M: Machine>(call: &Syscall<'_, M>) -> RequestCosts {
-    let Some(ispc) = &call.kernel.ispc else { return RequestCosts::NEVER };
-    Pair { call, ispc }.measure().unwrap_or(RequestCosts::NEVER)
+pub(super) fn measure<M: Machine>(kernel: &Arc<Kernel<M>>, call: &Syscall<'_, M>) -> RequestCosts {
+    let Some(ispc) = kernel.ispc() else { return RequestCosts::NEVER };
+    Pair { kernel, call, ispc }.measure().unwrap_or(RequestCosts::NEVER)
 }
 
 /// The caller, and what it asks the partner by.
 struct Pair<'a, M: Machine> {
+    kernel: &'a Arc<Kernel<M>>,
     call: &'a Syscall<'a, M>,
     ispc: &'a Ispc<M>,
 }
@@ -53,8 +57,9 @@ impl<M: Machine> Pair<'_, M> {
     }
 
     fn with_partner(&self, own: Va) -> Result<RequestCosts, Errno> {
-        let Syscall { kernel, thread, .. } = *self.call;
-        let buffer = || kernel.create_sockbuf(kernel.config.pipe.socket_buffer_bytes);
+        let Pair { kernel, call, .. } = *self;
+        let bytes = call.core.config.pipe.socket_buffer_bytes;
+        let buffer = || SockBuf::create(call.core, kernel.sockets(), bytes, None);
         let (there, back) = (buffer()?, buffer()?);
         let socket = |receive, send| Socket { receive: Some(receive), send: Some(send) }.open();
         let ours = Arc::new(socket(back.clone(), there.clone()));
@@ -63,12 +68,8 @@ impl<M: Machine> Pair<'_, M> {
         files.share(theirs.clone());
         let over = Arc::new(AtomicBool::new(false));
         let told = over.clone();
-        let program = running(kernel, Box::new(move |user| play(user, &told)));
-        let begun = kernel.vm.space().map_err(Errno::from).and_then(|space| {
-            kernel
-                .create_process(None, "partner", space.clone(), files, Role::Partner, program)
-                .inspect_err(|_| space.terminate(thread))
-        });
+        let program: Program<M> = Box::new(move |user| play(user, &told));
+        let begun = kernel.begin_process(call.thread, "partner", Role::Partner, files, program);
         if begun.is_err() {
             theirs.close(self.call);
         } else {
@@ -80,7 +81,7 @@ impl<M: Machine> Pair<'_, M> {
         ours.close(self.call);
         let partner = begun?;
         let costs = message.and_then(|message_cycles| {
-            let max_pages = self.ispc.most_data_pages();
+            let max_pages = self.ispc.max_data_pages();
             let many = MANY.min(max_pages);
             let request = Linear::through(self.requests(1)?, many, self.requests(many)?);
             Ok(RequestCosts { message_cycles, request, max_pages })
@@ -95,7 +96,7 @@ impl<M: Machine> Pair<'_, M> {
         let m = self.call.machine();
         m.cross(Crossing::SyscallExit);
         m.cross(Crossing::SyscallEnter);
-        m.execute(self.call.kernel.config.paths.syscall);
+        m.execute(self.call.core.config.paths.syscall);
     }
 
     /// Half of the least of some rounds.

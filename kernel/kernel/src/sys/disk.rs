@@ -19,7 +19,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::NoDevice`]: there is none. [`Errno::Busy`]: it is open.
     pub fn detach_memory_disk(&self) -> Result<(), Errno> {
-        self.system_call(|_| self.kernel.memory_disk.detach(&self.kernel))
+        self.system_call(|_| self.kernel.memory_disk.detach(&self.kernel.core))
     }
 
     /// Makes an empty volume on the memory disk, and mounts it below `/mnt` (`newfs`, `mount`).

@@ -4,10 +4,10 @@
 
 use super::user::User;
 use crate::dev::AudioFile;
-use crate::fs::{Change, Create, File, Links, MapRequest, Opening, Rights};
-use crate::proc::Uio;
 use pageferry_abi::SendMode;
 use pageferry_abi::{Errno, Fd, OpenFlags};
+use pageferry_core::fs::{Change, Create, File, Links, MapRequest, Opening, Rights};
+use pageferry_core::proc::Uio;
 use pageferry_hal::{Machine, Prot, SpinLock, Va};
 use pageferry_vm::{MapAddr, PushDown};
 
@@ -46,8 +46,12 @@ impl<M: Machine> User<M> {
             if !self.process.files.lock().has_room(1) {
                 return Err(Errno::TooManyFiles);
             }
-            self.kernel.audio.open(call.kernel.vm(), &self.kernel.mbufs)?;
-            Ok(self.process.files.lock().insert(File::new(AudioFile, Rights::READ_WRITE)))
+            self.kernel.audio.open(&call.core.vm, &call.core.mbufs)?;
+            Ok(self
+                .process
+                .files
+                .lock()
+                .insert(File::new(AudioFile::new(self.kernel.audio.clone()), Rights::READ_WRITE)))
         })
     }
 

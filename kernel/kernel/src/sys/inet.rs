@@ -1,16 +1,15 @@
 //! The system calls of Internet sockets.
 
 use super::user::User;
-use crate::fs::File;
-use crate::fs::SocketOps;
-use crate::proc::Uio;
-use crate::proc::WaitFlag;
 use pageferry_abi::SendMode;
+use pageferry_core::fs::{File, Rights, SocketOps};
+use pageferry_core::proc::Uio;
+use pageferry_core::proc::WaitFlag;
 
-use crate::proc::Syscall;
 use alloc::sync::Arc;
 use core::net::SocketAddrV4;
 use pageferry_abi::{Errno, Fd, Shutdown, SocketKind, SocketOption};
+use pageferry_core::proc::Syscall;
 use pageferry_hal::{Machine, SpinLock, Va};
 
 impl<M: Machine> User<M> {
@@ -20,7 +19,7 @@ impl<M: Machine> User<M> {
     /// [`Errno::NotSupported`] by a kernel without these protocols, [`Errno::TooManyFiles`], [`Errno::NoMemory`].
     pub fn socket(&self, kind: SocketKind) -> Result<Fd, Errno> {
         self.system_call(|call| {
-            let protocols = call.kernel.protocols().ok_or(Errno::NotSupported)?;
+            let protocols = self.kernel.protocols().ok_or(Errno::NotSupported)?;
             self.room_for_one()?;
             let file = protocols.socket(call, kind)?;
             Ok(self.process.files.lock().insert(file))
@@ -68,8 +67,8 @@ impl<M: Machine> User<M> {
     pub fn accept(&self, fd: Fd) -> Result<(Fd, SocketAddrV4), Errno> {
         self.with_inet(fd, |call, socket, wait| {
             self.room_for_one()?;
-            let (file, from) = socket.accept(call, wait)?;
-            Ok((self.process.files.lock().insert(file), from))
+            let (accepted, from) = socket.accept(call, wait)?;
+            Ok((self.process.files.lock().insert(File::socket(accepted, Rights::READ_WRITE)), from))
         })
     }
 

@@ -1,10 +1,16 @@
 //! The system calls of communication by the common area. See [`crate::ispc`] for what they do.
 
 use super::user::User;
-use crate::ispc::{Completed, Inquiry, Ispc, LEAST_OWN, Procedure, RequestId, Wait};
-use crate::proc::{Role, Syscall};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
 use pageferry_abi::Errno;
+use pageferry_core::proc::{Process, Role, Syscall};
+use pageferry_core::sched::Thread;
 use pageferry_hal::{Machine, Va};
+use pageferry_ispc::{Completed, Inquiry, Ispc, MIN_OWN, RequestId, Wait};
+
+/// What a thread runs that has crossed into a server: it gets the server's memory and calls, and the request.
+pub type Procedure<M> = Box<dyn Fn(&User<M>, &Inquiry)>;
 
 impl<M: Machine> User<M> {
     fn ispc_call<R>(
@@ -17,7 +23,7 @@ impl<M: Machine> User<M> {
     /// Tests that programs leave the services of the kernel's own processes alone, which trust the kernel with what
     /// requests say.
     fn may_name(&self, service: u32) -> Result<(), Errno> {
-        let is_own = service >= LEAST_OWN;
+        let is_own = service >= MIN_OWN;
         if is_own && self.process.role == Role::Program { Err(Errno::Access) } else { Ok(()) }
     }
 
@@ -60,7 +66,12 @@ impl<M: Machine> User<M> {
     /// As of [`User::ispc_serve`]; [`Errno::NotSupported`] by a kernel that queues requests.
     pub fn ispc_serve_by(&self, service: u32, procedure: Procedure<M>) -> Result<(), Errno> {
         self.may_name(service)?;
-        self.ispc_call(|ispc, call| ispc.call_serve_by(call, &self.process, service, procedure))
+        let kernel = Arc::downgrade(&self.kernel);
+        let enter = Box::new(move |process: &Arc<Process<M>>, thread: &Thread<M>, inquiry: &Inquiry| {
+            let kernel = kernel.upgrade().expect("a kernel is there as long as a call of it is in progress");
+            procedure(&User { kernel, process: process.clone(), thread: thread.clone() }, inquiry);
+        });
+        self.ispc_call(|ispc, call| ispc.call_serve_by(call, &self.process, service, enter))
     }
 
     /// True when threads cross into servers ([`User::ispc_serve_by`]), and requests are not queued.

@@ -41,7 +41,7 @@ impl<M: Machine> User<M> {
             let mut text = [0; 256];
             let text = &mut text[..len_bytes.min(256)];
             call.fetch_bytes(from, text)?;
-            call.kernel.screen.draw(call.kernel.vm.pmaps(), text);
+            self.kernel.screen.draw(call.core.vm.pmaps(), text);
             Ok(text.len())
         })
     }

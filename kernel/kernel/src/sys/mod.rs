@@ -1,6 +1,8 @@
-//! System calls: what a program sees of the kernel, by what the calls are about.
+//! System calls: what a program sees of the kernel, by what the calls are about; and what the kernel asks of parts that
+//! are processes.
 
 mod disk;
+mod exit;
 mod file;
 mod inet;
 mod invalidate;
@@ -9,10 +11,11 @@ mod memory;
 mod names;
 mod pass;
 mod poll;
+mod servers;
 mod sleep;
 mod socket;
 mod user;
 
-pub(crate) use poll::Select;
-pub(crate) use user::running;
+pub use ispc::Procedure;
+pub use servers::{FileServer, NetServer};
 pub use user::{Program, User};

@@ -2,10 +2,10 @@
 //! of its file system.
 
 use super::user::User;
-use crate::fs::{Change, Links};
 use alloc::string::String;
 use alloc::vec::Vec;
 use pageferry_abi::{Errno, FileStat};
+use pageferry_core::fs::{Change, Links};
 use pageferry_hal::Machine;
 
 impl<M: Machine> User<M> {

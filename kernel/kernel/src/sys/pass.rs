@@ -2,8 +2,8 @@
 //! same way; and of a debugger.
 
 use super::user::User;
-use crate::ipc::{Carry, ExportId, ExportTo, Imported, Traced};
 use pageferry_abi::{Errno, Pid};
+use pageferry_core::ipc::{Carry, ExportId, ExportTo, Imported, Traced, trace};
 use pageferry_hal::{Access, Machine, Va};
 use pageferry_vm::PassMode;
 
@@ -17,7 +17,7 @@ impl<M: Machine> User<M> {
     pub fn export(&self, at: Va, len_bytes: usize, mode: PassMode, to: ExportTo) -> Result<ExportId, Errno> {
         self.system_call(|call| {
             let carry = Carry::Pass(mode);
-            self.kernel.export(call, self.process.pid, &self.process.space, (at, len_bytes), carry, to)
+            self.kernel.exports.export(call, (at, len_bytes), carry, to)
         })
     }
 
@@ -29,9 +29,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// As [`User::export`]; [`Errno::Invalid`] also for a length that is not in whole pages.
     pub fn export_loan(&self, at: Va, len_bytes: usize, to: ExportTo) -> Result<ExportId, Errno> {
-        self.system_call(|call| {
-            self.kernel.export(call, self.process.pid, &self.process.space, (at, len_bytes), Carry::Loan, to)
-        })
+        self.system_call(|call| self.kernel.exports.export(call, (at, len_bytes), Carry::Loan, to))
     }
 
     /// Brings what `id` offers into this address space: at `at`, or where it fits. What is passed goes where nothing is
@@ -45,7 +43,7 @@ impl<M: Machine> User<M> {
     /// nothing is mapped any more in the range that is offered, or at `at`. [`Errno::NoMemory`]. Nothing has changed
     /// then.
     pub fn import(&self, id: ExportId, at: Option<Va>) -> Result<Imported, Errno> {
-        self.system_call(|call| self.kernel.import(call, self.process.pid, id, at))
+        self.system_call(|call| self.kernel.exports.import(call, id, at))
     }
 
     /// Takes an offer back. Memory that was imported stays imported.
@@ -54,7 +52,7 @@ impl<M: Machine> User<M> {
     /// [`Errno::Invalid`], [`Errno::Removed`], [`Errno::Busy`] as of [`User::import`]. [`Errno::Access`]: it is another
     /// process's.
     pub fn withdraw(&self, id: ExportId) -> Result<(), Errno> {
-        self.system_call(|_| self.kernel.withdraw(self.process.pid, id))
+        self.system_call(|call| self.kernel.exports.withdraw(call, id))
     }
 
     /// Reads memory of a child, whatever its mapping permits at the moment (`PT_READ_D`). Gives how many bytes it read,
@@ -67,7 +65,7 @@ impl<M: Machine> User<M> {
         self.system_call(|call| {
             call.check_buffer(to, len_bytes)?;
             let traced = Traced { theirs: from, own: to, len_bytes, access: Access::Read };
-            self.kernel.trace(call, self.process.pid, pid, traced)
+            trace(call, &*self.kernel.processes.memory_of_child(call.pid, pid)?, traced)
         })
     }
 
@@ -81,7 +79,7 @@ impl<M: Machine> User<M> {
         self.system_call(|call| {
             call.check_buffer(from, len_bytes)?;
             let traced = Traced { theirs: to, own: from, len_bytes, access: Access::Write };
-            self.kernel.trace(call, self.process.pid, pid, traced)
+            trace(call, &*self.kernel.processes.memory_of_child(call.pid, pid)?, traced)
         })
     }
 }

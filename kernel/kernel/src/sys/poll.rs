@@ -1,40 +1,15 @@
 //! Waiting for one of several descriptors (`poll`).
 //!
-//! # What it holds
-//! How often anything has become ready, and how many threads sleep for that. All of them sleep on one channel and look
-//! again at what they wait for, as in 4.4BSD where two processes select the same descriptor. What becomes ready counts
-//! one up after it has; a thread that has looked sleeps only if the count is what it was before it looked.
+//! What is known of those who wait is in [`Select`](pageferry_core::sched::Select).
 
 use super::user::User;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 use pageferry_abi::{Errno, Polled};
-use pageferry_hal::{Channel, Cycles, Machine, Threads};
-
-/// Where all sleep that wait for descriptors: apart from all addresses of structures.
-const CHANNEL: Channel = Channel(1 << 57);
-
-/// See the [module](self).
-#[derive(Default)]
-pub(crate) struct Select {
-    changes: AtomicU64,
-    waiting: AtomicUsize,
-}
-
-impl Select {
-    /// Something has become ready, perhaps.
-    ///
-    /// # Locks
-    /// Takes `Scheduler` if a thread waits.
-    pub(crate) fn changed(&self, threads: &dyn Threads) {
-        self.changes.fetch_add(1, Ordering::AcqRel);
-        if self.waiting.load(Ordering::Acquire) > 0 {
-            threads.wakeup(CHANNEL);
-        }
-    }
-}
+use pageferry_core::sched::SELECT_CHANNEL;
+use pageferry_hal::{Cycles, Machine, Threads};
 
 impl<M: Machine> User<M> {
     /// Waits until one of the descriptors is ready for what is of interest, or `timeout` has passed; answers how many
@@ -44,18 +19,19 @@ impl<M: Machine> User<M> {
     /// [`Errno::BadFd`]; [`Errno::Interrupted`].
     pub fn poll(&self, polled: &mut [Polled], timeout: Option<Cycles>) -> Result<usize, Errno> {
         self.system_call(|call| {
-            let (kernel, select) = (call.kernel, &call.kernel.select);
+            let select = &call.core.select;
             let files: Result<Vec<_>, Errno> = polled.iter().map(|p| self.get(p.fd)).collect();
             let files = files?;
             let over = Arc::new(AtomicBool::new(timeout == Some(Cycles(0))));
+            let callouts = &call.core.callouts;
             let callout = timeout.filter(|time| time.0 > 0).map(|time| {
                 let its = over.clone();
                 let due = Cycles(call.machine().now().0.saturating_add(time.0));
                 let call = move |threads: &dyn Threads| {
                     its.store(true, Ordering::Release);
-                    threads.wakeup(CHANNEL);
+                    threads.wakeup(SELECT_CHANNEL);
                 };
-                kernel.callouts.add(due, Box::new(call))
+                callouts.add(due, Box::new(call))
             });
             let result = loop {
                 let before = select.changes.load(Ordering::Acquire);
@@ -67,10 +43,10 @@ impl<M: Machine> User<M> {
                     break Ok(ready);
                 }
                 select.waiting.fetch_add(1, Ordering::AcqRel);
-                let slept = call.thread.sleep(CHANNEL, "select", true, &mut || {
+                let slept = call.thread.sleep(SELECT_CHANNEL, "select", true, &mut || {
                     let changed = select.changes.load(Ordering::Acquire) != before;
                     if changed || over.load(Ordering::Acquire) {
-                        call.thread.wakeup(CHANNEL);
+                        call.thread.wakeup(SELECT_CHANNEL);
                     }
                 });
                 select.waiting.fetch_sub(1, Ordering::AcqRel);
@@ -79,7 +55,7 @@ impl<M: Machine> User<M> {
                 }
             };
             callout.into_iter().for_each(|id| {
-                kernel.callouts.cancel(id);
+                callouts.cancel(id);
             });
             result
         })

@@ -2,25 +2,26 @@
 //!
 //! The thread sleeps on a channel of its own; a callout wakes it. Nothing is left behind when a signal comes first.
 
-use crate::Kernel;
-use crate::sched::Thread;
+use super::user::User;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 use pageferry_abi::Errno;
+use pageferry_core::proc::Syscall;
 use pageferry_hal::{Channel, Cycles, Machine, Threads};
 
-impl<M: Machine> Kernel<M> {
+impl<M: Machine> User<M> {
     /// Lets the calling thread sleep for `time`, or up to a tick longer.
     ///
     /// # Errors
     /// [`Errno::Interrupted`].
-    pub(crate) fn sleep_for(&self, thread: &Thread<M>, time: Cycles) -> Result<(), Errno> {
+    pub(super) fn sleep(&self, call: &Syscall<'_, M>, time: Cycles) -> Result<(), Errno> {
+        let thread = call.thread;
         let over = Arc::new(AtomicBool::new(false));
         let channel = Channel((1 << 59) + u64::from(thread.id().0));
-        let due = Cycles(self.machine.now().0.saturating_add(time.0));
+        let due = Cycles(call.machine().now().0.saturating_add(time.0));
         let its = over.clone();
-        let callout = self.callouts.add(
+        let callout = call.core.callouts.add(
             due,
             Box::new(move |t| {
                 its.store(true, Ordering::Release);
@@ -35,7 +36,7 @@ impl<M: Machine> Kernel<M> {
                 }
             });
             if slept.is_err() {
-                self.callouts.cancel(callout);
+                call.core.callouts.cancel(callout);
                 return Err(Errno::Interrupted);
             }
         }

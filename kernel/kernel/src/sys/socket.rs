@@ -2,14 +2,15 @@
 //! ask.
 
 use super::user::User;
-use crate::fs::File;
-use crate::fs::FilePart;
-use crate::fs::Rights;
-use crate::net::{NullSocket, Socket};
-use crate::proc::Uio;
+use alloc::boxed::Box;
 use pageferry_abi::{Errno, Fd, ReceiveMode, Received, SendMode};
+use pageferry_core::fs::File;
+use pageferry_core::fs::FilePart;
+use pageferry_core::fs::Rights;
+use pageferry_core::proc::Uio;
 use pageferry_costs::{Arrived, Carrier};
 use pageferry_hal::{Machine, SpinLock, Va};
+use pageferry_net::{NullSocket, SockBuf, Socket};
 
 impl<M: Machine> User<M> {
     /// Makes two sockets connected to each other: what is sent on one is received on the other (`socketpair`).
@@ -17,14 +18,14 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::NoMemory`], [`Errno::TooManyFiles`].
     pub fn socket_pair(&self) -> Result<(Fd, Fd), Errno> {
-        self.system_call(|_| {
+        self.system_call(|call| {
             if !self.process.files.lock().has_room(2) {
                 return Err(Errno::TooManyFiles);
             }
-            let bytes = self.kernel.config.socket.high_water_bytes;
-            let there = self.kernel.create_sockbuf(bytes)?;
-            let back =
-                self.kernel.create_sockbuf(bytes).inspect_err(|_| self.kernel.discard_sockbuf(&there))?;
+            let bytes = call.core.config.socket.high_water_bytes;
+            let buffer = || SockBuf::create(call.core, &self.kernel.sockets, bytes, None);
+            let there = buffer()?;
+            let back = buffer().inspect_err(|_| there.discard())?;
             let socket = |receive, send| Socket { receive: Some(receive), send: Some(send) }.open();
             let mut files = self.process.files.lock();
             Ok((files.insert(socket(back.clone(), there.clone())), files.insert(socket(there, back))))
@@ -37,15 +38,15 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::NotSupported`] if this kernel has no such protocol, [`Errno::TooManyFiles`].
     pub fn null_socket(&self) -> Result<Fd, Errno> {
-        self.system_call(|_| {
-            if !self.kernel.config.socket.null_protocol {
+        self.system_call(|call| {
+            if !call.core.config.socket.null_protocol {
                 return Err(Errno::NotSupported);
             }
             let mut files = self.process.files.lock();
             if !files.has_room(1) {
                 return Err(Errno::TooManyFiles);
             }
-            Ok(files.insert(File::socket(NullSocket, Rights::READ_WRITE)))
+            Ok(files.insert(File::socket(Box::new(NullSocket), Rights::READ_WRITE)))
         })
     }
 
@@ -121,7 +122,7 @@ impl<M: Machine> User<M> {
     /// [`Errno::Killed`] only.
     pub fn watch_loans(&self, on: bool) -> Result<(), Errno> {
         self.system_call(|call| {
-            self.kernel.lenders.watch(call.pid, on);
+            call.core.lenders.watch(call.pid, on);
             Ok(())
         })
     }
@@ -132,7 +133,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::Invalid`] when loans are not watched.
     pub fn pages_on_loan(&self) -> Result<usize, Errno> {
-        self.system_call(|call| self.kernel.lenders.pages_out(call.pid))
+        self.system_call(|call| call.core.lenders.pages_out(call.pid))
     }
 
     /// Sleeps until this process has no page on loan to the kernel: from then on it can write to its buffers without a
@@ -141,7 +142,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::Invalid`] when loans are not watched; [`Errno::Interrupted`].
     pub fn wait_for_loans(&self) -> Result<(), Errno> {
-        self.system_call(|call| self.kernel.lenders.wait(call.thread, call.pid))
+        self.system_call(|call| call.core.lenders.wait(call.thread, call.pid))
     }
 
     /// Sends up to `len_bytes` of what is to be received on `from` also on `to`, without receiving it and without
@@ -169,7 +170,7 @@ impl<M: Machine> User<M> {
     /// mapped, [`Errno::Busy`] for wired pages.
     pub fn anflush(&self, at: Va, len_bytes: usize) -> Result<(), Errno> {
         self.system_call(|call| {
-            call.machine().execute(self.kernel.config.paths.transfer_call);
+            call.machine().execute(call.core.config.paths.transfer_call);
             Ok(call.space.anflush(call.thread, at, len_bytes)?)
         })
     }

@@ -10,23 +10,27 @@
 //! loads give zeros. A program that returns when a call fails ends soon; one that loops until a call succeeds never
 //! does, and is a defect of the program. What was killed, and why, is in [`Kernel::killed`].
 
+use super::invalidate::invalidate;
 use crate::Kernel;
-use crate::config::PipeKind;
-use crate::counter::KernelCounter;
-use crate::fs::File;
-use crate::fs::Rights;
-use crate::ipc::{ReadEnd, WriteEnd};
-use crate::net::Socket;
-use crate::proc::Uio;
-use crate::proc::{Body, Process, Syscall};
-use crate::sched::Thread;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use pageferry_abi::{Errno, Fd, InvalidateKind, Pid, SendMode};
+use pageferry_core::config::PipeKind;
+use pageferry_core::counter::KernelCounter;
+use pageferry_core::fs::File;
+use pageferry_core::fs::FileTable;
+use pageferry_core::fs::Rights;
+use pageferry_core::ipc::create_pipe;
+use pageferry_core::proc::Role;
+use pageferry_core::proc::Uio;
+use pageferry_core::proc::{Body, Process, Syscall};
+use pageferry_core::sched::Thread;
+use pageferry_hal::Threads;
 use pageferry_hal::{
     Cause, CopyFault, Crossing, Cycles, Instructions, Machine, Mode, Pfn, Prot, Reference, SpinLock, Va,
 };
+use pageferry_net::{SockBuf, Socket};
 use pageferry_vm::{Inherit, VmError};
 
 /// A user program: what runs in a process's only thread.
@@ -51,10 +55,31 @@ pub(crate) fn running<M: Machine>(kernel: &Arc<Kernel<M>>, program: Program<M>) 
     })
 }
 
+impl<M: Machine> Kernel<M> {
+    /// Makes a process without a parent that runs `program` in an empty space, with `files` open.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    pub fn begin_process(
+        self: &Arc<Self>,
+        threads: &dyn Threads,
+        name: &str,
+        role: Role,
+        files: FileTable<M>,
+        program: Program<M>,
+    ) -> Result<Pid, Errno> {
+        let space = self.core.vm.space()?;
+        let body = running(self, program);
+        self.processes
+            .create(None, name, space.clone(), files, role, body)
+            .inspect_err(|_| space.terminate(threads))
+    }
+}
+
 impl<M: Machine> User<M> {
     /// The machine.
     pub fn machine(&self) -> &M {
-        &self.kernel.machine
+        &self.kernel.core.machine
     }
     /// The kernel; for tests that look inside.
     pub fn kernel(&self) -> &Arc<Kernel<M>> {
@@ -127,7 +152,7 @@ impl<M: Machine> User<M> {
         let _c = m.scope(Cause::Fault);
         m.cross(Crossing::TrapEnter);
         if self.process.space.fault(&self.thread, fault.trap).is_err() {
-            self.kernel.kill(&self.process, fault.trap);
+            self.kernel.kill_by(&self.process, fault.trap);
         }
         self.return_to_user();
         m.cross(Crossing::TrapExit);
@@ -171,10 +196,7 @@ impl<M: Machine> User<M> {
     // ------------------------------------------------------------------------------------------- system calls
 
     /// Enters the kernel, works, and returns.
-    pub(crate) fn system_call<R>(
-        &self,
-        work: impl FnOnce(&Syscall<'_, M>) -> Result<R, Errno>,
-    ) -> Result<R, Errno> {
+    pub fn system_call<R>(&self, work: impl FnOnce(&Syscall<'_, M>) -> Result<R, Errno>) -> Result<R, Errno> {
         let _c = self.enter()?;
         let result = work(&self.call());
         self.leave();
@@ -186,10 +208,7 @@ impl<M: Machine> User<M> {
     ///
     /// # Errors
     /// [`Errno::Killed`]; those of the work.
-    pub(crate) fn library<R>(
-        &self,
-        work: impl FnOnce(&Syscall<'_, M>) -> Result<R, Errno>,
-    ) -> Result<R, Errno> {
+    pub fn library<R>(&self, work: impl FnOnce(&Syscall<'_, M>) -> Result<R, Errno>) -> Result<R, Errno> {
         if self.is_killed() {
             return Err(Errno::Killed);
         }
@@ -204,7 +223,7 @@ impl<M: Machine> User<M> {
         let m = self.machine();
         let scope = m.scope(Cause::Syscall);
         m.cross(Crossing::SyscallEnter);
-        m.execute(self.kernel.config.paths.syscall);
+        m.execute(self.kernel.core.config.paths.syscall);
         m.count(KernelCounter::Syscalls, 1);
         Ok(scope)
     }
@@ -218,7 +237,7 @@ impl<M: Machine> User<M> {
 
     fn call(&self) -> Syscall<'_, M> {
         let Process { space, pid, loans, .. } = &*self.process;
-        Syscall { kernel: &self.kernel, thread: &self.thread, space, pid: *pid, loans }
+        Syscall { core: &self.kernel.core, thread: &self.thread, space, pid: *pid, loans }
     }
 
     /// A system call that does nothing: what entering and leaving the kernel takes (`getppid`, in the way of lmbench).
@@ -273,7 +292,7 @@ impl<M: Machine> User<M> {
     /// [`Errno::NoMemory`].
     pub fn fork(&self, name: &str, program: Program<M>) -> Result<Pid, Errno> {
         let body = running(&self.kernel, program);
-        self.system_call(|call| self.kernel.fork_process(call, &self.process, name, body))
+        self.system_call(|call| self.kernel.processes.fork(call, &self.process, name, body))
     }
 
     /// Waits for a child to exit.
@@ -281,7 +300,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::NoChild`], [`Errno::Interrupted`].
     pub fn wait(&self) -> Result<Pid, Errno> {
-        self.system_call(|call| self.kernel.wait_for_child(call.thread, &self.process))
+        self.system_call(|call| self.kernel.processes.wait_for_child(call.thread, &self.process))
     }
 
     /// Makes a pipe: the end to read from, and the end to write to.
@@ -289,17 +308,18 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::NoMemory`], [`Errno::TooManyFiles`].
     pub fn pipe(&self) -> Result<(Fd, Fd), Errno> {
-        self.system_call(|_| {
+        self.system_call(|call| {
             if !self.process.files.lock().has_room(2) {
                 return Err(Errno::TooManyFiles);
             }
-            let (read, write) = match self.kernel.config.pipe.kind {
+            let (read, write) = match self.kernel.core.config.pipe.kind {
                 PipeKind::Fifo => {
-                    let pipe = self.kernel.create_pipe(self.thread())?;
-                    (File::new(ReadEnd(pipe.clone()), Rights::READ), File::new(WriteEnd(pipe), Rights::WRITE))
+                    let (read, write) = create_pipe(call.core, &self.kernel.pipes, call.thread)?;
+                    (File::new(read, Rights::READ), File::new(write, Rights::WRITE))
                 }
                 PipeKind::Socket => {
-                    let buffer = self.kernel.create_sockbuf(self.kernel.config.pipe.socket_buffer_bytes)?;
+                    let bytes = call.core.config.pipe.socket_buffer_bytes;
+                    let buffer = SockBuf::create(call.core, &self.kernel.sockets, bytes, None)?;
                     let read = Socket { receive: Some(buffer.clone()), send: None };
                     (read.open(), Socket { receive: None, send: Some(buffer) }.open())
                 }
@@ -354,7 +374,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::NoProcess`].
     pub fn signal(&self, pid: Pid) -> Result<(), Errno> {
-        self.system_call(|_| self.kernel.send_signal(pid))
+        self.system_call(|_| self.kernel.processes.send_signal(pid))
     }
 
     /// Kills another process (`SIGKILL`): its calls fail from now on, its sleeps end, its loads give zeros. It ends
@@ -363,7 +383,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::NoProcess`].
     pub fn kill(&self, pid: Pid) -> Result<(), Errno> {
-        self.system_call(|_| self.kernel.kill_process(pid))
+        self.system_call(|_| self.kernel.processes.kill(pid))
     }
 
     /// Sleeps for so long, or a tick longer (`nanosleep`).
@@ -371,7 +391,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::Interrupted`] by a signal.
     pub fn sleep_for(&self, time: Cycles) -> Result<(), Errno> {
-        self.system_call(|call| self.kernel.sleep_for(call.thread, time))
+        self.system_call(|call| self.sleep(call, time))
     }
 
     /// Lets other threads run (`sched_yield`).
@@ -390,6 +410,6 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::NoMemory`].
     pub fn invalidate(&self, kind: InvalidateKind, times: u32) -> Result<Cycles, Errno> {
-        self.system_call(|call| call.invalidate(kind, times))
+        self.system_call(|call| invalidate(call, kind, times))
     }
 }

@@ -75,7 +75,7 @@ fn flipped_bits_come_through_without_sums() {
 #[test]
 fn numbers_that_do_not_wrap_stop_a_connection() {
     is_caught(NetDefect::OrderWithoutWrap.into(), |mut config| {
-        config.net.as_mut().expect("it has one").first_sequence = u32::MAX - 5000;
+        config.net.as_mut().expect("it has one").initial_sequence = u32::MAX - 5000;
         talk(Wire::default())(config)
     });
 }

@@ -19,7 +19,7 @@ const THERE: SocketAddrV4 = SocketAddrV4::new(FAR_ADDRESS, 7777);
 pub(crate) fn hasty() -> KernelConfig {
     let mut config = internet();
     let net = config.net.as_mut().expect("it has one");
-    (net.retransmissions, net.time_wait_ms, net.first_timeout_ms) = (4, 1000, 100);
+    (net.retransmissions, net.time_wait_ms, net.initial_rto_ms) = (4, 1000, 100);
     config
 }
 

@@ -55,7 +55,7 @@ fn segments_are_cut_to_the_unit_and_the_first_window_is_what_is_said() {
         (0, 10, 0, vec![1460, 1460]),
     ] {
         let change = move |net: &mut NetConfig| {
-            (net.segment_unit_bytes, net.first_window_segments, net.first_window_bytes) =
+            (net.segment_unit_bytes, net.initial_window_segments, net.initial_window_bytes) =
                 (unit, segments, bytes);
         };
         with(change, move |u, puppet| {
@@ -98,8 +98,8 @@ fn the_oldest_that_is_over_makes_room_for_a_new_connection() {
 #[test]
 fn a_closed_window_is_believed_as_long_as_somebody_answers() {
     let change = |net: &mut NetConfig| {
-        (net.least_probe_ms, net.most_probe_ms, net.retransmissions) = (10, 10, 4);
-        (net.first_timeout_ms, net.least_timeout_ms) = (10, 1);
+        (net.min_persist_ms, net.max_persist_ms, net.retransmissions) = (10, 10, 4);
+        (net.initial_rto_ms, net.min_rto_ms) = (10, 1);
     };
     with(change, |u, puppet| {
         let (fd, mut hand) = call_in(u, puppet, 0);

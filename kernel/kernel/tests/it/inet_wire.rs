@@ -37,10 +37,10 @@ fn conversation(seed: u64) -> NetCounts {
     let mut config = internet();
     let net = config.net.as_mut().expect("it has one");
     net.checksum_offload = seed.is_multiple_of(2);
-    net.first_sequence = (seed as u32).wrapping_mul(0x9e37_79b9);
+    net.initial_sequence = (seed as u32).wrapping_mul(0x9e37_79b9);
     if seed.is_multiple_of(3) {
         // The wrap comes within a connection.
-        net.first_sequence = u32::MAX - (seed % 20_000) as u32;
+        net.initial_sequence = u32::MAX - (seed % 20_000) as u32;
     }
     let len = 10_000 + (seed * 7919 % 30_000) as usize;
     let plan = Plan {

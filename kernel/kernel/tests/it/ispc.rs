@@ -104,7 +104,8 @@ fn try_sh4_on(m: Model, config: KernelConfig, init: impl FnOnce(&U) + 'static) -
     let kernel = Rc::new(RefCell::new(None));
     let booted = kernel.clone();
     let result = m.run(Box::new(move |m| {
-        let kernel = Kernel::boot(m.clone(), m.devices(), config).unwrap_or_else(|e| panic!("boot: {e}"));
+        let kernel =
+            pageferry_servers::boot(m.clone(), m.devices(), config).unwrap_or_else(|e| panic!("boot: {e}"));
         booted.replace(Some(kernel.clone()));
         kernel.spawn("init", Box::new(init)).expect("the first process");
         kernel.run()
@@ -424,7 +425,7 @@ fn what_does_not_go_together_is_refused() {
         let said = Rc::new(RefCell::new(String::new()));
         let into = said.clone();
         m.run(Box::new(move |m| {
-            match Kernel::boot(m.clone(), m.devices(), config) {
+            match pageferry_servers::boot(m.clone(), m.devices(), config) {
                 Err(error) => *into.borrow_mut() = error.to_string(),
                 Ok(_) => panic!("it boots"),
             }

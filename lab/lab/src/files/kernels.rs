@@ -609,8 +609,8 @@ pub(crate) const RANGES: Ranges = Ranges(&[
     range("net.loopback_packets", 1, 1 << 16),
     range("net.*_buffer_bytes", LEAST_BUFFER, MOST_BUFFER),
     range("net.segment_unit_bytes", 0, 65_535),
-    range("net.first_window_bytes", 0, MOST_BUFFER),
-    range("net.first_window_segments", 1, 1000),
+    range("net.initial_window_bytes", 0, MOST_BUFFER),
+    range("net.initial_window_segments", 1, 1000),
     range("net.ack_segments", 1, 1000),
     range("net.retransmissions", 1, 1000),
     range("net.delayed_ack_ms", 0, 10_000),
@@ -749,7 +749,7 @@ mod tests {
         assert_eq!((e.line, e.key.as_str()), (3, "net.paths.tcp_output"));
         let e =
             load("extends = \"sf_buf\"\n[net]\nmost_timeout_ms = 229\n").expect_err("less than the least");
-        assert_eq!((e.line, e.key.as_str()), (3, "net.most_timeout_ms"));
+        assert_eq!((e.line, e.key.as_str()), (3, "net.max_rto_ms"));
     }
 
     #[test]

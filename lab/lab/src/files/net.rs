@@ -42,21 +42,21 @@ pub struct NetFile {
     /// So many segments in order are acknowledged at once.
     pub ack_segments: Sourced<u32>,
     /// What may be under way at first: so many segments,
-    pub first_window_segments: Sourced<u64>,
+    pub initial_window_segments: Sourced<u64>,
     /// but no more than this, unless it is less than two.
-    pub first_window_bytes: Sourced<u64>,
+    pub initial_window_bytes: Sourced<u64>,
     /// The timeout that a connection begins with.
-    pub first_timeout_ms: Sourced<u64>,
+    pub initial_rto_ms: Sourced<u64>,
     /// The shortest.
-    pub least_timeout_ms: Sourced<u64>,
+    pub min_rto_ms: Sourced<u64>,
     /// The longest.
-    pub most_timeout_ms: Sourced<u64>,
+    pub max_rto_ms: Sourced<u64>,
     /// A segment is sent again so many times before the connection is given up.
     pub retransmissions: Sourced<u32>,
     /// The least time between two probes of a closed window.
-    pub least_probe_ms: Sourced<u64>,
+    pub min_persist_ms: Sourced<u64>,
     /// The most.
-    pub most_probe_ms: Sourced<u64>,
+    pub max_persist_ms: Sourced<u64>,
     /// How long a connection that is over is remembered.
     pub time_wait_ms: Sourced<u64>,
     /// Path lengths in instructions.
@@ -92,16 +92,16 @@ impl NetFile {
             delayed_ack_ms: self.delayed_ack_ms.value,
             ack_segments: self.ack_segments.value,
             segment_unit_bytes: bytes(&self.segment_unit_bytes),
-            first_window_segments: self.first_window_segments.value as usize,
-            first_window_bytes: bytes(&self.first_window_bytes),
-            first_timeout_ms: self.first_timeout_ms.value,
-            least_timeout_ms: self.least_timeout_ms.value,
-            most_timeout_ms: self.most_timeout_ms.value,
-            least_probe_ms: self.least_probe_ms.value,
-            most_probe_ms: self.most_probe_ms.value,
+            initial_window_segments: self.initial_window_segments.value as usize,
+            initial_window_bytes: bytes(&self.initial_window_bytes),
+            initial_rto_ms: self.initial_rto_ms.value,
+            min_rto_ms: self.min_rto_ms.value,
+            max_rto_ms: self.max_rto_ms.value,
+            min_persist_ms: self.min_persist_ms.value,
+            max_persist_ms: self.max_persist_ms.value,
             retransmissions: self.retransmissions.value,
             time_wait_ms: self.time_wait_ms.value,
-            first_sequence: FIRST_SEQUENCE,
+            initial_sequence: FIRST_SEQUENCE,
             defect: Planted::NONE,
             paths: self.paths.lengths(),
         }
@@ -113,8 +113,8 @@ impl NetFile {
     /// The first offending key, and what is expected there.
     pub(super) fn validate(&self) -> Result<(), Fault> {
         let pairs = [
-            ("net.most_timeout_ms", &self.least_timeout_ms, &self.most_timeout_ms),
-            ("net.most_probe_ms", &self.least_probe_ms, &self.most_probe_ms),
+            ("net.max_rto_ms", &self.min_rto_ms, &self.max_rto_ms),
+            ("net.max_persist_ms", &self.min_persist_ms, &self.max_persist_ms),
         ];
         for (key, least, most) in pairs {
             if most.value < least.value {

@@ -7,7 +7,7 @@ use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice};
 use crate::record::Law;
 use pageferry_hal::{ContextId, Machine as _, Nic};
-use pageferry_kernel::{BootError, Errno, Kernel, NetConfig, Program, clusters_for_card};
+use pageferry_kernel::{BootError, Errno, NetConfig, Program, clusters_for_card};
 use pageferry_model::panics::quietly;
 use pageferry_model::{Model, Options, RunError};
 use pageferry_vm::VmConfig;
@@ -82,7 +82,7 @@ impl Testbed {
         let end: Rc<RefCell<End>> = Rc::default();
         let (name, cell) = (name.to_owned(), end.clone());
         let boot = move |m: &Model| -> Option<ContextId> {
-            let kernel = match Kernel::boot(m.clone(), m.devices(), config) {
+            let kernel = match pageferry_servers::boot(m.clone(), m.devices(), config) {
                 Ok(kernel) => kernel,
                 Err(error) => {
                     cell.borrow_mut().boot = Some(error);

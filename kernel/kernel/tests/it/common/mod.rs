@@ -184,17 +184,17 @@ pub fn internet() -> KernelConfig {
         delayed_ack_ms: 100,
         ack_segments: 2,
         segment_unit_bytes: 0,
-        first_window_segments: 4,
-        first_window_bytes: 4380,
-        first_timeout_ms: 1000,
-        least_timeout_ms: 200,
-        most_timeout_ms: 64_000,
-        least_probe_ms: 200,
-        most_probe_ms: 60_000,
+        initial_window_segments: 4,
+        initial_window_bytes: 4380,
+        initial_rto_ms: 1000,
+        min_rto_ms: 200,
+        max_rto_ms: 64_000,
+        min_persist_ms: 200,
+        max_persist_ms: 60_000,
         // Where the seed decides whose turn it is, time goes by as fast as it likes.
         retransmissions: 1_000_000,
         time_wait_ms: 60_000,
-        first_sequence: 0x1357_9bdf,
+        initial_sequence: 0x1357_9bdf,
         defect: Planted::NONE,
         paths: NetPaths::all(n(200)),
     };
@@ -307,7 +307,8 @@ pub fn try_run_on(m: Model, name: &str, mut config: KernelConfig, init: impl FnO
     let kernel = Rc::new(RefCell::new(None));
     let booted = kernel.clone();
     let result = m.run(Box::new(move |m| {
-        let kernel = Kernel::boot(m.clone(), m.devices(), config).unwrap_or_else(|e| panic!("boot: {e}"));
+        let kernel =
+            pageferry_servers::boot(m.clone(), m.devices(), config).unwrap_or_else(|e| panic!("boot: {e}"));
         booted.replace(Some(kernel.clone()));
         kernel.spawn("init", Box::new(init)).expect("the first process");
         kernel.run()

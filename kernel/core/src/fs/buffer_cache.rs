@@ -1,0 +1,387 @@
+//! The buffer cache of a disk with a file system, whoever has it: the kernel (`buffers`) or a file server
+//! (`pageferry_servers`).
+//!
+//! # What it holds
+//! [`BufferCache`] holds buffers, each with memory that shows a piece of the disk, as many as there may be; when all
+//! are in use, the one that was used least recently is written and shows another piece. Of each sector it is known
+//! whether the memory has it, and whether it waits to be written. How memory comes to show a piece, and how bytes get
+//! between it and the disk, is the owner's part, its [`Strategy`] (BSD's word). A file system gets both for the time of
+//! a call, [`Cached`].
+//!
+//! A write at once writes the buffer as `bwrite` does: all of it that is valid and lies around what changed. Buffers
+//! that wait are written when there are too many, the oldest first.
+//!
+//! # Locks
+//! None of its own: who has the volume does one thing at a time.
+//!
+//! # What can fail
+//! The owner's part: showing a piece, and the disk.
+
+use crate::proc::{Uio, UioRw};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::ops::Range;
+use pageferry_abi::Errno;
+use pageferry_fs::{IoError, Store, When};
+use pageferry_hal::Va;
+
+/// Bytes of a buffer (`BKVASIZE`).
+pub const BUFFER_BYTES: usize = 16384;
+const SECTOR: usize = 512;
+/// A cache has so many buffers at least.
+pub const MIN_BUFFERS: usize = 8;
+
+/// Moves so many bytes between an address of a cached block and the buffer of a call, and that on.
+pub type MovePiece<'a> = &'a mut dyn FnMut(Va, usize, &mut Uio) -> Result<(), Errno>;
+
+/// What an owner does for a cache: memory that shows pieces of the disk, and the disk's input and output.
+pub trait Strategy {
+    /// Memory of a buffer.
+    type Memory;
+    /// What was valid of a piece stays valid when no buffer shows it any more.
+    const KEEPS_PIECES: bool;
+
+    /// Accounts for looking up one name of a path.
+    fn account_name(&self);
+
+    /// Accounts for getting a buffer.
+    fn account_buffer(&self);
+
+    /// Memory that shows a piece: that of another, or new memory, of which there was so much before.
+    ///
+    /// # Errors
+    /// For want of it.
+    fn show(&mut self, index: u64, memory: Room<Self::Memory>) -> Result<Self::Memory, Errno>;
+
+    /// Where it is.
+    fn address(memory: &Self::Memory) -> Va;
+
+    /// Moves whole sectors between the disk and memory.
+    ///
+    /// # Errors
+    /// As of the disk.
+    fn transfer(&mut self, bytes: Range<u64>, at: Va, rw: UioRw) -> Result<(), Errno>;
+
+    /// Looks at bytes of a buffer.
+    ///
+    /// # Errors
+    /// Where the owner is no more.
+    fn load(&self, at: Va, bytes: &mut [u8]) -> Result<(), Errno>;
+
+    /// Changes bytes of a buffer.
+    fn store(&self, at: Va, bytes: &[u8]);
+}
+
+/// Where memory for a buffer comes from.
+pub enum Room<B> {
+    /// There were so many buffers before.
+    New(usize),
+    /// It was another buffer's.
+    Used(B),
+}
+
+struct Buffer<B> {
+    memory: B,
+    used: u64,
+    /// When it began to wait.
+    dirty_since: u64,
+    dirty: Sectors,
+}
+
+/// The buffers of a disk. See the [module](self).
+pub struct BufferCache<B> {
+    len_bytes: u64,
+    max: usize,
+    max_dirty: usize,
+    buffers: BTreeMap<u64, Buffer<B>>,
+    /// When each was used last, and since when each waits.
+    by_use: BTreeMap<u64, u64>,
+    by_wait: BTreeMap<u64, u64>,
+    /// Sectors that the memory of pieces has.
+    valid: BTreeMap<u64, Sectors>,
+    clock: u64,
+}
+
+/// Does something with a piece of the disk at an address, so many bytes: how many it has moved, and why not more.
+type DoPiece<'a, S> = &'a mut dyn FnMut(&S, Va, usize) -> (usize, Result<(), Errno>);
+
+impl<B> BufferCache<B> {
+    /// For a disk of so many bytes: so many buffers, of which some may wait to be written.
+    pub fn new(len_bytes: u64, max: usize, max_dirty: usize) -> BufferCache<B> {
+        BufferCache {
+            len_bytes,
+            max,
+            max_dirty,
+            buffers: BTreeMap::new(),
+            by_use: BTreeMap::new(),
+            by_wait: BTreeMap::new(),
+            valid: BTreeMap::new(),
+            clock: 0,
+        }
+    }
+
+    /// The memory of all buffers; what waits is lost.
+    pub fn into_memory(self) -> impl Iterator<Item = B> {
+        self.buffers.into_values().map(|buffer| buffer.memory)
+    }
+
+    fn valid(&self, index: u64) -> Sectors {
+        self.valid.get(&index).copied().unwrap_or(0)
+    }
+
+    /// New bytes are in these sectors of the buffer that was asked for last: they wait to be written.
+    fn mark_dirty(&mut self, index: u64, which: Sectors) {
+        *self.valid.entry(index).or_default() |= which;
+        self.clock += 1;
+        let buffer = self.buffers.get_mut(&index).expect("its caller has just got it");
+        if buffer.dirty == 0 {
+            buffer.dirty_since = self.clock;
+            self.by_wait.insert(self.clock, index);
+        }
+        buffer.dirty |= which;
+    }
+}
+
+/// A cache and its owner's part: what a file system gets for the time of a call.
+pub struct Cached<'a, S: Strategy> {
+    /// How its owner gets at the disk.
+    pub strategy: S,
+    /// What is in its buffers.
+    pub cache: &'a mut BufferCache<S::Memory>,
+}
+
+impl<S: Strategy> Cached<'_, S> {
+    /// Accounts for looking up one name of a path.
+    pub fn account_name(&self) {
+        self.strategy.account_name();
+    }
+
+    /// A buffer's address; it is made, or taken from the one used least recently.
+    fn get(&mut self, index: u64) -> Result<Va, Errno> {
+        self.strategy.account_buffer();
+        self.cache.clock += 1;
+        let now = self.cache.clock;
+        if let Some(buffer) = self.cache.buffers.get_mut(&index) {
+            self.cache.by_use.remove(&buffer.used);
+            buffer.used = now;
+            self.cache.by_use.insert(now, index);
+            return Ok(S::address(&buffer.memory));
+        }
+        let count = self.cache.buffers.len();
+        let room = if count < self.cache.max {
+            Room::New(count)
+        } else {
+            let victim = *self.cache.by_use.first_key_value().expect("there are buffers").1;
+            self.write_out(victim)?;
+            let buffer = self.cache.buffers.remove(&victim).expect("it is in the list");
+            self.cache.by_use.remove(&buffer.used);
+            if !S::KEEPS_PIECES {
+                self.cache.valid.remove(&victim);
+            }
+            Room::Used(buffer.memory)
+        };
+        let memory = self.strategy.show(index, room)?;
+        let at = S::address(&memory);
+        self.cache.by_use.insert(now, index);
+        self.cache.buffers.insert(index, Buffer { memory, used: now, dirty_since: 0, dirty: 0 });
+        Ok(at)
+    }
+
+    /// The address of a buffer that has these sectors; what it lacks of all comes from the disk.
+    fn bread(&mut self, index: u64, needed: Sectors) -> Result<Va, Errno> {
+        let at = self.get(index)?;
+        let valid = self.cache.valid(index);
+        if needed & !valid != 0 {
+            let start = index * BUFFER_BYTES as u64;
+            let there = (self.cache.len_bytes - start).min(BUFFER_BYTES as u64) as usize;
+            let all = sectors(&(0..there));
+            for run in runs(all & !valid) {
+                self.transfer(index, at, run, UioRw::Read)?;
+            }
+            self.cache.valid.insert(index, all | valid);
+        }
+        Ok(at)
+    }
+
+    /// Moves some sectors of a buffer from the disk or to it.
+    fn transfer(&mut self, index: u64, at: Va, run: Range<usize>, rw: UioRw) -> Result<(), Errno> {
+        let start = index * BUFFER_BYTES as u64 + (run.start * SECTOR) as u64;
+        let bytes = start..start + (run.len() * SECTOR) as u64;
+        self.strategy.transfer(bytes, at + run.start * SECTOR, rw)
+    }
+
+    /// Writes what waits of a buffer, with what is valid around it.
+    fn write_out(&mut self, index: u64) -> Result<(), Errno> {
+        let Some(buffer) = self.cache.buffers.get(&index).filter(|buffer| buffer.dirty != 0) else {
+            return Ok(());
+        };
+        let (at, dirty, since) = (S::address(&buffer.memory), buffer.dirty, buffer.dirty_since);
+        for run in runs(self.cache.valid(index)) {
+            if sectors(&(run.start * SECTOR..run.end * SECTOR)) & dirty != 0 {
+                self.transfer(index, at, run, UioRw::Write)?;
+            }
+        }
+        self.cache.by_wait.remove(&since);
+        self.cache.buffers.get_mut(&index).expect("just seen").dirty = 0;
+        Ok(())
+    }
+
+    /// Does `piece` with each piece of bytes of the disk, at an address and so many: to read them, or to write them
+    /// later. It answers how many it has moved, and why not more.
+    ///
+    /// # Errors
+    /// Those of the disk and of `piece`; the bytes before have moved.
+    fn each_piece(&mut self, at: u64, len: usize, rw: UioRw, piece: DoPiece<'_, S>) -> Result<(), Errno> {
+        for (index, span) in spans(at..at + len as u64) {
+            // Where the writer's memory ends, whole sectors would be left with what was there before.
+            let needed = if rw == UioRw::Write { cut_sectors(&span) } else { sectors(&span) };
+            let va = self.bread(index, needed)?;
+            let (bytes, moved) = piece(&self.strategy, va + span.start, span.len());
+            if rw == UioRw::Write && bytes > 0 {
+                self.cache.mark_dirty(index, sectors(&(span.start..span.start + bytes)));
+            }
+            moved?;
+        }
+        Ok(())
+    }
+
+    /// Moves bytes of the disk into a buffer on its way, or from it, to be written later.
+    ///
+    /// # Errors
+    /// Those of the disk and of `piece`; the bytes before have moved.
+    pub fn move_pieces(
+        &mut self,
+        at: u64,
+        len: usize,
+        uio: &mut Uio,
+        piece: MovePiece<'_>,
+    ) -> Result<(), Errno> {
+        self.each_piece(at, len, uio.rw(), &mut |_, va, len| {
+            let before = uio.done();
+            let moved = piece(va, len, uio);
+            (uio.done() - before, moved)
+        })
+    }
+
+    /// Writes the oldest of what waits, if there is too much of it, until half may wait.
+    ///
+    /// # Errors
+    /// As of the disk.
+    pub fn limit(&mut self) -> Result<(), Errno> {
+        if self.cache.by_wait.len() > self.cache.max_dirty {
+            while self.cache.by_wait.len() > self.cache.max_dirty / 2 {
+                let index = *self.cache.by_wait.first_key_value().expect("some wait").1;
+                self.write_out(index)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, at: u64, len: usize) -> Result<(), IoError> {
+        let end = at.checked_add(len as u64);
+        if end.is_some_and(|end| end <= self.cache.len_bytes) { Ok(()) } else { Err(IoError { at }) }
+    }
+}
+
+impl<S: Strategy> Store for Cached<'_, S> {
+    fn len_bytes(&self) -> u64 {
+        self.cache.len_bytes
+    }
+
+    fn read(&mut self, at: u64, bytes: &mut [u8]) -> Result<(), IoError> {
+        self.check(at, bytes.len())?;
+        let mut done = 0;
+        let result = self.each_piece(at, bytes.len(), UioRw::Read, &mut |strategy, va, len| {
+            let loaded = strategy.load(va, &mut bytes[done..][..len]);
+            done += len;
+            (len, loaded)
+        });
+        result.map_err(|_| IoError { at: at + done as u64 })
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8], when: When) -> Result<(), IoError> {
+        self.check(at, bytes.len())?;
+        let mut done = 0;
+        let result = self.each_piece(at, bytes.len(), UioRw::Write, &mut |strategy, va, len| {
+            strategy.store(va, &bytes[done..][..len]);
+            done += len;
+            (len, Ok(()))
+        });
+        result.map_err(|_| IoError { at: at + done as u64 })?;
+        match when {
+            When::Now => self.flush(at..at + bytes.len() as u64),
+            When::Later => self.limit().map_err(|_| IoError { at }),
+        }
+    }
+
+    fn forget(&mut self, bytes: Range<u64>) {
+        for (index, span) in spans(bytes) {
+            if let Some(buffer) = self.cache.buffers.get_mut(&index)
+                && buffer.dirty != 0
+            {
+                buffer.dirty &= !(sectors(&span) & !cut_sectors(&span));
+                if buffer.dirty == 0 {
+                    self.cache.by_wait.remove(&buffer.dirty_since);
+                }
+            }
+        }
+    }
+
+    fn flush(&mut self, bytes: Range<u64>) -> Result<(), IoError> {
+        let size = BUFFER_BYTES as u64;
+        let within = bytes.start / size..bytes.end.div_ceil(size);
+        let at = bytes.start;
+        let waiting: Vec<u64> = if within.end - within.start <= 1 {
+            Vec::from([within.start])
+        } else {
+            self.cache.by_wait.values().copied().filter(|index| within.contains(index)).collect()
+        };
+        for index in waiting {
+            self.write_out(index).map_err(|_| IoError { at })?;
+        }
+        Ok(())
+    }
+}
+
+// --------------------------------------------------------------------------------------------------- sectors
+
+/// Some sectors of a buffer, a bit each.
+type Sectors = u32;
+
+fn sectors(span: &Range<usize>) -> Sectors {
+    let (first, end) = (span.start / SECTOR, span.end.div_ceil(SECTOR));
+    (((1u64 << end) - 1) & !((1u64 << first) - 1)) as Sectors
+}
+
+/// The sectors that a span has only a part of.
+fn cut_sectors(span: &Range<usize>) -> Sectors {
+    let mut cut = 0;
+    if !span.start.is_multiple_of(SECTOR) {
+        cut |= 1 << (span.start / SECTOR);
+    }
+    if !span.end.is_multiple_of(SECTOR) {
+        cut |= 1 << (span.end / SECTOR);
+    }
+    cut
+}
+
+/// The runs of neighbours.
+fn runs(of: Sectors) -> impl Iterator<Item = Range<usize>> {
+    let mut from = 0;
+    core::iter::from_fn(move || {
+        let start = (from..Sectors::BITS as usize).find(|&bit| of & 1 << bit != 0)?;
+        let end = (start..Sectors::BITS as usize).find(|&bit| of & 1 << bit == 0);
+        from = end.unwrap_or(Sectors::BITS as usize);
+        Some(start..from)
+    })
+}
+
+/// The buffers that a range of the disk lies in, and what of each.
+fn spans(bytes: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
+    let size = BUFFER_BYTES as u64;
+    let all = if bytes.is_empty() { 0..0 } else { bytes.start / size..bytes.end.div_ceil(size) };
+    all.map(move |index| {
+        let from = bytes.start.saturating_sub(index * size) as usize;
+        (index, from..(bytes.end - index * size).min(size) as usize)
+    })
+}

@@ -1,0 +1,106 @@
+//! A mounted volume by its names: the file system on the memory disk, below `/mnt`.
+//!
+//! What is mounted, and its lock, is in [`mounted`](super::mounted); what is done with a volume is in
+//! [`volume_work`]. Here are paths, and the files that come of them.
+//!
+//! # What can fail
+//! All that fails in a file system; a wait, by a signal.
+
+use super::cursor::Rights;
+use super::file::File;
+use super::mounted::MountedVolume;
+use super::vfs::{Change, DirEntry, FileSystem, Links, Opening};
+use super::volume_file::VolumeFile;
+use super::volume_work;
+use crate::proc::Syscall;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use pageferry_abi::{Errno, FileStat};
+use pageferry_fs::Format;
+use pageferry_hal::Machine;
+
+/// The names of the volume that is mounted below `/mnt`.
+pub struct Mount<M: Machine>(Arc<MountedVolume<M>>);
+
+impl<M: Machine> Mount<M> {
+    /// The names of what is mounted there.
+    pub fn new(mounted: Arc<MountedVolume<M>>) -> Mount<M> {
+        Mount(mounted)
+    }
+}
+
+/// Who has the volume of a kernel. The memory disk is open as long as something is mounted.
+///
+/// # Locks
+/// Calls sleep: no spin lock is held before and after.
+pub trait Volumes<M: Machine>: FileSystem<M> {
+    /// Makes a volume on the memory disk (`newfs`), which is not mounted, or mounts what is there.
+    fn mount(&self, call: &Syscall<'_, M>, format: Option<Format>) -> Result<(), Errno>;
+
+    /// Writes all, and lets go of the disk.
+    fn unmount(&self, call: &Syscall<'_, M>) -> Result<(), Errno>;
+}
+
+impl<M: Machine> Volumes<M> for Mount<M> {
+    fn mount(&self, call: &Syscall<'_, M>, format: Option<Format>) -> Result<(), Errno> {
+        self.0.mount(call, format)
+    }
+
+    fn unmount(&self, call: &Syscall<'_, M>) -> Result<(), Errno> {
+        self.0.let_go(call.core, call.thread, true)
+    }
+}
+
+impl<M: Machine> FileSystem<M> for Mount<M> {
+    fn open(
+        &self,
+        call: &Syscall<'_, M>,
+        path: &str,
+        how: Opening,
+        rights: Rights,
+    ) -> Result<File<M>, Errno> {
+        self.0.with(call.core, call.thread, true, |volume, disk, opens| {
+            let found = volume_work::open(volume, disk, path, how)?;
+            *opens += 1;
+            Ok(File::vnode(VolumeFile::new(call.machine(), self.0.clone(), found, rights), rights))
+        })
+    }
+
+    fn change_name(&self, call: &Syscall<'_, M>, path: &str, how: Change) -> Result<(), Errno> {
+        self.0.with(call.core, call.thread, true, |volume, disk, _| {
+            volume_work::change_name(volume, disk, path, how)
+        })
+    }
+
+    fn stat(&self, call: &Syscall<'_, M>, path: &str, links: Links) -> Result<FileStat, Errno> {
+        self.0.with(call.core, call.thread, true, |volume, disk, _| {
+            volume_work::stat(volume, disk, path, links).map(volume_work::file_stat)
+        })
+    }
+
+    fn symlink(&self, call: &Syscall<'_, M>, path: &str, name: &str) -> Result<(), Errno> {
+        self.0.with(call.core, call.thread, true, |volume, disk, _| {
+            volume_work::make_link(volume, disk, path, name)
+        })
+    }
+
+    fn read_link(&self, call: &Syscall<'_, M>, name: &str) -> Result<Vec<u8>, Errno> {
+        self.0
+            .with(call.core, call.thread, true, |volume, disk, _| volume_work::read_link(volume, disk, name))
+    }
+
+    fn link(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {
+        self.0.with(call.core, call.thread, true, |volume, disk, _| volume_work::link(volume, disk, from, to))
+    }
+
+    fn rename(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {
+        self.0
+            .with(call.core, call.thread, true, |volume, disk, _| volume_work::rename(volume, disk, from, to))
+    }
+
+    fn list(&self, call: &Syscall<'_, M>, path: &str) -> Result<Vec<DirEntry>, Errno> {
+        self.0.with(call.core, call.thread, true, |volume, disk, _| {
+            Ok(volume_work::dir_entries(&volume_work::entries(volume, disk, path)?))
+        })
+    }
+}

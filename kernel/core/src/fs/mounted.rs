@@ -1,0 +1,165 @@
+//! What is mounted: the volume on the memory disk, under its lock.
+//!
+//! # What it holds
+//! At most one [`Volume`], its [`Buffers`], and how many files of it are open. All that a file system does is in
+//! `pageferry_fs`; here are the buffers that it is lent for a call.
+//!
+//! # Locks
+//! One sleep lock over all of it, as FreeBSD 5 ran its file systems under one lock; whoever holds it has taken the
+//! volume out of the state. It is held while bytes move to a process or from it, and while the disk works. No spin lock
+//! is held before and after.
+//!
+//! # What can fail
+//! All that fails in a file system; a wait, by a signal. A file that is closed, and what becomes free by that, waits
+//! for the lock whatever comes.
+
+use super::buffer_cache::Cached;
+use super::buffers::{Buffers, Disk};
+use crate::base::Core;
+use crate::disk::MemoryDisk;
+use crate::proc::Syscall;
+use crate::sched::{Monitor, SleepLock};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use pageferry_abi::Errno;
+use pageferry_fs::{Format, Ino, Volume};
+use pageferry_hal::arena::ArenaFull;
+use pageferry_hal::{Cause, Machine, StructArena, Threads};
+
+/// The mounted volume of a kernel, if there is one, under one sleep lock.
+pub struct MountedVolume<M: Machine> {
+    disk: Arc<MemoryDisk<M>>,
+    state: Monitor<M, State<M>>,
+}
+
+struct State<M: Machine> {
+    io: SleepLock,
+    mounted: Option<Box<Mounted<M>>>,
+}
+
+struct Mounted<M: Machine> {
+    volume: Volume,
+    buffers: Buffers<M>,
+    opens: u32,
+}
+
+impl<M: Machine> MountedVolume<M> {
+    /// Nothing is mounted yet; what will be is on `disk`.
+    pub fn new(
+        machine: &M,
+        disk: Arc<MemoryDisk<M>>,
+        arena: &mut StructArena,
+    ) -> Result<MountedVolume<M>, ArenaFull> {
+        let at = arena.array("mount", 1, 256)?;
+        let state = State { io: SleepLock::default(), mounted: None };
+        Ok(MountedVolume { disk, state: Monitor::new(machine, at, state) })
+    }
+
+    /// What the volume is on.
+    pub(super) fn disk(&self) -> &MemoryDisk<M> {
+        &self.disk
+    }
+
+    /// Something is mounted.
+    pub fn exists(&self) -> bool {
+        let state = self.state.lock();
+        state.mounted.is_some() || state.io.is_taken()
+    }
+
+    /// Does `work` with what is mounted, or is not, under the sleep lock.
+    fn locked<R>(
+        &self,
+        core: &Core<M>,
+        threads: &dyn Threads,
+        interruptible: bool,
+        work: impl FnOnce(&mut Option<Box<Mounted<M>>>) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        let _c = core.machine.scope(Cause::Protocol);
+        let mut mounted = self.take(threads, interruptible)?;
+        let result = work(&mut mounted);
+        self.put_back(threads, mounted);
+        result
+    }
+
+    /// Takes the sleep lock, and what is mounted.
+    fn take(&self, threads: &dyn Threads, interruptible: bool) -> Result<Option<Box<Mounted<M>>>, Errno> {
+        let (mut held, taken) =
+            self.state.acquire(threads, self.state.lock(), |s| &mut s.io, "ufs", interruptible);
+        taken?;
+        Ok(held.mounted.take())
+    }
+
+    fn put_back(&self, threads: &dyn Threads, mounted: Option<Box<Mounted<M>>>) {
+        let mut held = self.state.lock();
+        held.mounted = mounted;
+        self.state.release(threads, &mut held, |s| &mut s.io);
+    }
+
+    /// Does `work` with the volume and its disk.
+    pub(super) fn with<R>(
+        &self,
+        core: &Core<M>,
+        threads: &dyn Threads,
+        interruptible: bool,
+        work: impl FnOnce(&mut Volume, &mut Cached<'_, Disk<'_, M>>, &mut u32) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        self.locked(core, threads, interruptible, |mounted| {
+            let Mounted { volume, buffers, opens } = &mut **mounted.as_mut().ok_or(Errno::NoFile)?;
+            work(volume, &mut buffers.on(core, threads, &self.disk), opens)
+        })
+    }
+
+    /// Writes all, and lets go of the disk. At the end of everything no signal keeps it from that.
+    pub fn let_go(&self, core: &Core<M>, threads: &dyn Threads, interruptible: bool) -> Result<(), Errno> {
+        self.locked(core, threads, interruptible, |mounted| {
+            let there = mounted.take().ok_or(Errno::Invalid)?;
+            if there.opens > 0 {
+                *mounted = Some(there);
+                return Err(Errno::Busy);
+            }
+            let Mounted { volume, mut buffers, .. } = *there;
+            let written = volume.unmount(&mut buffers.on(core, threads, &self.disk));
+            buffers.end(core);
+            self.disk.close();
+            Ok(written?)
+        })
+    }
+
+    /// Closes a file; it goes if it has no names.
+    pub fn close(&self, call: &Syscall<'_, M>, ino: Ino) {
+        let closed = self.with(call.core, call.thread, false, |volume, disk, opens| {
+            *opens -= 1;
+            Ok(volume.close(disk, ino)?)
+        });
+        // The disk may fail, and no caller is left to be told.
+        let _ = closed;
+    }
+
+    /// Makes a volume on the disk, which is not mounted, or mounts what is there.
+    pub(super) fn mount(&self, call: &Syscall<'_, M>, format: Option<Format>) -> Result<(), Errno> {
+        let (core, threads) = (call.core, call.thread);
+        self.locked(core, threads, true, |mounted| {
+            if mounted.is_some() {
+                return Err(Errno::Busy);
+            }
+            self.disk.open()?;
+            let begun = Buffers::new(core, self.disk.len_bytes()).and_then(|mut buffers| {
+                let disk = &mut buffers.on(core, threads, &self.disk);
+                let volume = match format {
+                    Some(format) => Volume::format(disk, format),
+                    None => Volume::mount(disk),
+                };
+                match volume {
+                    Ok(volume) => Ok(Mounted { volume, buffers, opens: 0 }),
+                    Err(e) => {
+                        buffers.end(core);
+                        Err(e.into())
+                    }
+                }
+            });
+            let new = begun.inspect_err(|_| self.disk.close())?;
+            *mounted = Some(Box::new(new));
+            Ok(())
+        })
+    }
+}

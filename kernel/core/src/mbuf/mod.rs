@@ -1,0 +1,14 @@
+//! Mbufs: the pieces that data is in on its way, the pool that they come from, and pages on loan in them.
+
+mod addresses;
+mod chain;
+mod lending;
+mod lent;
+#[expect(clippy::module_inception, reason = "the mbuf itself, in the folder that is named after it")]
+mod mbuf;
+mod pool;
+
+pub use chain::{Chain, from_bytes, share};
+pub use lending::Lenders;
+pub use mbuf::{CardPage, MBUF_BYTES, Mbuf, SMALL_BYTES};
+pub use pool::{NotDonated, Pool};

@@ -1,0 +1,95 @@
+//! A window on frames: how the kernel gets at the bytes of a page for a moment, one page after the other, in a memory
+//! disk, in exec, in ptrace and in the vnode pager.
+//!
+//! # What it holds
+//! In the original form ([`FrameMapping::Own`]) an address that its request allocates, maps each page at, and frees in
+//! the end: every page costs a flush when it is mapped and one when it is unmapped, on all CPUs (`kmem_alloc_nofault`,
+//! `pmap_qenter`, `pmap_qremove`). In the other form nothing: every page has an ephemeral mapping (sf_buf paper, 2.2 to
+//! 2.6).
+//!
+//! # Locks
+//! None of its own; see [`pageferry_ephemeral::Ephemeral::alloc`]. While a page is shown in private, the thread is
+//! pinned.
+//!
+//! # What can fail
+//! Opening, for want of addresses. Showing a page fails only where ephemeral mappings do.
+
+use crate::base::Core;
+use crate::config::FrameMapping;
+use pageferry_abi::Errno;
+use pageferry_ephemeral::{Flags, KvaRun};
+use pageferry_hal::{Machine, Pfn, Threads, Va};
+
+/// Which threads will use the address of a page that is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shown {
+    /// The thread that asks, and it only.
+    Privately,
+    /// Any CPU.
+    ToAll,
+}
+
+/// Kernel addresses for frames that are looked at for a moment, one after the other. To be
+/// [closed](Window::close).
+#[must_use = "a window must be closed"]
+pub struct Window {
+    own: Option<KvaRun>,
+}
+
+impl Window {
+    /// A window for one request.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    pub fn open<M: Machine>(core: &Core<M>) -> Result<Window, Errno> {
+        let own = match core.config.disk.mapping {
+            FrameMapping::Own => Some(core.ephemeral.kva_run(1)?),
+            FrameMapping::Ephemeral => None,
+        };
+        Ok(Window { own })
+    }
+
+    /// Calls `work` with the kernel address of `frame`, which stays where it is meanwhile.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    pub fn show<M: Machine, R>(
+        &mut self,
+        core: &Core<M>,
+        threads: &dyn Threads,
+        frame: Pfn,
+        shown: Shown,
+        work: impl FnOnce(Va) -> R,
+    ) -> Result<R, Errno> {
+        let ephemeral = &core.ephemeral;
+        if let Some(run) = &mut self.own {
+            let at = ephemeral.enter_run(run, &[frame]);
+            let result = work(at);
+            ephemeral.remove_run(run);
+            return Ok(result);
+        }
+        let flags = match shown {
+            Shown::Privately => {
+                threads.pin();
+                Flags::PRIVATE
+            }
+            Shown::ToAll => Flags::empty(),
+        };
+        let result = ephemeral.alloc(threads, frame, flags).map(|mapping| {
+            let result = work(ephemeral.kva(&mapping));
+            ephemeral.free(threads, mapping);
+            result
+        });
+        if shown == Shown::Privately {
+            threads.unpin();
+        }
+        Ok(result?)
+    }
+
+    /// Gives the addresses back, where there are any.
+    pub fn close<M: Machine>(self, core: &Core<M>) {
+        if let Some(run) = self.own {
+            core.ephemeral.release_run(run);
+        }
+    }
+}

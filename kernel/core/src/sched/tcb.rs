@@ -1,0 +1,61 @@
+//! The thread control block: what a thread and the scheduler share, and where a thread can be.
+//!
+//! What the scheduler must know of a thread without a look into its queues is in a [`Tcb`], a few atomics: pins and
+//! priority are written by the thread alone (FreeBSD: `td_pinned`, `td_priority`), signals by the sender, under the
+//! scheduler's lock. Everything else about a thread belongs to the scheduler: its [`ThreadState`] is under the
+//! scheduler's lock.
+
+use alloc::string::String;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use pageferry_hal::{Channel, CpuId};
+
+/// The number of a thread; never used twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ThreadId(pub u32);
+
+/// A thread's control block. See the [module](self).
+pub struct Tcb {
+    pub id: ThreadId,
+    pub name: String,
+    /// Nested pins: above zero, the thread stays on its CPU.
+    pub pins: AtomicU32,
+    /// It does the work behind interrupts, and runs before all others.
+    pub soft_interrupt: bool,
+    /// It was woken from a sleep and has not returned to user mode since: it runs before user-level threads.
+    pub boosted: AtomicBool,
+    /// Signals sent and not taken yet.
+    pub signals: AtomicU32,
+    /// Signals taken on the way back to user mode.
+    pub signals_taken: AtomicU32,
+    /// A signal, not a wakeup, ended the last sleep.
+    pub interrupted: AtomicBool,
+}
+
+impl Tcb {
+    pub fn new(id: ThreadId, name: String, soft_interrupt: bool) -> Tcb {
+        Tcb {
+            id,
+            name,
+            soft_interrupt,
+            pins: AtomicU32::new(0),
+            boosted: AtomicBool::new(false),
+            signals: AtomicU32::new(0),
+            signals_taken: AtomicU32::new(0),
+            interrupted: AtomicBool::new(false),
+        }
+    }
+
+    /// The level of the run queue that it belongs on: 0 runs first.
+    pub fn level(&self) -> usize {
+        if self.soft_interrupt { 0 } else { 1 + usize::from(!self.boosted.load(Relaxed)) }
+    }
+}
+
+/// Where a thread is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ThreadState {
+    New,
+    Running(CpuId),
+    Queued,
+    Asleep { channel: Channel, reason: &'static str, interruptible: bool },
+}

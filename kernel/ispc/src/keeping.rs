@@ -1,0 +1,35 @@
+//! The pieces that the kernel keeps for a process, for requests that it makes for it.
+
+use alloc::vec::Vec;
+
+/// The pieces of a process: how many pages each has, and its first. At most one of each length of data, and one for
+/// control.
+#[derive(Clone, Debug, Default)]
+pub struct Kept {
+    pub(super) control: Option<usize>,
+    pub(super) data: Vec<(usize, usize)>,
+}
+
+impl Kept {
+    /// The piece of a kind.
+    pub(super) fn of(&self, data_pages: Option<usize>) -> Option<usize> {
+        match data_pages {
+            None => self.control,
+            Some(pages) => self.data.iter().find(|(len, _)| *len == pages).map(|(_, page)| *page),
+        }
+    }
+
+    pub(super) fn put(&mut self, data_pages: Option<usize>, page: usize) {
+        match data_pages {
+            None => self.control = Some(page),
+            Some(pages) => self.data.push((pages, page)),
+        }
+    }
+
+    pub(super) fn take(&mut self, data_pages: Option<usize>) {
+        match data_pages {
+            None => self.control = None,
+            Some(pages) => self.data.retain(|(len, _)| *len != pages),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The network card and what it has: the driver's state (after `if_em.c`); `driver` works with it.
+//!
+//! # What it holds
+//! The card's two rings, as kernel structures that are touched when a descriptor is written or read, and what is posted
+//! to them: for each frame that may arrive as many clusters as the longest takes, and with header split a small mbuf
+//! for the headers; and the chains that are being sent. Behind headers that were split off the data begins with a page:
+//! pages that are full can become a receiver's memory.
+//!
+//! A short frame is copied, and its buffers are posted again. A longer one is handed up in its own buffers and others
+//! take their place; when there is none the frame is dropped and its buffers are posted again, so that the card never
+//! runs dry for good. A chain that is sent is freed when the card is done with it, which is looked for at every
+//! interrupt and when descriptors are short.
+//!
+//! # What can fail
+//! A card that was removed sends and receives nothing more; all of its buffers come back.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use litemap::LiteMap;
+use pageferry_core::counter::KernelCounter;
+use pageferry_core::mbuf::Chain;
+use pageferry_core::mbuf::{Mbuf, Pool, SMALL_BYTES};
+use pageferry_hal::arena::ArenaFull;
+use pageferry_hal::{
+    Access, CodePath, DeviceId, ETHERNET_HEADER_BYTES, Fragment, Machine, NIC_DESCRIPTOR_BYTES, Nic,
+    NicArrival, NicInfo, NicReceive, PAGE_SIZE, StructArena, StructVa,
+};
+
+/// Buffers that are handed over by one write to the card's register.
+pub(super) const DOORBELL_EVERY: usize = 16;
+/// A frame is read into a cluster this far from its start, so that the IP header is aligned (`ETHER_ALIGN`).
+const ETHER_ALIGN: usize = 2;
+
+/// The card and what it has. See the [module](self).
+pub(super) struct Card<M: Machine> {
+    pub(super) nic: Box<dyn Nic>,
+    pub(super) info: NicInfo,
+    pub(super) transmit_ring: Ring,
+    pub(super) receive_ring: Ring,
+    /// With the descriptors that each fills.
+    pub(super) sending: LiteMap<u64, (usize, Chain)>,
+    pub(super) receiving: LiteMap<u64, Buffers>,
+    pub(super) next_tag: u64,
+    pub(super) works: bool,
+    /// What giving it a buffer takes.
+    pub(super) buffer_path: CodePath,
+    pub(super) machine: core::marker::PhantomData<M>,
+}
+
+/// Descriptors in memory.
+pub(super) struct Ring {
+    pub(super) at: StructVa,
+    pub(super) slots: usize,
+    /// The next to be filled, and the next to be looked at.
+    pub(super) head: usize,
+    pub(super) tail: usize,
+    pub(super) used: usize,
+}
+
+impl Ring {
+    /// Writes `count` descriptors.
+    pub(super) fn fill<M: Machine>(&mut self, m: &M, count: usize) {
+        for _ in 0..count {
+            m.touch(self.at.element(self.head, NIC_DESCRIPTOR_BYTES), NIC_DESCRIPTOR_BYTES, Access::Write);
+            self.head = (self.head + 1) % self.slots;
+        }
+        self.used += count;
+    }
+
+    /// Looks at `count` descriptors that the card has written back.
+    pub(super) fn look<M: Machine>(&mut self, m: &M, count: usize) {
+        for _ in 0..count {
+            m.touch(self.at.element(self.tail, NIC_DESCRIPTOR_BYTES), NIC_DESCRIPTOR_BYTES, Access::Read);
+            self.tail = (self.tail + 1) % self.slots;
+        }
+        self.used -= count;
+    }
+
+    pub(super) fn free(&self) -> usize {
+        self.slots - self.used
+    }
+}
+
+/// What a frame is received into.
+pub(super) struct Buffers {
+    pub(super) header: Option<Mbuf>,
+    pub(super) data: Vec<Mbuf>,
+}
+
+impl Buffers {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Mbuf> {
+        self.header.iter().chain(&self.data)
+    }
+
+    pub(super) fn free<M: Machine>(self, pool: &Pool<M>) {
+        self.header.into_iter().chain(self.data).for_each(|mbuf| pool.free(mbuf));
+    }
+}
+
+/// Clusters that hold the longest frame, whose headers may be in front of it all the same.
+fn frame_clusters(info: &NicInfo) -> usize {
+    let offset = if info.header_split { 0 } else { ETHER_ALIGN };
+    (offset + ETHERNET_HEADER_BYTES + info.mtu_bytes).div_ceil(PAGE_SIZE)
+}
+
+/// Descriptors that the buffers for one frame take.
+pub(super) fn frame_descriptors(info: &NicInfo) -> usize {
+    usize::from(info.header_split) + frame_clusters(info)
+}
+
+/// The fewest clusters with which such a card serves the kernel: those that it has itself, and others for the frames
+/// that a connection's receive buffer holds. With fewer the kernel runs, and loses frames until what connections hold
+/// is taken from them.
+#[must_use]
+pub fn clusters_for_card(info: &NicInfo, receive_buffer_bytes: usize) -> usize {
+    let frames = info.receive_slots / frame_descriptors(info) + receive_buffer_bytes.div_ceil(info.mtu_bytes);
+    frames * frame_clusters(info)
+}
+
+impl<M: Machine> Card<M> {
+    pub(super) fn new(
+        m: &M,
+        nic: Box<dyn Nic>,
+        buffer_path: CodePath,
+        arena: &mut StructArena,
+    ) -> Result<Card<M>, ArenaFull> {
+        let info = nic.info();
+        let base = m.board().layout.kernel_base;
+        let mut ring = |what, slots: usize| -> Result<Ring, ArenaFull> {
+            let at = arena.array(what, slots, NIC_DESCRIPTOR_BYTES)?;
+            Ok(Ring { at, slots, head: 0, tail: 0, used: 0 })
+        };
+        let transmit_ring = ring("descriptors for sending", info.transmit_slots)?;
+        let receive_ring = ring("descriptors for receiving", info.receive_slots)?;
+        let pa = |ring: &Ring| pageferry_hal::Pa((ring.at.0 - base) as u64);
+        nic.set_rings(pa(&transmit_ring), pa(&receive_ring));
+        Ok(Card {
+            nic,
+            info,
+            transmit_ring,
+            receive_ring,
+            sending: LiteMap::new(),
+            receiving: LiteMap::new(),
+            next_tag: 0,
+            works: true,
+            buffer_path,
+            machine: core::marker::PhantomData,
+        })
+    }
+
+    pub(super) fn id(&self) -> DeviceId {
+        self.nic.id()
+    }
+
+    pub(super) fn info(&self) -> &NicInfo {
+        &self.info
+    }
+
+    /// It was not removed.
+    pub(super) fn works(&self) -> bool {
+        self.works
+    }
+
+    /// Chains and buffers that the card has.
+    pub(super) fn under_way(&self) -> usize {
+        self.sending.len() + self.receiving.len()
+    }
+
+    pub(super) fn tag(&mut self) -> u64 {
+        self.next_tag += 1;
+        self.next_tag
+    }
+
+    /// Buffers for one frame.
+    pub(super) fn buffers(&self, pool: &Pool<M>) -> Option<Buffers> {
+        let mut buffers = Buffers { header: None, data: Vec::with_capacity(frame_clusters(&self.info)) };
+        for _ in 0..frame_clusters(&self.info) {
+            match pool.cluster_for(None, PAGE_SIZE) {
+                Ok(cluster) => buffers.data.push(cluster),
+                Err(_) => {
+                    buffers.free(pool);
+                    return None;
+                }
+            }
+        }
+        if !self.info.header_split {
+            buffers.data[0].advance(ETHER_ALIGN);
+            return Some(buffers);
+        }
+        match pool.alloc(SMALL_BYTES) {
+            Ok(header) => Some(Buffers { header: Some(header), ..buffers }),
+            Err(_) => {
+                buffers.free(pool);
+                None
+            }
+        }
+    }
+
+    /// A short frame as a copy in a small mbuf. It takes little memory while it waits in a socket, and needs no other
+    /// cluster: where those are short, acknowledgements still come through, and set some free.
+    pub(super) fn copied(pool: &Pool<M>, buffers: &Buffers, arrival: NicArrival) -> Option<Chain> {
+        let header_bytes = arrival.header_bytes.min(buffers.header.as_ref().map_or(0, Mbuf::len));
+        let len = header_bytes + arrival.data_bytes;
+        if len == 0 || len > SMALL_BYTES {
+            return None;
+        }
+        let small = pool.alloc(len).ok()?;
+        let mut at = 0;
+        let parts = buffers
+            .header
+            .iter()
+            .map(|mbuf| (mbuf, header_bytes))
+            .chain([(&buffers.data[0], arrival.data_bytes)]);
+        for (mbuf, len) in parts.filter(|(_, len)| *len > 0) {
+            let (from, to) = (pool.address(mbuf, 0..len), pool.address(&small, at..at + len));
+            pool.machine().copy_kernel(to, from, len).expect("the kernel's own addresses are mapped");
+            pool.machine().count(KernelCounter::BytesCopied, len as u64);
+            at += len;
+        }
+        let mut chain = Chain::new();
+        chain.push_back(small);
+        Some(chain)
+    }
+
+    pub(super) fn post(&mut self, m: &M, pool: &Pool<M>, buffers: Buffers) {
+        m.execute(self.buffer_path);
+        let tag = self.tag();
+        let one = |mbuf: &Mbuf| pool.fragments_of(mbuf).pop().expect("it has bytes");
+        let header = buffers.header.as_ref().map(one);
+        let data: Vec<Fragment> = buffers.data.iter().map(one).collect();
+        let slots = data.len() + usize::from(header.is_some());
+        self.receive_ring.fill(m, slots);
+        self.nic.post_receive(NicReceive { tag, header, data });
+        self.receiving.insert(tag, buffers);
+    }
+}

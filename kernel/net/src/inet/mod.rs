@@ -1,0 +1,54 @@
+//! The Internet protocols: ARP, IPv4, ICMP, UDP and TCP over mbuf chains (after 4.4BSD), on a network card and on
+//! loopback.
+//!
+//! # What it holds
+//! A [`Net`] is all of it: the interfaces, the ARP table, and a *protocol control block* for each socket ([`Pcb`]). The
+//! blocks own what is on its way; a socket as a process sees it ([`socket`]) has the number of its block.
+//!
+//! * [`wire`]: packets' headers, as values. [`pcb`]: blocks, and how an arriving packet finds its own; [`datagrams`]:
+//!   what one of UDP's has. [`stack`]: all of it, under its lock.
+//! * [`iface`]: where a packet goes: loopback, or the card. [`link`]: who drives that, [`output`] leads there: the
+//!   kernel's [`driver`] of the [`card`], or a server, for which [`server`] is; [`repack`]: what a driver can do for a
+//!   card. [`arp`]: addresses of stations, and [`neighbours`]: those that are known.
+//! * [`ip`], [`icmp`], [`udp`], [`tcp`]: the protocols, each with its way in and its way out.
+//! * [`socket`]: the files that processes have. [`calls`]: what a process asks of them; [`who`]: whoever has the
+//!   protocols.
+//!
+//! # Locks
+//! One lock, of class `Network`, over all of it, as FreeBSD 5 had one over all of TCP (`tcbinfo`). It comes before all
+//! other locks: under it, socket buffers, mbufs and the scheduler are used. A process holds it in a call, the thread
+//! behind the card's interrupts while it takes packets in, the clock's while it looks for what is due. No byte of a
+//! process is touched under it.
+//!
+//! # What can fail
+//! Everything that needs an mbuf: then a packet is lost, as on any wire, and TCP sends it again.
+
+mod arp;
+mod calls;
+mod card;
+mod datagrams;
+mod driver;
+mod icmp;
+mod id;
+mod iface;
+mod ip;
+mod link;
+mod neighbours;
+mod output;
+mod pcb;
+mod repack;
+mod server;
+mod socket;
+mod stack;
+mod tcp;
+mod udp;
+mod upcall;
+mod who;
+mod wire;
+
+pub use card::clusters_for_card;
+pub use id::PcbId;
+pub use socket::InetSocket;
+pub use stack::Counts;
+pub use stack::{Net, Parts, ProtocolHost};
+pub use who::Protocols;

@@ -1,0 +1,258 @@
+//! Protocol control blocks: one for each socket, by number, and how an arriving packet finds its own.
+//!
+//! A block outlives its socket while TCP still has something to deliver. Ports are given from 49152 on. A packet finds
+//! the block that is connected to where it comes from, or else one that is bound to its port, for this address before
+//! for any.
+
+use super::datagrams::Udp;
+use super::id::PcbId;
+use super::tcp::{Tcb, TcpState};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::{Ipv4Addr, SocketAddrV4};
+use pageferry_abi::Errno;
+use pageferry_hal::{Channel, Cycles, Machine, StructVa};
+
+/// The first port that is given to sockets without one.
+const FIRST_EPHEMERAL_PORT: u16 = 49152;
+
+/// A protocol, as far as ports are concerned.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Protocol {
+    Tcp,
+    Udp,
+}
+
+/// A block.
+pub(super) struct Pcb<M: Machine> {
+    pub(super) at: StructVa,
+    /// Port 0: not bound.
+    pub(super) local: SocketAddrV4,
+    pub(super) remote: Option<SocketAddrV4>,
+    /// `SO_REUSEADDR`.
+    pub(super) reuse: bool,
+    /// A process has it as a socket.
+    pub(super) has_socket: bool,
+    /// What is to be told at the next call (`so_error`).
+    pub(super) error: Option<Errno>,
+    pub(super) kind: Kind<M>,
+}
+
+/// What is specific to the protocol.
+pub(super) enum Kind<M: Machine> {
+    Tcp(Box<Tcb<M>>),
+    Udp(Udp),
+}
+
+impl<M: Machine> Pcb<M> {
+    pub(super) fn protocol(&self) -> Protocol {
+        match self.kind {
+            Kind::Tcp(_) => Protocol::Tcp,
+            Kind::Udp(_) => Protocol::Udp,
+        }
+    }
+
+    /// Where threads sleep that wait for something of this block.
+    pub(super) fn channel(&self) -> Channel {
+        Channel(self.at.0.0)
+    }
+
+    /// Its TCP part.
+    ///
+    /// # Panics
+    /// When it is of another protocol.
+    pub(super) fn tcb(&mut self) -> &mut Tcb<M> {
+        match &mut self.kind {
+            Kind::Tcp(tcb) => tcb,
+            Kind::Udp(_) => panic!("a block of UDP is taken for one of TCP"),
+        }
+    }
+}
+
+/// Two blocks of the same protocol that are connected to each other's ends.
+type Pair = (Protocol, SocketAddrV4, SocketAddrV4);
+
+/// All blocks. See the [module](self).
+pub(super) struct Pcbs<M: Machine> {
+    all: BTreeMap<PcbId, Pcb<M>>,
+    connected: BTreeMap<Pair, PcbId>,
+    next_id: u32,
+    next_port: u16,
+}
+
+impl<M: Machine> Default for Pcbs<M> {
+    fn default() -> Pcbs<M> {
+        Pcbs { all: BTreeMap::new(), connected: BTreeMap::new(), next_id: 1, next_port: FIRST_EPHEMERAL_PORT }
+    }
+}
+
+impl<M: Machine> Pcbs<M> {
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn ids(&self) -> Vec<PcbId> {
+        self.all.keys().copied().collect()
+    }
+
+    pub(super) fn insert(&mut self, pcb: Pcb<M>) -> PcbId {
+        let id = PcbId(self.next_id);
+        self.next_id += 1;
+        if let Some(remote) = pcb.remote {
+            self.connected.insert((pcb.protocol(), pcb.local, remote), id);
+        }
+        self.all.insert(id, pcb);
+        id
+    }
+
+    pub(super) fn get(&self, id: PcbId) -> Option<&Pcb<M>> {
+        self.all.get(&id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: PcbId) -> Option<&mut Pcb<M>> {
+        self.all.get_mut(&id)
+    }
+
+    pub(super) fn remove(&mut self, id: PcbId) -> Option<Pcb<M>> {
+        let pcb = self.all.remove(&id)?;
+        if let Some(remote) = pcb.remote {
+            self.connected.remove(&(pcb.protocol(), pcb.local, remote));
+        }
+        Some(pcb)
+    }
+
+    /// Connects a block: from now on packets from `remote` to `local` find it. False when another has this connection.
+    pub(super) fn connect(&mut self, id: PcbId, local: SocketAddrV4, remote: SocketAddrV4) -> bool {
+        let pcb = self.all.get_mut(&id).expect("the caller has it");
+        let pair = (pcb.protocol(), local, remote);
+        if self.connected.contains_key(&pair) {
+            return false;
+        }
+        (pcb.local, pcb.remote) = (local, Some(remote));
+        self.connected.insert(pair, id);
+        true
+    }
+
+    /// Takes a block's connection back.
+    pub(super) fn disconnect(&mut self, id: PcbId) {
+        let pcb = self.all.get_mut(&id).expect("the caller has it");
+        if let Some(remote) = pcb.remote.take() {
+            self.connected.remove(&(pcb.protocol(), pcb.local, remote));
+        }
+    }
+
+    /// The block that a packet is for.
+    pub(super) fn lookup(
+        &self,
+        protocol: Protocol,
+        local: SocketAddrV4,
+        remote: SocketAddrV4,
+    ) -> Option<PcbId> {
+        if let Some(id) = self.connected.get(&(protocol, local, remote)) {
+            return Some(*id);
+        }
+        let fits = |pcb: &&Pcb<M>, address: Ipv4Addr| {
+            pcb.remote.is_none()
+                && pcb.protocol() == protocol
+                && pcb.local == SocketAddrV4::new(address, local.port())
+                && pcb.receives()
+        };
+        let find = |address| self.all.iter().find(|(_, pcb)| fits(pcb, address)).map(|(id, _)| *id);
+        find(*local.ip()).or_else(|| find(Ipv4Addr::UNSPECIFIED))
+    }
+
+    /// True when `local` can be bound to: no other block of the protocol has the port for this address, or both may
+    /// share it and neither listens.
+    pub(super) fn is_free(&self, protocol: Protocol, local: SocketAddrV4, reuse: bool) -> bool {
+        let meets = |pcb: &Pcb<M>| {
+            let both_any = pcb.local.ip().is_unspecified() || local.ip().is_unspecified();
+            pcb.protocol() == protocol
+                && pcb.local.port() == local.port()
+                && (both_any || pcb.local.ip() == local.ip())
+        };
+        self.all.values().filter(|pcb| meets(pcb)).all(|pcb| reuse && pcb.reuse && !pcb.is_listening())
+    }
+
+    /// A port that no block of the protocol has.
+    pub(super) fn free_port(&mut self, protocol: Protocol) -> Option<u16> {
+        let range = u16::MAX - FIRST_EPHEMERAL_PORT;
+        for _ in 0..=range {
+            let port = self.next_port;
+            self.next_port = if port == u16::MAX { FIRST_EPHEMERAL_PORT } else { port + 1 };
+            if self.is_free(protocol, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port), false) {
+                return Some(port);
+            }
+        }
+        None
+    }
+
+    /// The connection that has been over for longest, of those that no process has.
+    pub(super) fn first_in_time_wait(&self) -> Option<PcbId> {
+        let over = self.all.iter().filter(|(_, pcb)| !pcb.has_socket);
+        over.filter_map(|(id, pcb)| match &pcb.kind {
+            Kind::Tcp(tcb) if tcb.state() == TcpState::TimeWait => Some((tcb.deadline()?, *id)),
+            _ => None,
+        })
+        .min()
+        .map(|(_, id)| id)
+    }
+
+    /// When the first block has something to do.
+    pub(super) fn first_deadline(&self) -> Option<Cycles> {
+        self.all.values().filter_map(Pcb::deadline).min()
+    }
+
+    /// The blocks that have something to do at `now`.
+    pub(super) fn due(&self, now: Cycles) -> Vec<PcbId> {
+        let due = |pcb: &Pcb<M>| pcb.deadline().is_some_and(|at| at <= now);
+        self.all.iter().filter(|(_, pcb)| due(pcb)).map(|(id, _)| *id).collect()
+    }
+
+    /// Tests that every connection is known by its ends, and by nothing else.
+    ///
+    /// # Errors
+    /// What is broken, in words.
+    pub(super) fn check(&self) -> Result<(), String> {
+        for (pair, id) in &self.connected {
+            let pcb = self.all.get(id).ok_or_else(|| format!("{pair:?} is connected to no block"))?;
+            if pcb.remote != Some(pair.2) || pcb.local != pair.1 {
+                return Err(format!("{pair:?} is not what {id:?} is connected to"));
+            }
+        }
+        let connected = self.all.values().filter(|pcb| pcb.remote.is_some()).count();
+        if connected != self.connected.len() {
+            return Err(format!(
+                "{connected} blocks are connected, {} are known to be",
+                self.connected.len()
+            ));
+        }
+        self.all.values().try_for_each(|pcb| match &pcb.kind {
+            Kind::Tcp(tcb) => tcb.check(),
+            Kind::Udp(udp) => udp.check(),
+        })
+    }
+}
+
+impl<M: Machine> Pcb<M> {
+    fn deadline(&self) -> Option<Cycles> {
+        match &self.kind {
+            Kind::Tcp(tcb) => tcb.deadline(),
+            Kind::Udp(_) => None,
+        }
+    }
+
+    fn is_listening(&self) -> bool {
+        matches!(&self.kind, Kind::Tcp(tcb) if tcb.is_listening())
+    }
+
+    /// Without being connected: datagrams always, segments when it listens.
+    fn receives(&self) -> bool {
+        match &self.kind {
+            Kind::Tcp(tcb) => tcb.is_listening(),
+            Kind::Udp(_) => true,
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Internet sockets as open files.
+//!
+//! A stream reads and writes through its connection's two buffers, as a local socket does (`sosend`, `soreceive`); then
+//! TCP looks whether there is something to send, or a window to tell.
+
+use super::id::PcbId;
+use super::stack::Net;
+use crate::{Sender, Supply};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::net::{Ipv4Addr, SocketAddrV4};
+use core::sync::atomic::{AtomicBool, Ordering};
+use pageferry_abi::{Errno, Readiness, Shutdown, SocketKind};
+use pageferry_core::choose::Peer;
+use pageferry_core::fs::FileOps;
+use pageferry_core::mbuf::Chain;
+use pageferry_core::proc::{Syscall, Uio, UioMode, WaitFlag};
+use pageferry_hal::{Cause, Machine};
+
+/// The longest datagram.
+const MAX_DATAGRAM_BYTES: usize = 65_507;
+
+/// An Internet socket as a process has it: the number of its block, and what the process has ended.
+pub struct InetSocket<M: Machine> {
+    net: Arc<Net<M>>,
+    /// Its block.
+    pub id: PcbId,
+    pub(crate) kind: SocketKind,
+    /// Directions that the process has ended (`shutdown`).
+    pub no_receive: AtomicBool,
+    pub(crate) no_send: AtomicBool,
+}
+
+impl<M: Machine> InetSocket<M> {
+    /// The socket of a block of `net`.
+    pub fn new(net: Arc<Net<M>>, id: PcbId, kind: SocketKind) -> InetSocket<M> {
+        let (no_receive, no_send) = (AtomicBool::new(false), AtomicBool::new(false));
+        InetSocket { net, id, kind, no_receive, no_send }
+    }
+
+    pub(super) fn net(&self) -> &Arc<Net<M>> {
+        &self.net
+    }
+
+    /// What it is ready for.
+    pub fn ready(&self) -> Readiness {
+        let mut ready = self.net.readiness(self.id);
+        ready.readable |= self.no_receive.load(Ordering::Relaxed);
+        ready
+    }
+
+    /// Bytes of a stream that could be read now.
+    pub fn queued(&self) -> Result<usize, Errno> {
+        Ok(self.net.buffers(self.id)?.receive.queued())
+    }
+
+    /// Takes bytes of a stream back that were read and not taken. They are freed if nothing can be read any more.
+    pub fn take_back(&self, call: &Syscall<'_, M>, bytes: Chain) -> Result<(), Errno> {
+        match self.net.buffers(self.id) {
+            Ok(buffers) => buffers.receive.take_back(call.core, call.thread, bytes),
+            Err(error) => {
+                bytes.free(&call.core.mbufs);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Why a datagram is not sent that is too long to come here.
+    pub fn refuse_long(&self, call: &Syscall<'_, M>, remote: Option<SocketAddrV4>) -> Errno {
+        self.net.refuse_long(call, self.id, remote)
+    }
+
+    /// Ends one or both directions of a connection.
+    pub fn shut_down(&self, call: &Syscall<'_, M>, how: Shutdown) -> Result<(), Errno> {
+        let net = &self.net;
+        if how != Shutdown::Receive {
+            net.shutdown_send(call, self.id)?;
+            self.no_send.store(true, Ordering::Relaxed);
+        }
+        if how != Shutdown::Send {
+            net.shutdown_receive(call, self.id)?;
+            self.no_receive.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// What a call on a connection came to: an error that is due takes its place where nothing was moved.
+    fn settle(
+        &self,
+        call: &Syscall<'_, M>,
+        result: Result<(), Errno>,
+        moved_nothing: bool,
+    ) -> Result<(), Errno> {
+        self.net.tcp_sent(call.thread, self.id);
+        let failed = match result {
+            Ok(()) => moved_nothing,
+            Err(e) => e == Errno::BrokenPipe,
+        };
+        if failed && let Some(error) = self.net.take_error(self.id) {
+            return Err(error);
+        }
+        result
+    }
+
+    /// Sends what `supply` has over the connection.
+    pub fn send_from(
+        &self,
+        call: &Syscall<'_, M>,
+        supply: &mut dyn Supply,
+        wait: WaitFlag,
+    ) -> Result<(), Errno> {
+        if self.kind == SocketKind::Datagram {
+            return Err(Errno::NotSupported);
+        }
+        let _c = call.machine().scope(Cause::Protocol);
+        let buffer = self.net.buffers(self.id)?.send;
+        if self.no_send.load(Ordering::Relaxed) {
+            return Err(Errno::BrokenPipe);
+        }
+        let result = buffer.send_from(call, supply, wait);
+        self.settle(call, result, false)
+    }
+
+    /// Sends a datagram to `remote`, or to where the socket is connected to.
+    pub fn send_datagram(
+        &self,
+        call: &Syscall<'_, M>,
+        uio: &mut Uio,
+        remote: Option<SocketAddrV4>,
+    ) -> Result<(), Errno> {
+        let len = uio.len();
+        if len > MAX_DATAGRAM_BYTES {
+            return Err(Errno::MessageSize);
+        }
+        uio.by_copy();
+        let bytes =
+            gathered(call, uio, len).and_then(|bytes| self.net.send_datagram(call, self.id, remote, bytes));
+        // A part of a datagram is none.
+        bytes.inspect_err(|_| uio.take_back(0))
+    }
+
+    /// Receives a datagram, or as much of it as there is room for; and where it comes from.
+    pub fn receive_datagram(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<SocketAddrV4, Errno> {
+        let Some(datagram) = self.net.receive_datagram(call, self.id, uio.wait)? else {
+            return Ok(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+        };
+        let (pool, from, wait) = (&call.core.mbufs, datagram.from, uio.wait);
+        let mut result = Ok(());
+        for mbuf in datagram.bytes.iter() {
+            let want = mbuf.len().min(uio.left());
+            let before = uio.done();
+            while uio.done() - before < want && result.is_ok() {
+                let at = uio.done() - before;
+                let copied = pool
+                    .look((call.thread, wait), mbuf, at, want - at, |va, piece| call.uiomove(va, piece, uio));
+                result = copied.and_then(|outcome| outcome);
+            }
+        }
+        datagram.bytes.free(pool);
+        // What the program's memory did not take is lost.
+        result.inspect_err(|_| uio.take_back(0)).map(|()| from)
+    }
+}
+
+/// The bytes of a datagram of the process's.
+fn gathered<M: Machine>(call: &Syscall<'_, M>, uio: &mut Uio, len: usize) -> Result<Chain, Errno> {
+    let mut sender = Sender::new(call, uio, Peer::Socket, len);
+    let mut bytes = Chain::new();
+    while sender.left() > 0 {
+        let (mbuf, result) = sender.next(len);
+        mbuf.into_iter().for_each(|mbuf| bytes.push_back(mbuf));
+        if let Err(e) = result {
+            bytes.free(&call.core.mbufs);
+            return Err(e);
+        }
+    }
+    Ok(bytes)
+}
+
+impl<M: Machine> FileOps<M> for InetSocket<M> {
+    fn read(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        let _c = call.machine().scope(Cause::Protocol);
+        let by_pages = uio.mode() != UioMode::Copy;
+        if self.kind == SocketKind::Datagram && by_pages {
+            return Err(Errno::NotSupported);
+        }
+        if self.no_receive.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if self.kind == SocketKind::Datagram {
+            return self.receive_datagram(call, uio).map(|_| ());
+        }
+        let buffer = self.net.buffers(self.id)?.receive;
+        let result = buffer.receive(call, uio);
+        self.settle(call, result, uio.done() == 0 && !uio.is_empty())
+    }
+
+    fn write(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        let _c = call.machine().scope(Cause::Protocol);
+        if self.kind == SocketKind::Datagram {
+            return self.send_datagram(call, uio, None);
+        }
+        let buffer = self.net.buffers(self.id)?.send;
+        if self.no_send.load(Ordering::Relaxed) {
+            return Err(Errno::BrokenPipe);
+        }
+        let result = buffer.send(call, uio);
+        self.settle(call, result, false)
+    }
+
+    fn readiness(&self, _: &Syscall<'_, M>) -> Readiness {
+        self.ready()
+    }
+
+    fn release(self: Box<Self>, call: &Syscall<'_, M>) {
+        self.net.close(call.thread, self.id);
+    }
+}

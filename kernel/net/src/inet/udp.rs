@@ -1,0 +1,102 @@
+//! UDP: datagrams (4.4BSD, `udp_usrreq.c`).
+//!
+//! A socket keeps datagrams until they are received, up to so many bytes of memory; what comes when there is no room is
+//! lost. A datagram is received whole or cut, never in parts.
+
+use super::datagrams::Datagram;
+use super::id::PcbId;
+use super::pcb::{Kind, Pcb, Protocol};
+use super::stack::{PCB_USED_BYTES, Stack};
+use super::wire::{Addresses, UDP_BYTES};
+use core::net::SocketAddrV4;
+use etherparse::{IpNumber, UdpHeader, UdpHeaderSlice};
+use pageferry_abi::Errno;
+use pageferry_core::mbuf::Chain;
+use pageferry_hal::{Access, Machine};
+
+/// Where in a header the sum is.
+const SUM_AT: usize = 6;
+
+impl<M: Machine> Stack<'_, M> {
+    /// Sends a datagram.
+    ///
+    /// # Errors
+    /// As [`Stack::ip_output`]. The bytes are freed then.
+    pub(super) fn udp_output(
+        &mut self,
+        local: SocketAddrV4,
+        remote: SocketAddrV4,
+        mut bytes: Chain,
+    ) -> Result<(), Errno> {
+        self.m().execute(self.config().paths.udp_output);
+        let len = bytes.len() + UDP_BYTES;
+        let source = match self.source_for(*remote.ip()) {
+            Ok(source) if local.ip().is_unspecified() => source,
+            Ok(_) => *local.ip(),
+            Err(e) => {
+                self.free(bytes);
+                return Err(e);
+            }
+        };
+        let Ok(length) = u16::try_from(len) else {
+            self.free(bytes);
+            return Err(Errno::MessageSize);
+        };
+        let header =
+            UdpHeader { source_port: local.port(), destination_port: remote.port(), length, checksum: 0 };
+        if let Err(e) = bytes.put_in_front(self.pool(), &header.to_bytes()) {
+            self.free(bytes);
+            return Err(e);
+        }
+        let addresses = Addresses { source, destination: *remote.ip() };
+        self.ip_output(addresses, IpNumber::UDP, bytes, Some(SUM_AT))
+    }
+
+    /// Takes in a datagram, without its IP header `ip`.
+    pub(super) fn udp_input(&mut self, addresses: Addresses, mut packet: Chain, summed: bool, ip: &[u8]) {
+        self.m().execute(self.config().paths.udp_input);
+        let mut front = [0; UDP_BYTES];
+        let len = packet.load(self.pool(), 0, &mut front);
+        let header = UdpHeaderSlice::from_slice(&front[..len]).ok();
+        let fits = |h: &UdpHeaderSlice<'_>| (UDP_BYTES..=packet.len()).contains(&usize::from(h.length()));
+        let Some(header) = header.filter(fits) else {
+            self.s.counts.malformed += 1;
+            return self.free(packet);
+        };
+        packet.keep_front(self.pool(), usize::from(header.length()));
+        if !summed && header.checksum() != 0 {
+            let pseudo = addresses.pseudo_sum(IpNumber::UDP, packet.len());
+            if !self.sum_is_right(&packet, pseudo) {
+                return self.free(packet);
+            }
+        }
+        let local = SocketAddrV4::new(addresses.destination, header.destination_port());
+        let from = SocketAddrV4::new(addresses.source, header.source_port());
+        let Some(id) = self.s.pcbs.lookup(Protocol::Udp, local, from) else {
+            self.s.counts.no_socket += 1;
+            let mut original = [0; 60 + UDP_BYTES];
+            original[..ip.len()].copy_from_slice(ip);
+            original[ip.len()..ip.len() + UDP_BYTES].copy_from_slice(&front);
+            self.free(packet);
+            return self.port_unreachable(addresses, &original[..ip.len() + UDP_BYTES]);
+        };
+        packet.drop_front(self.pool(), UDP_BYTES);
+        self.deliver_datagram(id, from, packet);
+    }
+
+    fn deliver_datagram(&mut self, id: PcbId, from: SocketAddrV4, bytes: Chain) {
+        let m = self.net.core.machine.clone();
+        let pcb: &mut Pcb<M> = self.s.pcbs.get_mut(id).expect("just found");
+        m.touch(pcb.at, PCB_USED_BYTES, Access::Write);
+        let channel = pcb.channel();
+        let Kind::Udp(udp) = &mut pcb.kind else { panic!("a block of TCP was found for UDP") };
+        let memory_bytes = bytes.iter().map(|mbuf| mbuf.memory_bytes()).sum();
+        if udp.ended || udp.memory_bytes + memory_bytes > udp.limit_bytes {
+            self.s.counts.no_room += 1;
+            return self.free(bytes);
+        }
+        udp.memory_bytes += memory_bytes;
+        udp.waiting.push_back(Datagram { from, bytes, memory_bytes });
+        self.wake(id, channel);
+    }
+}

@@ -1,0 +1,93 @@
+//! Whoever has the protocols: what the system calls of Internet sockets ask, of the kernel's own or of a server's
+//! ([`crate::served`]).
+//!
+//! # What can fail
+//! As Unix has it; of a server also the server itself ([`Errno::ConnectionReset`]).
+
+use super::socket::InetSocket;
+use super::stack::Net;
+use crate::Supply;
+use crate::sendfile::FileSupply;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::net::SocketAddrV4;
+use pageferry_abi::{Errno, Shutdown, SocketKind, SocketOption};
+use pageferry_core::fs::{File, FilePart, NewSocket, Rights, SocketOps, VnodeOps};
+use pageferry_core::proc::{Syscall, Uio, UioRw, WaitFlag, outcome};
+use pageferry_hal::Machine;
+
+/// Where sockets are made.
+pub trait Protocols<M: Machine> {
+    /// A socket that is bound to nothing.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    fn socket(&self, call: &Syscall<'_, M>, kind: SocketKind) -> Result<File<M>, Errno>;
+}
+
+impl<M: Machine> Protocols<M> for Arc<Net<M>> {
+    fn socket(&self, call: &Syscall<'_, M>, kind: SocketKind) -> Result<File<M>, Errno> {
+        let id = self.create(call, kind)?;
+        Ok(File::socket(Box::new(InetSocket::new(self.clone(), id, kind)), Rights::READ_WRITE))
+    }
+}
+
+impl<M: Machine> SocketOps<M> for InetSocket<M> {
+    fn kind(&self) -> Result<SocketKind, Errno> {
+        Ok(self.kind)
+    }
+
+    fn bind(&self, call: &Syscall<'_, M>, name: SocketAddrV4) -> Result<(), Errno> {
+        self.net().bind(call, self.id, name)
+    }
+
+    fn listen(&self, call: &Syscall<'_, M>, backlog: usize) -> Result<(), Errno> {
+        self.net().listen(call, self.id, backlog)
+    }
+
+    fn accept(&self, call: &Syscall<'_, M>, wait: WaitFlag) -> Result<NewSocket<M>, Errno> {
+        let (id, from) = self.net().accept(call, self.id, wait)?;
+        Ok((Box::new(InetSocket::new(self.net().clone(), id, SocketKind::Stream)), from))
+    }
+
+    fn connect(&self, call: &Syscall<'_, M>, to: SocketAddrV4, wait: WaitFlag) -> Result<(), Errno> {
+        self.net().connect(call, self.id, to, wait)
+    }
+
+    fn shutdown(&self, call: &Syscall<'_, M>, how: Shutdown) -> Result<(), Errno> {
+        self.shut_down(call, how)
+    }
+
+    fn names(&self, _: &Syscall<'_, M>) -> Result<(SocketAddrV4, Option<SocketAddrV4>), Errno> {
+        self.net().names(self.id)
+    }
+
+    fn set_option(&self, _: &Syscall<'_, M>, option: SocketOption) -> Result<(), Errno> {
+        self.net().set_option(self.id, option)
+    }
+
+    fn take_error(&self, _: &Syscall<'_, M>) -> Result<Option<Errno>, Errno> {
+        Ok(self.net().take_error(self.id))
+    }
+
+    fn send_to(&self, call: &Syscall<'_, M>, uio: &mut Uio, to: Option<SocketAddrV4>) -> Result<(), Errno> {
+        self.send_datagram(call, uio, to)
+    }
+
+    fn receive_from(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<SocketAddrV4, Errno> {
+        self.receive_datagram(call, uio)
+    }
+
+    fn send_file(
+        &self,
+        call: &Syscall<'_, M>,
+        file: &dyn VnodeOps<M>,
+        part: FilePart,
+        wait: WaitFlag,
+    ) -> Result<usize, Errno> {
+        let mut supply = FileSupply::new(call, file, part, wait);
+        call.machine().execute(call.core.config.paths.sosend);
+        let result = self.send_from(call, &mut supply, wait);
+        outcome(UioRw::Write, supply.done(), result)
+    }
+}

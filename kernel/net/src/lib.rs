@@ -1,0 +1,27 @@
+//! Sockets: the buffers that they are in, and the ways in and out, by copy or without; and in `inet` the
+//! protocols that they go by to other machines.
+//!
+//! # Locks
+//! `Network` (the Internet protocols) comes before those of `pageferry_core`.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod config;
+mod inet;
+mod sendfile;
+mod sockbuf;
+mod socket;
+mod soreceive;
+mod sosend;
+mod sotee;
+
+pub use config::{NetConfig, NetPaths, Repack};
+pub use inet::{Counts, clusters_for_card};
+pub use inet::{InetSocket, Net, Parts, PcbId, ProtocolHost, Protocols};
+pub use sockbuf::{MAX_SOCKETS, SOCKET_BYTES, SockBuf, SockBufs, Socket};
+pub use socket::NullSocket;
+pub use soreceive::{Receiver, deliver};
+pub use sosend::{Sender, Supply, lend_or_copy};

@@ -1,0 +1,381 @@
+//! Receiving: from mbufs into a process's memory, by copy or by transfer (4.4BSD, `soreceive`; UVM paper, 4.2.3 and
+//! 5.2).
+//!
+//! A receiver gets what there is, up to what it asked for. By *copy*, each mbuf is copied out and freed. By *transfer*,
+//! the page of a full cluster with one reference is donated (kernel page transfer), pages that their sender has lent
+//! are lent on (anonymous page transfer), and everything else is copied: parts of pages, small mbufs, shared clusters,
+//! and whatever does not fall on a page of the receiver's or is refused there. A page is transferred only if all of its
+//! bytes were sent, so nothing else of the sender's or of the kernel's can be read.
+//!
+//! With an address given, pages and copied bytes go there, in order. Without, the first run of pages goes to the
+//! transfer area and the call returns with it; if there is no such run, up to a page of bytes is gathered in a clear
+//! page and that is transferred.
+//!
+//! # Locks
+//! A receiver owns the mbufs that it has taken out of a socket, and holds that socket's sleep lock for receiving. Bytes
+//! and pages move with no spin lock held.
+//!
+//! # What can fail
+//! Waits, by a signal; memory; the receiver's addresses. A call that has received anything does not fail; what could
+//! not be delivered stays in the socket.
+
+use super::sockbuf::{Held, SockBuf};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use pageferry_abi::{Errno, ReceiveMode};
+use pageferry_core::choose::Peer;
+use pageferry_core::counter::KernelCounter;
+use pageferry_core::mbuf::{Mbuf, NotDonated};
+use pageferry_core::proc::{PagesCame, Syscall, Uio, UioMode, WaitFlag};
+use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Va};
+use pageferry_vm::AnonLoan;
+
+/// A receiver on its way through the mbufs that it has taken out of a socket.
+pub struct Receiver<'a, M: Machine> {
+    call: &'a Syscall<'a, M>,
+    uio: &'a mut Uio,
+    /// Where the data comes from.
+    peer: Peer,
+    /// Pages go to an address that the kernel chooses.
+    to_area: bool,
+    /// Pages were refused: the rest is copied.
+    refused: bool,
+    /// Neither way pays for the rest of the run: what is left of it is shorter.
+    no_donation: bool,
+    no_lending: bool,
+    mbufs: VecDeque<Mbuf>,
+}
+
+impl<'a, M: Machine> Receiver<'a, M> {
+    /// # Errors
+    /// [`Errno::Fault`]: only whole pages can go to an address that the kernel chooses.
+    pub fn new(call: &'a Syscall<'a, M>, uio: &'a mut Uio, peer: Peer) -> Result<Receiver<'a, M>, Errno> {
+        if uio.base().is_none() && uio.mode() != UioMode::Pages {
+            return Err(Errno::Fault);
+        }
+        let to_area = uio.base().is_none();
+        let (refused, no_donation, no_lending) = (false, false, false);
+        let mbufs = VecDeque::new();
+        Ok(Receiver { call, uio, peer, to_area, refused, no_donation, no_lending, mbufs })
+    }
+
+    /// Bytes that there is still room for.
+    pub fn left(&self) -> usize {
+        self.uio.left()
+    }
+
+    /// Bytes that have been received.
+    pub fn done(&self) -> usize {
+        self.uio.done()
+    }
+
+    /// Whether the call waits.
+    pub fn wait(&self) -> WaitFlag {
+        self.uio.wait
+    }
+
+    /// Nothing more may be added where it would have to go behind what is there and need not be free.
+    pub fn wants_more(&self) -> bool {
+        self.left() > 0 && !(self.to_area && self.done() > 0)
+    }
+
+    /// Moves `mbufs` as far as they are wanted; returns what is left of them.
+    pub fn deliver_all(&mut self, mbufs: VecDeque<Mbuf>) -> (VecDeque<Mbuf>, Result<(), Errno>) {
+        self.mbufs = mbufs;
+        let result = self.deliver();
+        (core::mem::take(&mut self.mbufs), result)
+    }
+
+    /// Moves what was taken, as far as it is wanted.
+    fn deliver(&mut self) -> Result<(), Errno> {
+        while !self.mbufs.is_empty() && self.wants_more() {
+            match self.uio.mode() {
+                UioMode::Copy => self.copy()?,
+                UioMode::Pages | UioMode::Auto => self.transfer()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies from the first mbuf.
+    fn copy(&mut self) -> Result<(), Errno> {
+        let (call, pool) = (self.call, &self.call.core.mbufs);
+        let mbuf = self.mbufs.front().expect("the caller has seen one");
+        let most = mbuf.len().min(self.left());
+        let (to, before) = (self.uio.at(), self.done());
+        let (wait, uio) = (self.uio.wait, &mut *self.uio);
+        let copied = pool.look((call.thread, wait), mbuf, 0, most, |from, len| call.uiomove(from, len, uio));
+        let len = self.done() - before;
+        pool.trace(mbuf, len, Place::User(to), FlowStep::Received);
+        self.consume(len);
+        copied.and_then(|result| result)
+    }
+
+    /// Notes that `len` bytes of the first mbuf are delivered, and frees it when it is empty.
+    fn consume(&mut self, len: usize) {
+        let mbuf = self.mbufs.front_mut().expect("the caller has seen one");
+        mbuf.advance(len);
+        if mbuf.is_empty() {
+            let mbuf = self.mbufs.pop_front().expect("just seen");
+            self.call.core.mbufs.free(mbuf);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------- transfer
+
+    /// The one place where it is decided how each byte goes.
+    fn transfer(&mut self) -> Result<(), Errno> {
+        let aligned = self.to_area || self.uio.at().is_page_aligned();
+        let pages = if aligned && !self.refused { self.left() / PAGE_SIZE } else { 0 };
+        let most = if self.no_donation { 0 } else { pages };
+        let pool = &self.call.core.mbufs;
+        let donatable = self.mbufs.iter().take(most).take_while(|m| pool.is_donatable(m)).count();
+        if donatable > 0 && self.donation_pays(donatable) && self.donate(donatable) {
+            return Ok(());
+        }
+        let first = self.mbufs.front().expect("the caller has seen one");
+        let lent = first.whole_lent_pages().min(pages);
+        if donatable == 0 && lent > 0 && self.lending_on_pays(lent) && self.lend_on(pages) {
+            return Ok(());
+        }
+        let before = self.done();
+        let copied = if self.to_area { self.gather() } else { self.copy() };
+        let count = (self.done() - before) as u64;
+        self.call.machine().count(KernelCounter::TransferBytesCopied, count);
+        copied
+    }
+
+    fn donation_pays(&mut self, pages: usize) -> bool {
+        if self.uio.mode() == UioMode::Auto {
+            let len = self.uio.len();
+            self.no_donation = self.no_donation || !self.call.chooses_donation(pages, len, self.peer);
+        }
+        !self.no_donation
+    }
+
+    fn lending_on_pays(&mut self, pages: usize) -> bool {
+        if self.uio.mode() == UioMode::Auto {
+            self.no_lending = self.no_lending || !self.call.chooses_lending_on(pages, self.uio.len());
+        }
+        !self.no_lending
+    }
+
+    /// Where transferred pages go.
+    fn target(&self) -> Option<Va> {
+        (!self.to_area).then(|| self.uio.at())
+    }
+
+    /// Donates the pages of the first `count` clusters; false when they were refused.
+    fn donate(&mut self, count: usize) -> bool {
+        let (call, target) = (self.call, self.target());
+        call.machine().execute(call.core.config.paths.transfer_call);
+        let clusters: Vec<Mbuf> = self.mbufs.drain(..count).collect();
+        let give = |pages| {
+            call.space
+                .transfer_pages(call.thread, target, pages)
+                .map_err(|refused| (refused.error, refused.back))
+        };
+        match call.core.mbufs.donate(clusters, give) {
+            Ok(va) => {
+                self.uio.pages_came(va, count * PAGE_SIZE, PagesCame::Donated);
+                true
+            }
+            Err(NotDonated { back, .. }) => {
+                back.into_iter().rev().for_each(|mbuf| self.mbufs.push_front(mbuf));
+                self.refused = true;
+                false
+            }
+        }
+    }
+
+    /// Lends up to `most` pages of the first mbufs on; false when they were refused.
+    fn lend_on(&mut self, most: usize) -> bool {
+        let (call, target) = (self.call, self.target());
+        call.machine().execute(call.core.config.paths.transfer_call);
+        let mut parts = Vec::new();
+        let mut all: Option<AnonLoan<M>> = None;
+        let mut pages = 0;
+        for mbuf in &self.mbufs {
+            let count = mbuf.whole_lent_pages().min(most - pages);
+            let Some(anons) = (count > 0).then(|| call.core.mbufs.lend_on(mbuf, count)).and_then(Result::ok)
+            else {
+                break;
+            };
+            match &mut all {
+                None => all = Some(anons),
+                Some(all) => all.append(anons),
+            }
+            pages += count;
+            parts.push(count * PAGE_SIZE);
+            // What is behind a part that is not all of an mbuf does not begin here.
+            if count * PAGE_SIZE < mbuf.len() {
+                break;
+            }
+        }
+        let Some(anons) = all else { return false };
+        match call.give_anons(target, anons) {
+            Ok(va) => {
+                parts.into_iter().for_each(|len| self.consume(len));
+                self.uio.pages_came(va, pages * PAGE_SIZE, PagesCame::Lent);
+                call.machine().count(KernelCounter::PagesLentOn, pages as u64);
+                if self.uio.mode() == UioMode::Auto {
+                    call.chosen_pages_lent(pages);
+                }
+                true
+            }
+            Err(_) => {
+                self.refused = true;
+                false
+            }
+        }
+    }
+
+    /// Gathers up to a page of bytes in a clear page, and transfers that to the transfer area.
+    fn gather(&mut self) -> Result<(), Errno> {
+        let (call, pool) = (self.call, &self.call.core.mbufs);
+        let (most, wait) = (self.left().min(PAGE_SIZE), self.uio.wait);
+        let mut used = Vec::new();
+        let (va, _) = call.give_gathered(wait, |base| {
+            let mut filled = 0;
+            for mbuf in &self.mbufs {
+                let len = mbuf.len().min(most - filled);
+                let mut done = 0;
+                while done < len {
+                    done += pool.look((call.thread, wait), mbuf, done, len - done, |from, piece| {
+                        call.copy_kernel(base + filled + done, from, piece);
+                        piece
+                    })?;
+                }
+                filled += len;
+                used.push(len);
+                if filled == most {
+                    break;
+                }
+            }
+            Ok(filled)
+        })?;
+        let mut filled = 0;
+        for len in used {
+            let mbuf = self.mbufs.front().expect("its bytes were gathered");
+            pool.trace(mbuf, len, Place::User(va + filled), FlowStep::Received);
+            filled += len;
+            self.consume(len);
+        }
+        self.uio.pages_came(va, filled, PagesCame::Donated);
+        Ok(())
+    }
+}
+
+/// Receives `mbufs` as if they had been in a socket: for measuring.
+///
+/// # Errors
+/// As [`SockBuf::receive`]. The mbufs are freed in any case.
+pub fn deliver<M: Machine>(
+    call: &Syscall<'_, M>,
+    mode: ReceiveMode,
+    at: Va,
+    len: usize,
+    mbufs: Vec<Mbuf>,
+) -> Result<(), Errno> {
+    let mut uio = Uio::receive(Some(at), len, mode);
+    let mut receiver = Receiver::new(call, &mut uio, Peer::Null)?;
+    let (rest, result) = receiver.deliver_all(mbufs.into());
+    rest.into_iter().for_each(|mbuf| call.core.mbufs.free(mbuf));
+    result
+}
+
+impl<M: Machine> SockBuf<M> {
+    /// Fills a buffer with what is there, at least one byte; nothing at the end of the stream.
+    ///
+    /// # Errors
+    /// [`Errno::WouldBlock`], [`Errno::Interrupted`], or a bad address. Bytes that could not be delivered stay in the
+    /// socket. By pages also [`Errno::NoMemory`], when the transfer area is full; [`Errno::Fault`] where an address is
+    /// needed and missing.
+    pub fn receive(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        let mut receiver = Receiver::new(call, uio, Peer::Socket)?;
+        let m = call.machine();
+        let _c = m.scope(Cause::Protocol);
+        m.execute(call.core.config.paths.soreceive);
+        self.touch(m);
+        let (mut held, locked) = self.lock_receiving(call, self.lock());
+        locked?;
+        let (result, has_lock) = loop {
+            if !receiver.wants_more() {
+                break (Ok(()), true);
+            }
+            if !held.is_empty() {
+                let (again, result) = self.receive_some(held, &mut receiver);
+                held = again;
+                if result.is_err() {
+                    break (result, true);
+                }
+            } else if held.has_ended() || receiver.done() > 0 {
+                break (Ok(()), true);
+            } else if receiver.wait().is_no_wait() {
+                break (Err(Errno::WouldBlock), true);
+            } else {
+                let (again, result) = self.wait_for_data(call, held);
+                held = again;
+                if result.is_err() {
+                    break (result, false);
+                }
+            }
+        };
+        if has_lock {
+            self.unlock_receiving(call, &mut held);
+        }
+        if receiver.done() > 0 {
+            self.wake_writer(call, &mut held);
+        }
+        drop(held);
+        result
+    }
+
+    /// Takes mbufs out, delivers them with the lock released, and puts back what is left.
+    fn receive_some<'a>(
+        &'a self,
+        mut held: Held<'a, M>,
+        receiver: &mut Receiver<'_, M>,
+    ) -> (Held<'a, M>, Result<(), Errno>) {
+        let before = receiver.done();
+        let taken: VecDeque<Mbuf> = held.take(receiver.left()).into();
+        drop(held);
+        let memory = |mbufs: &VecDeque<Mbuf>| mbufs.iter().map(Mbuf::memory_bytes).sum::<usize>();
+        let memory_before = memory(&taken);
+        let (rest, result) = receiver.deliver_all(taken);
+        let freed = memory_before - memory(&rest);
+        let mut held = self.lock();
+        held.put_back(rest.into(), receiver.done() - before, freed);
+        (held, result)
+    }
+}
+
+/// Receives from the null protocol, which answers at once with as many bytes as are asked for: clusters as they
+/// are, or fewer when there are no more (UVM paper, 5.2).
+///
+/// # Errors
+/// [`Errno::NoMemory`] or a bad address.
+pub(super) fn receive_from_null<M: Machine>(call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+    let m = call.machine();
+    let _c = m.scope(Cause::Protocol);
+    m.execute(call.core.config.paths.soreceive);
+    m.execute(call.core.config.paths.protocol);
+    let pool = &call.core.mbufs;
+    // There is nothing to wait for but memory.
+    uio.wait = WaitFlag::WaitOk;
+    let mut receiver = Receiver::new(call, uio, Peer::Null)?;
+    let len = receiver.left();
+    let (mut answered, mut answer) = (0, VecDeque::new());
+    while answered < len {
+        let piece = (len - answered).min(PAGE_SIZE);
+        match pool.cluster_for(Some(call.thread), piece) {
+            Ok(mbuf) => answer.push_back(mbuf),
+            Err(e) if answered == 0 => return Err(e),
+            Err(_) => break,
+        }
+        answered += piece;
+    }
+    let (rest, result) = receiver.deliver_all(answer);
+    rest.into_iter().for_each(|mbuf| pool.free(mbuf));
+    result
+}
