@@ -35,8 +35,8 @@ mod run;
 mod stats;
 mod stream;
 
-pub use access::{Entered, Kind};
-pub use fetch::Fetched;
+pub use access::{Kind, PageAccess};
+pub use fetch::FetchResult;
 pub use stats::{CacheStats, LevelStats, PackageStats};
 
 use crate::config::MachineConfig;
@@ -137,24 +137,24 @@ impl Caches {
     /// # Panics
     /// As [`Caches::access`].
     #[inline]
-    pub fn enter(&mut self, package: usize, pa: u64) -> Entered {
+    pub fn enter(&mut self, package: usize, pa: u64) -> PageAccess {
         self.enter_by(package, pa, self.colours.own(pa))
     }
 
     /// As [`Caches::enter`], by an address of a colour.
     #[inline]
-    pub fn enter_by(&mut self, package: usize, pa: u64, colour: u32) -> Entered {
+    pub fn enter_by(&mut self, package: usize, pa: u64, colour: u32) -> PageAccess {
         self.enter_page(package, pa, self.colours.skew(pa, colour))
     }
 
     #[inline(always)]
-    fn enter_page(&mut self, package: usize, pa: u64, skew: u64) -> Entered {
+    fn enter_page(&mut self, package: usize, pa: u64, skew: u64) -> PageAccess {
         let count = self.packages.len();
         assert!(package < count, "no package {package} among {count}");
         let line = pa >> self.line_shift;
         assert!(line < self.line_limit, "physical address {pa:#x} lies beyond what the caches can tag");
         if count == 1 {
-            return Entered { package, others: 0, skew };
+            return PageAccess { package, others: 0, skew };
         }
         let page = (pa >> PAGE_SHIFT) as usize;
         if page >= self.holders.len() {
@@ -164,12 +164,12 @@ impl Caches {
         let mine = 1 << package;
         let others = *holders & !mine;
         *holders |= mine;
-        Entered { package, others, skew }
+        PageAccess { package, others, skew }
     }
 
     /// As [`Caches::access`], to a line of a page that was entered.
     #[inline(always)]
-    pub fn access_in(&mut self, page: Entered, pa: u64, write: bool, kind: Kind) -> u32 {
+    pub fn access_in(&mut self, page: PageAccess, pa: u64, write: bool, kind: Kind) -> u32 {
         let line = pa >> self.line_shift;
         let package = &mut self.packages[page.package];
         package.counts.accesses += 1;
@@ -231,7 +231,7 @@ impl Caches {
     /// What is left of an access to a line that was found at a level with flags. Gives the cost beyond that of a hit
     /// there.
     #[inline(never)]
-    fn bring(&mut self, page: Entered, line: u64, found: (usize, u32), write: bool, kind: Kind) -> u32 {
+    fn bring(&mut self, page: PageAccess, line: u64, found: (usize, u32), write: bool, kind: Kind) -> u32 {
         let must_ask = write && found.1 & UNIQUE == 0 && self.packages.len() > 1;
         let asked = if must_ask { self.upgrade(page, line, kind) } else { 0 };
         asked + self.packages[page.package].bring(&mut self.memory, (line, page.skew), found, write, kind)
@@ -239,7 +239,7 @@ impl Caches {
 
     /// Gets a line that no level of the package has.
     #[inline]
-    fn fetch(&mut self, page: Entered, line: u64, write: bool, kind: Kind) -> u32 {
+    fn fetch(&mut self, page: PageAccess, line: u64, write: bool, kind: Kind) -> u32 {
         let elsewhere = self.snoop(page, line, write);
         let package = &mut self.packages[page.package];
         let from = if write { package.first_back } else { 0 };
@@ -267,7 +267,7 @@ impl Caches {
     }
 
     /// Takes the copies of a line that a package wants to write away from the other packages.
-    fn upgrade(&mut self, page: Entered, line: u64, kind: Kind) -> u32 {
+    fn upgrade(&mut self, page: PageAccess, line: u64, kind: Kind) -> u32 {
         let elsewhere = self.snoop(page, line, true);
         assert!(elsewhere != Snoop::Dirty, "line {line:#x} is dirty in a package while another holds a copy");
         self.packages[page.package].counts.upgrades += 1;
@@ -276,7 +276,7 @@ impl Caches {
 
     /// Asks all other packages for a line: for a store they lose it, for a load they keep clean copies.
     #[inline(always)]
-    fn snoop(&mut self, page: Entered, line: u64, write: bool) -> Snoop {
+    fn snoop(&mut self, page: PageAccess, line: u64, write: bool) -> Snoop {
         if page.others == 0 { Snoop::Absent } else { self.ask(page.others, line, write) }
     }
 

@@ -21,7 +21,7 @@ use crate::outside::Outside;
 use crate::params::{Params, lowest};
 use crate::trace::Recorder;
 use crate::turns::{NEVER, Turns};
-use crate::watch::{Doing, Spent, Watch, Watched};
+use crate::watch::{Action, Observation, Spent, Watch};
 use pageferry_hal::{
     Access, Block, Cause, Context, CpuId, Cycles, HashTable, Instructions, Interrupt, Metric, Mmu, Pa, Va,
     Width,
@@ -248,18 +248,18 @@ impl Hw {
 
     /// Something was done: a step, if that is watched.
     #[inline(always)]
-    pub(crate) fn did(&mut self, cpu: usize, doing: Doing) {
+    pub(crate) fn did(&mut self, cpu: usize, doing: Action) {
         if self.watch.as_ref().is_some_and(|watch| watch.cpu == cpu) {
             self.note_step(doing);
         }
     }
 
     #[cold]
-    pub(crate) fn note_step(&mut self, doing: Doing) {
+    pub(crate) fn note_step(&mut self, doing: Action) {
         let Some(mut watch) = self.watch.take() else { return };
         let now = self.spent(watch.cpu);
         let depth = self.cpus[watch.cpu].refills;
-        watch.steps.push(Watched { doing, depth, spent: now.since(&watch.since) });
+        watch.steps.push(Observation { doing, depth, spent: now.since(&watch.since) });
         watch.since = now;
         self.watch = Some(watch);
     }
@@ -361,14 +361,14 @@ impl Hw {
     pub(crate) fn pt_load(&mut self, cpu: usize, at: Pa, width: Width) -> u64 {
         let cost = self.line(cpu, at, false);
         self.charge(cpu, cost);
-        self.did(cpu, Doing::Reads(at));
+        self.did(cpu, Action::Reads(at));
         self.memory.load_word(at, width)
     }
 
     pub(crate) fn pt_store(&mut self, cpu: usize, at: Pa, width: Width, value: u64) {
         let cost = self.line(cpu, at, true);
         self.charge(cpu, cost);
-        self.did(cpu, Doing::Writes(at));
+        self.did(cpu, Action::Writes(at));
         self.memory.store_word(at, width, value);
     }
 

@@ -193,8 +193,8 @@ pub use account::{Hardware, Snapshot};
 pub use config::MachineConfig;
 pub use lock::{ModelGuard, ModelLock};
 pub use machine::{
-    Awaited, Doing, Event, EventKind, LockCircle, LockId, LockWait, Model, Options, RunError, SLACK_CYCLES,
-    Schedule, Spent, Wait, Waits, Watched,
+    Action, Event, EventKind, LockCircle, LockId, LockWait, Model, Observation, Options, RunError,
+    SLACK_CYCLES, Schedule, Spent, Wait, WaitCause, Waits,
 };
 pub use mmu::access::Site;
 pub use mmu::oracle::{StaleUse, Staleness};

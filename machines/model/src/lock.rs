@@ -6,7 +6,7 @@
 
 use crate::machine::inner::Inner;
 use crate::machine::locks::{LockId, LockRef};
-use crate::machine::{Awaited, Doing, EventKind};
+use crate::machine::{Action, EventKind, WaitCause};
 use crate::mmu::access::Site;
 use pageferry_hal::{Cause, Instructions, LockClass, SpinLock};
 use std::cell::{Cell, RefCell, RefMut};
@@ -90,7 +90,7 @@ impl Latch {
             self.charge_atomic();
             if self.held.get() {
                 let _cause = self.machine.scope(Cause::Lock);
-                let before = self.machine.begin_wait(Awaited::Lock(self.id), at);
+                let before = self.machine.begin_wait(WaitCause::Lock(self.id), at);
                 let wanted_before = self.machine.wants_lock(self.reference(at));
                 while self.held.get() {
                     self.machine.wait(Some(&self.held));
@@ -142,7 +142,7 @@ impl Latch {
             hw.charge(cpu, cycles);
         }
         hw.cpus[cpu].cause = cause;
-        hw.did(cpu, Doing::Locks);
+        hw.did(cpu, Action::Locks);
     }
 
     fn reference(&self, at: Site) -> LockRef {

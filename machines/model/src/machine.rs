@@ -37,7 +37,7 @@ mod wait;
 mod waits;
 mod watched;
 
-pub use crate::watch::{Doing, Spent, Watched};
+pub use crate::watch::{Action, Observation, Spent};
 pub use calls::FlushWindow;
 pub use driver::Scope;
 pub use event::{Event, EventKind};
@@ -45,7 +45,7 @@ pub use inner::SLACK_CYCLES;
 pub use locks::{LockCircle, LockId, LockWait};
 pub use options::{Options, Schedule};
 pub use run_error::RunError;
-pub use wait::{Awaited, Wait, Waits};
+pub use wait::{Wait, WaitCause, Waits};
 
 use crate::account::Snapshot;
 use crate::cache::power_on::PoweredOn;

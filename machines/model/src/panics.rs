@@ -50,13 +50,13 @@ pub fn quietly<R>(work: impl FnOnce() -> R) -> (R, Option<PanicPlace>) {
         }));
     });
     /// As it was before, also when `work` panics.
-    struct Restored(bool);
-    impl Drop for Restored {
+    struct Restore(bool);
+    impl Drop for Restore {
         fn drop(&mut self) {
             QUIET.set(self.0);
         }
     }
-    let quiet = Restored(QUIET.replace(true));
+    let quiet = Restore(QUIET.replace(true));
     let result = work();
     drop(quiet);
     let place = LAST.take().map(|(at, calls)| {

@@ -50,7 +50,7 @@ pub struct Process {
 
 /// A stretch in which memory was attached to a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Holding {
+pub struct AttachmentSpan {
     /// The process's number.
     pub process: u32,
     /// In cycles of a CPU's clock.
@@ -135,7 +135,7 @@ pub struct Trace {
     /// In the order in which they began to run.
     pub processes: Vec<Process>,
     /// In the order of their ends; last those that had none.
-    pub holdings: Vec<Holding>,
+    pub holdings: Vec<AttachmentSpan>,
     /// In the order in which they arrived.
     pub arrows: Vec<Arrow>,
     /// In order on each curve; each has one at the beginning of the window.
@@ -150,7 +150,7 @@ pub struct Trace {
 
 /// A curve as it is drawn.
 #[derive(Clone, Copy, Default)]
-struct Drawn {
+struct CurveState {
     value: i64,
     /// CPUs' clocks differ by a little: a curve never goes back in time.
     at_cycles: u64,
@@ -167,7 +167,7 @@ pub(crate) struct Recorder {
     under_way: BTreeMap<Flow, VecDeque<End>>,
     /// What a context has taken and not received yet.
     taken: BTreeMap<Flow, End>,
-    curves: BTreeMap<Curve, Drawn>,
+    curves: BTreeMap<Curve, CurveState>,
     /// Since when what is attached, by process and place.
     held: BTreeMap<(u32, Va), (u64, Attachment)>,
 }
@@ -180,7 +180,7 @@ impl Recorder {
             open: vec![None; cpus],
             under_way: BTreeMap::new(),
             taken: BTreeMap::new(),
-            curves: Curve::ALL.iter().map(|&curve| (curve, Drawn::default())).collect(),
+            curves: Curve::ALL.iter().map(|&curve| (curve, CurveState::default())).collect(),
             held: BTreeMap::new(),
         }
     }
@@ -238,7 +238,7 @@ impl Recorder {
         let window = &self.recording.window_cycles;
         let (start_cycles, end_cycles) = (since.max(window.start), until.min(window.end));
         if start_cycles < end_cycles {
-            let kept = Holding { process, start_cycles, end_cycles, attachment };
+            let kept = AttachmentSpan { process, start_cycles, end_cycles, attachment };
             keep(&mut self.trace.holdings, kept, self.recording.room, &mut self.trace.lost);
         }
     }
@@ -305,7 +305,7 @@ impl Recorder {
         let at_cycles = at_cycles.max(drawn.at_cycles);
         let before = *drawn;
         let begins = at_cycles >= self.recording.window_cycles.start;
-        *drawn = Drawn { value: drawn.value + change, at_cycles, begun: drawn.begun || begins };
+        *drawn = CurveState { value: drawn.value + change, at_cycles, begun: drawn.begun || begins };
         let value = drawn.value;
         if begins && !before.begun {
             self.sample(curve, self.recording.window_cycles.start, before.value);

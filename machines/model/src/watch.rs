@@ -4,7 +4,7 @@ use pageferry_hal::{Access, Cause, CodePath, Flush, Miss, Pa, Va};
 
 /// Something that hardware or kernel did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum Action {
     /// Hardware has looked through a group of the hash table.
     Looks {
         /// The address that it looks for.
@@ -40,9 +40,9 @@ pub enum Doing {
 
 /// A step, and what was spent in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watched {
+pub struct Observation {
     /// What it was.
-    pub doing: Doing,
+    pub doing: Action,
     /// How many refill handlers were at work, each within the other.
     pub depth: u32,
     /// What was spent.
@@ -92,5 +92,5 @@ impl Spent {
 pub(crate) struct Watch {
     pub(crate) cpu: usize,
     pub(crate) since: Spent,
-    pub(crate) steps: Vec<Watched>,
+    pub(crate) steps: Vec<Observation>,
 }

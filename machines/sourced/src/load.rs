@@ -3,7 +3,7 @@
 use super::error::{ConfigError, Fault, nearest};
 use super::place::position;
 use super::range::Ranges;
-use super::value::{Placed, Refusal};
+use super::value::{Refusal, SpannedValue};
 use super::wanted;
 use serde::de::DeserializeOwned;
 use std::ops::Range;
@@ -94,7 +94,7 @@ fn from_table<T: DeserializeOwned>(
     also: &[&str],
     ranges: &Ranges,
 ) -> Result<T, ConfigError> {
-    T::deserialize(Placed::table(table)).map_err(|refusal| of_value(file, text, &refusal, also, ranges))
+    T::deserialize(SpannedValue::table(table)).map_err(|refusal| of_value(file, text, &refusal, also, ranges))
 }
 
 /// `over` laid upon `base`, table by table and key by key. A sourced constant is replaced as a whole, so that a value

@@ -46,7 +46,7 @@ impl Refusal {
         self
     }
 
-    /// The same, of the value in what [`Placed::into_sourced`] made, which is not written as a table.
+    /// The same, of the value in what [`SpannedValue::into_sourced`] made, which is not written as a table.
     fn of_plain(mut self) -> Refusal {
         self.path.pop();
         self.message = format!("{}; expected such a value, or {FORM}", self.message);
@@ -75,19 +75,19 @@ impl de::Error for Refusal {
 }
 
 /// A value, and the bytes of the text that it is written in.
-pub(super) struct Placed<'de> {
+pub(super) struct SpannedValue<'de> {
     value: DeValue<'de>,
     at: Range<usize>,
 }
 
-impl<'de> Placed<'de> {
+impl<'de> SpannedValue<'de> {
     /// A whole file.
-    pub(super) fn table(table: Spanned<DeTable<'de>>) -> Placed<'de> {
-        Placed { at: table.span(), value: DeValue::Table(table.into_inner()) }
+    pub(super) fn table(table: Spanned<DeTable<'de>>) -> SpannedValue<'de> {
+        SpannedValue { at: table.span(), value: DeValue::Table(table.into_inner()) }
     }
 
-    fn new(value: Spanned<DeValue<'de>>) -> Placed<'de> {
-        Placed { at: value.span(), value: value.into_inner() }
+    fn new(value: Spanned<DeValue<'de>>) -> SpannedValue<'de> {
+        SpannedValue { at: value.span(), value: value.into_inner() }
     }
 
     /// The error for a value of a type that `wanted` cannot be made of.
@@ -142,7 +142,7 @@ impl<'de> Placed<'de> {
     }
 }
 
-impl<'de> Deserializer<'de> for Placed<'de> {
+impl<'de> Deserializer<'de> for SpannedValue<'de> {
     type Error = Refusal;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
@@ -231,7 +231,7 @@ impl<'de> Deserializer<'de> for Placed<'de> {
 struct Entries<'de> {
     rest: <DeTable<'de> as IntoIterator>::IntoIter,
     /// The entry whose key was read.
-    read: Option<(String, Placed<'de>)>,
+    read: Option<(String, SpannedValue<'de>)>,
 }
 
 impl<'de> Entries<'de> {
@@ -243,7 +243,7 @@ impl<'de> Entries<'de> {
     fn advance(&mut self) -> Option<Range<usize>> {
         let (key, value) = self.rest.next()?;
         let at = key.span();
-        self.read = Some((key.into_inner().into_owned(), Placed::new(value)));
+        self.read = Some((key.into_inner().into_owned(), SpannedValue::new(value)));
         Some(at)
     }
 }
@@ -276,7 +276,7 @@ impl<'de> de::SeqAccess<'de> for Items<'de> {
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Refusal> {
         let place = self.len - self.rest.len();
         let Some(item) = self.rest.next() else { return Ok(None) };
-        let item = Placed::new(item);
+        let item = SpannedValue::new(item);
         let at = item.at.clone();
         seed.deserialize(item).map(Some).map_err(|e| e.placed(at).within(format!("[{place}]")))
     }

@@ -4,7 +4,7 @@ use crate::common::*;
 use pageferry_ephemeral::Flags;
 use pageferry_hal::{Instructions, LockClass, Machine, SpinLock};
 use pageferry_kernel::*;
-use pageferry_model::{Awaited, RunError, Schedule, Waits};
+use pageferry_model::{RunError, Schedule, WaitCause, Waits};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -145,7 +145,7 @@ fn threads_that_spin_for_each_other_are_named() {
         };
         let mut spinning: Vec<_> = waits.iter().map(|w| (&w.context[..], w.awaited, w.at.file())).collect();
         spinning.sort_by_key(|spinning| spinning.0);
-        let init = ("init", Awaited::Condition, "kernel/pmap/src/flush/shootdown.rs");
-        assert_eq!(spinning, [init, ("waiter", Awaited::Condition, file!())], "{schedule}");
+        let init = ("init", WaitCause::Condition, "kernel/pmap/src/flush/shootdown.rs");
+        assert_eq!(spinning, [init, ("waiter", WaitCause::Condition, file!())], "{schedule}");
     }
 }

@@ -13,7 +13,7 @@ pub enum Kind {
 
 /// A page that a package is about to access: see [`super::Caches::enter`].
 #[derive(Clone, Copy, Debug)]
-pub struct Entered {
+pub struct PageAccess {
     pub(super) package: usize,
     /// The other packages that may hold lines of the page.
     pub(super) others: u64,

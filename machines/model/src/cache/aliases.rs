@@ -40,7 +40,7 @@ struct Frame {
 
 /// What a stale line was written by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Written {
+pub(crate) struct LastStore {
     /// The last store to the page.
     pub(crate) by: Va,
     pub(crate) at: Cycles,
@@ -85,7 +85,7 @@ impl Aliases {
         lines: usize,
         write: bool,
         now: Cycles,
-    ) -> Result<(), Written> {
+    ) -> Result<(), LastStore> {
         let bit = 1u8 << self.colour(va);
         let first = (pa.0 as usize & (PAGE_SIZE - 1)) >> self.line_shift;
         let through = self.through;
@@ -107,7 +107,7 @@ impl Aliases {
         if write {
             frame.stored = (va, now);
         }
-        if wrong == 0 { Ok(()) } else { Err(Written { by, at }) }
+        if wrong == 0 { Ok(()) } else { Err(LastStore { by, at }) }
     }
 
     /// The first level holds no line of the frame at `pa` under this colour any more.
@@ -218,7 +218,7 @@ mod tests {
         assert!(aliases.access((va(1), FRAME + 32), 127, true, Cycles(3)).is_ok());
         assert_eq!(
             aliases.access((va(2), FRAME + 64), 1, false, Cycles(4)),
-            Err(Written { by: va(1), at: Cycles(3) })
+            Err(LastStore { by: va(1), at: Cycles(3) })
         );
         let mut aliases = super::tests::aliases();
         assert!(write(&mut aliases, 0));

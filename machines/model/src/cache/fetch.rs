@@ -6,14 +6,14 @@
 //! a program writes and then executes costs no more than what it was loaded with.
 
 use super::Caches;
-use super::access::{Entered, Kind};
+use super::access::{Kind, PageAccess};
 use super::level::{LineState, UNIQUE};
 use super::memory::{Memory, Snoop};
 use super::package::Package;
 
 /// Lines of instructions were fetched, one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fetched {
+pub struct FetchResult {
     /// So many the instruction cache had, first.
     pub hits: usize,
     /// What the one costs that it did not have, which is the last.
@@ -27,7 +27,7 @@ impl Caches {
     /// # Panics
     /// When `pa` lies beyond what the caches can tag.
     #[inline]
-    pub fn fetch_lines(&mut self, package: usize, pa: u64, va: u64, lines: usize) -> Option<Fetched> {
+    pub fn fetch_lines(&mut self, package: usize, pa: u64, va: u64, lines: usize) -> Option<FetchResult> {
         let first = pa >> self.line_shift;
         let cache = self.instruction.get_mut(package)?;
         assert!(first < self.line_limit, "physical address {pa:#x} lies beyond what the caches can tag");
@@ -36,17 +36,17 @@ impl Caches {
             (known..known + lines as u64).take_while(|&line| cache.level.touch(line).is_some()).count();
         cache.counts.hits += hits as u64;
         if hits == lines {
-            return Some(Fetched { hits, missed: None });
+            return Some(FetchResult { hits, missed: None });
         }
         cache.counts.misses += 1;
         cache.counts.fills += 1;
         cache.counts.evictions += u64::from(cache.level.insert(known + hits as u64, 0) != 0);
         let page = self.enter(package, pa);
-        Some(Fetched { hits, missed: Some(self.fetch_from_behind(page, first + hits as u64)) })
+        Some(FetchResult { hits, missed: Some(self.fetch_from_behind(page, first + hits as u64)) })
     }
 
     /// Gets a line of instructions from the second level or behind it.
-    fn fetch_from_behind(&mut self, page: Entered, line: u64) -> u32 {
+    fn fetch_from_behind(&mut self, page: PageAccess, line: u64) -> u32 {
         let package = &mut self.packages[page.package];
         for at in 1..package.banks.len() {
             let bank = &mut package.banks[at];

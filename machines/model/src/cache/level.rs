@@ -30,7 +30,7 @@ pub(super) struct LineState {
 }
 
 /// What a level had of the lines of a run, a bit for each.
-pub(super) struct Touched {
+pub(super) struct RunLookup {
     /// Lines that it had.
     pub(super) hits: u64,
     /// Lines for which another one left, and for which a dirty one did.
@@ -141,9 +141,9 @@ impl Level {
         (lines, shared): (u64, u64),
         (flags, stored): (u32, u32),
         left: &mut [(u32, u64); 64],
-    ) -> Touched {
+    ) -> RunLookup {
         let (want, ways) = (self.wanted(line), self.ways);
-        let mut done = Touched { hits: 0, left: 0, left_dirty: 0, flags: STATE };
+        let mut done = RunLookup { hits: 0, left: 0, left_dirty: 0, flags: STATE };
         with_rows!(&mut self.rows, rows => {
             let first = line as usize & (rows.len() - 1);
             let rows = &mut rows[first..];
@@ -183,9 +183,9 @@ impl Level {
         lines: u64,
         left: &mut [(u32, u64); 64],
         exclusive: bool,
-    ) -> Touched {
+    ) -> RunLookup {
         let (set_bits, ways) = (self.set_bits, self.ways);
-        let mut done = Touched { hits: 0, left: 0, left_dirty: 0, flags: STATE };
+        let mut done = RunLookup { hits: 0, left: 0, left_dirty: 0, flags: STATE };
         with_rows!(&mut self.rows, rows => {
             let mut wanted = lines;
             while wanted != 0 {

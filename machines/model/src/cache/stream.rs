@@ -2,13 +2,13 @@
 //! before each.
 
 use super::Caches;
-use super::access::{Entered, Kind};
+use super::access::{Kind, PageAccess};
 use super::level::SnoopMask;
 use super::run::all_of;
 
 impl Caches {
     /// As [`Caches::access_in`], to so many lines from that of `pa` on, one after the other. Gives the cost of all.
-    pub fn stream_in(&mut self, page: Entered, pa: u64, lines: usize, write: bool) -> u64 {
+    pub fn stream_in(&mut self, page: PageAccess, pa: u64, lines: usize, write: bool) -> u64 {
         let (mut line, mut left, mut cycles) = (pa >> self.line_shift, lines, 0);
         while left > 0 {
             let count = left.min(self.run_lines - (line as usize & (self.run_lines - 1)));
@@ -26,8 +26,8 @@ impl Caches {
     /// of all.
     pub fn copy_in(
         &mut self,
-        (source, from): (Entered, u64),
-        (target, to): (Entered, u64),
+        (source, from): (PageAccess, u64),
+        (target, to): (PageAccess, u64),
         lines: usize,
     ) -> u64 {
         let line_bytes = self.line_bytes() as u64;
@@ -60,7 +60,7 @@ impl Caches {
 
     /// So many lines of a stream cost no more than this.
     #[inline]
-    pub fn at_most(&self, page: Entered, lines: usize) -> u64 {
+    pub fn at_most(&self, page: PageAccess, lines: usize) -> u64 {
         let asking = if page.others == 0 { 0 } else { self.memory.max_asking_cycles() };
         (self.max_cycles + asking) * lines as u64
     }
@@ -68,7 +68,7 @@ impl Caches {
     /// Asks the other packages that may hold some of `count` lines from `line` on: for stores they lose them, for loads
     /// they keep clean copies. Gives what they had.
     #[inline]
-    fn ask_run(&mut self, page: Entered, line: u64, count: usize, write: bool) -> SnoopMask {
+    fn ask_run(&mut self, page: PageAccess, line: u64, count: usize, write: bool) -> SnoopMask {
         let mut had = SnoopMask::default();
         let mut left = page.others;
         while left != 0 {

@@ -3,9 +3,9 @@
 
 use super::{Hw, lines_of};
 use crate::cache::power_on::PoweredOn;
-use crate::cache::{Caches, Entered, Kind};
+use crate::cache::{Caches, Kind, PageAccess};
 use crate::hw::colour;
-use crate::mmu::access::{Found, Refused};
+use crate::mmu::access::{Exception, Found};
 use pageferry_hal::{Access, Instructions, Mode, Pa, Pfn, Reference, Va, Width};
 
 /// What a stream goes through: the caches, or nothing, where every line takes one cycle.
@@ -19,7 +19,7 @@ struct Lines<'a> {
 
 impl Lines<'_> {
     /// The lines of the page of `pa` come next, by the address `va`.
-    fn enter(&mut self, va: Va, pa: Pa) -> Option<Entered> {
+    fn enter(&mut self, va: Va, pa: Pa) -> Option<PageAccess> {
         let caches = self.caches.as_mut().filter(|_| pa < self.devices.0);
         caches.map(|caches| caches.enter_by(self.package, pa.0, colour(va, self.colours)))
     }
@@ -37,7 +37,7 @@ impl Lines<'_> {
 
     /// The cost of a line of a page that was entered.
     #[inline(always)]
-    fn access(&mut self, page: Option<Entered>, pa: Pa, write: bool) -> u64 {
+    fn access(&mut self, page: Option<PageAccess>, pa: Pa, write: bool) -> u64 {
         match (&mut self.caches, page) {
             (Some(caches), Some(page)) => u64::from(caches.access_in(page, pa.0, write, Kind::Stream)),
             _ => self.uncached(),
@@ -45,7 +45,7 @@ impl Lines<'_> {
     }
 
     /// The most that so many lines of a page can cost.
-    fn at_most(&self, page: Option<Entered>, lines: usize) -> u64 {
+    fn at_most(&self, page: Option<PageAccess>, lines: usize) -> u64 {
         match (&self.caches, page) {
             (Some(caches), Some(page)) => caches.at_most(page, lines),
             _ => lines as u64 * self.uncached(),
@@ -53,7 +53,7 @@ impl Lines<'_> {
     }
 
     /// The cost of so many lines.
-    fn stream(&mut self, page: Option<Entered>, pa: Pa, lines: usize, write: bool) -> u64 {
+    fn stream(&mut self, page: Option<PageAccess>, pa: Pa, lines: usize, write: bool) -> u64 {
         match (&mut self.caches, page) {
             (Some(caches), Some(page)) => caches.stream_in(page, pa.0, lines, write),
             _ => lines as u64 * self.uncached(),
@@ -63,8 +63,8 @@ impl Lines<'_> {
     /// The cost of so many lines that are copied.
     fn copy(
         &mut self,
-        (source, from): (Option<Entered>, Pa),
-        (target, to): (Option<Entered>, Pa),
+        (source, from): (Option<PageAccess>, Pa),
+        (target, to): (Option<PageAccess>, Pa),
         lines: usize,
     ) -> u64 {
         match (&mut self.caches, source, target) {
@@ -115,7 +115,7 @@ impl Hw {
         access: Access,
         mode: Mode,
         deadline: u64,
-    ) -> Result<(Pa, usize), Refused> {
+    ) -> Result<(Pa, usize), Exception> {
         let Found { pa, by_tlb } = self.translate(cpu, va, mode, access)?;
         let len = len_bytes.min(pageferry_hal::PAGE_SIZE - va.offset());
         let line_bytes = self.params.line_bytes;
@@ -164,7 +164,7 @@ impl Hw {
         len_bytes: usize,
         deadline: u64,
         registers: &mut Vec<u8>,
-    ) -> Result<usize, Refused> {
+    ) -> Result<usize, Exception> {
         if !registers.is_empty() {
             let target = self.translate(cpu, to, Mode::Kernel, Access::Write)?.pa;
             let bytes = std::mem::take(registers);
@@ -178,7 +178,7 @@ impl Hw {
         let Found { pa: source, by_tlb: source_by_tlb } =
             self.translate(cpu, from, Mode::Kernel, Access::Read)?;
         let target = self.translate(cpu, to, Mode::Kernel, Access::Write);
-        if let Err(Refused::Miss(_)) = target {
+        if let Err(Exception::Miss(_)) = target {
             let line_bytes = self.params.line_bytes;
             let left_in_line = |at: u64| line_bytes - (at as usize & (line_bytes - 1));
             registers.resize(len_bytes.min(left_in_line(source.0)).min(left_in_line(to.0)), 0);
@@ -236,7 +236,7 @@ impl Hw {
         len_bytes: usize,
         access: Access,
         done: &mut u64,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Exception> {
         assert!(len_bytes > 0, "an access of no bytes");
         // Lines are powers of two, which the compiler does not know: a division would be felt.
         let shift = self.params.line_bytes.trailing_zeros();
@@ -258,7 +258,7 @@ impl Hw {
         cpu: usize,
         references: &mut [Reference],
         deadline: u64,
-    ) -> Result<usize, Refused> {
+    ) -> Result<usize, Exception> {
         let len = references.len();
         for (done, r) in references.iter_mut().enumerate() {
             if r.instructions > 0 {
@@ -281,7 +281,7 @@ impl Hw {
         Ok(len)
     }
 
-    fn refer_to_data(&mut self, cpu: usize, r: &mut Reference) -> Result<(), Refused> {
+    fn refer_to_data(&mut self, cpu: usize, r: &mut Reference) -> Result<(), Exception> {
         let pa = self.translate(cpu, r.at, Mode::User, r.access)?.pa;
         let write = r.access == Access::Write;
         let cost = self.line_by(cpu, r.at, pa, write).saturating_sub(self.params.first_level);

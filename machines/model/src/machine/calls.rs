@@ -13,7 +13,7 @@ use crate::hw::CpuState;
 use crate::lock::ModelLock;
 use crate::machine::event::EventKind;
 use crate::machine::inner::{Routine, Thread};
-use crate::machine::wait::Awaited;
+use crate::machine::wait::WaitCause;
 use corosensei::stack::DefaultStack;
 use pageferry_hal::{
     Access, Account, Board, Cause, Context, ContextId, CopyFault, CpuId, CpuSet, Cycles, Flush, Instructions,
@@ -217,7 +217,7 @@ impl Machine for Model {
         if done() {
             return;
         }
-        let before = self.0.begin_wait(Awaited::Condition, Location::caller());
+        let before = self.0.begin_wait(WaitCause::Condition, Location::caller());
         loop {
             self.0.wait(None);
             if done() {
@@ -294,7 +294,7 @@ impl Machine for Model {
             return;
         }
         if self.0.contexts.borrow()[to].on_cpu.is_some() {
-            let before = self.0.begin_wait(Awaited::Context, Location::caller());
+            let before = self.0.begin_wait(WaitCause::Context, Location::caller());
             while self.0.contexts.borrow()[to].on_cpu.is_some() {
                 self.0.wait(None);
             }
@@ -336,7 +336,7 @@ impl Machine for Model {
             return;
         }
         self.0.check_halt(Location::caller());
-        let before = self.0.begin_wait(Awaited::Interrupt, Location::caller());
+        let before = self.0.begin_wait(WaitCause::Interrupt, Location::caller());
         loop {
             self.0.step(|hw, cpu| hw.cpus[cpu].state = CpuState::Halted);
             self.0.suspend();

@@ -8,10 +8,10 @@ use crate::machine::event::EventKind;
 use crate::machine::inner::{Inner, SEEDED_APART_CYCLES, SLACK_CYCLES};
 use crate::machine::run_error::RunError;
 use crate::machine::spinners::{Bounds, Spinner, take_turns};
-use crate::mmu::access::Refused;
+use crate::mmu::access::Exception;
 use crate::mmu::access::Site;
 use crate::turns::NEVER;
-use crate::watch::Doing;
+use crate::watch::Action;
 use corosensei::CoroutineResult;
 use pageferry_hal::{
     Access, Cause, ContextId, CopyFault, CpuId, CpuSet, Instructions, Interrupt, Miss, Mode, Trap, TrapKind,
@@ -370,12 +370,12 @@ impl Inner {
                 "{MAX_NESTED} refill handlers miss within one another: {miss:?}"
             );
             hw.charge(cpu, hw.params.refill_enter);
-            hw.did(cpu, Doing::Misses(miss));
+            hw.did(cpu, Action::Misses(miss));
         });
         let filled = handler(miss);
         self.step(|hw, cpu| {
             hw.charge(cpu, hw.params.refill_exit);
-            hw.did(cpu, Doing::Returns);
+            hw.did(cpu, Action::Returns);
             let c = &mut hw.cpus[cpu];
             c.masked -= 1;
             c.refills -= 1;
@@ -394,7 +394,7 @@ impl Inner {
     pub(super) fn access<R>(
         &self,
         by: Site,
-        mut attempt: impl FnMut(&mut Hw, usize) -> Result<R, Refused>,
+        mut attempt: impl FnMut(&mut Hw, usize) -> Result<R, Exception>,
     ) -> Result<R, Trap> {
         // A copy misses on either side, a fill may push the other side out, and another CPU may take a mapping away
         // again.
@@ -406,8 +406,8 @@ impl Inner {
             }
             match made {
                 Ok(result) => return Ok(result),
-                Err(Refused::Trap(trap)) => return Err(trap),
-                Err(Refused::Miss(miss)) => self.refill(miss)?,
+                Err(Exception::Trap(trap)) => return Err(trap),
+                Err(Exception::Miss(miss)) => self.refill(miss)?,
             }
         }
         panic!("{MAX_REFILLS} refills did not make an access possible");
@@ -420,7 +420,7 @@ impl Inner {
         by: Site,
         what: EventKind,
         len_bytes: usize,
-        mut attempt: impl FnMut(&mut Hw, usize, usize, u64) -> Result<usize, Refused>,
+        mut attempt: impl FnMut(&mut Hw, usize, usize, u64) -> Result<usize, Exception>,
     ) -> Result<(), CopyFault> {
         let mut done_bytes = 0;
         while done_bytes < len_bytes {

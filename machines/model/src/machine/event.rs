@@ -1,7 +1,7 @@
 //! What CPUs did: the words for it, and the last events of a run.
 
 use crate::machine::locks::LockId;
-use crate::machine::wait::Awaited;
+use crate::machine::wait::WaitCause;
 use crate::mmu::access::Site;
 use core::fmt;
 use pageferry_hal::{CpuId, CpuSet, Cycles, Flush, Interrupt, SpaceId, Tte, Va};
@@ -65,9 +65,9 @@ pub enum EventKind {
     /// Releases a lock.
     Releases(LockId),
     /// Begins to wait.
-    Waits(Awaited),
+    Waits(WaitCause),
     /// Has waited.
-    GoesOn(Awaited),
+    GoesOn(WaitCause),
     /// Sends an interrupt.
     Sends(Interrupt, CpuSet),
     /// Takes an interrupt.
@@ -119,12 +119,12 @@ impl fmt::Display for EventKind {
 }
 
 /// An event, with its context's number.
-pub(super) type Noted = (CpuId, u64, usize, EventKind, Option<Site>);
+pub(super) type NumberedEvent = (CpuId, u64, usize, EventKind, Option<Site>);
 
 /// The last events, and room for no more.
 pub(super) struct Events {
     pub(super) room: usize,
-    pub(super) last: VecDeque<Noted>,
+    pub(super) last: VecDeque<NumberedEvent>,
 }
 
 impl Events {

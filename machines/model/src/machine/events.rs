@@ -4,7 +4,7 @@
 //! stay. An event stands when its call begins to act: after the CPUs that were to come first. Calls that only account
 //! are none, nor are accesses to page tables, of which what is declared of mappings tells.
 
-use crate::machine::event::{Event, EventKind, Noted};
+use crate::machine::event::{Event, EventKind, NumberedEvent};
 use crate::machine::inner::Inner;
 use crate::mmu::access::Site;
 use pageferry_hal::{CpuId, Cycles};
@@ -30,7 +30,7 @@ impl Inner {
 
     pub(super) fn last_events(&self) -> Vec<Event> {
         let (events, contexts) = (self.events.borrow(), self.contexts.borrow());
-        let event = |&(cpu, at, context, what, by): &Noted| {
+        let event = |&(cpu, at, context, what, by): &NumberedEvent| {
             let context = contexts[context].name.clone();
             Event { cpu, at: Cycles(at), context, what, by }
         };

@@ -5,7 +5,7 @@
 
 use crate::machine::event::EventKind;
 use crate::machine::inner::Inner;
-use crate::machine::locks::{LockCircle, LockId, LockRef, LockWait, Wanted};
+use crate::machine::locks::{LockCircle, LockId, LockRef, LockWait, PendingLock};
 use crate::machine::run_error::RunError;
 use crate::mmu::access::Site;
 use pageferry_hal::LockClass;
@@ -87,10 +87,10 @@ impl Inner {
     /// # Panics
     /// When the lock's holder waits, in turn, for a lock that this context holds.
     #[must_use = "the wait ends"]
-    pub(crate) fn wants_lock(&self, lock: LockRef) -> Option<Wanted> {
+    pub(crate) fn wants_lock(&self, lock: LockRef) -> Option<PendingLock> {
         let before = {
             let context = &mut self.contexts.borrow_mut()[self.context.get()];
-            context.wants.replace(Wanted { lock, held: context.held.len() })
+            context.wants.replace(PendingLock { lock, held: context.held.len() })
         };
         if let Some(circle) = self.lock_circle(lock) {
             self.fail(RunError::LockDeadlock { circle, schedule: self.options.schedule });
@@ -98,7 +98,7 @@ impl Inner {
         before
     }
 
-    pub(crate) fn stops_wanting(&self, before: Option<Wanted>) {
+    pub(crate) fn stops_wanting(&self, before: Option<PendingLock>) {
         self.contexts.borrow_mut()[self.context.get()].wants = before;
     }
 

@@ -2,11 +2,11 @@
 
 use crate::hw::Hw;
 use crate::machine::event::Events;
-use crate::machine::locks::{LockRef, Wanted};
+use crate::machine::locks::{LockRef, PendingLock};
 use crate::machine::options::Options;
 use crate::machine::run_error::RunError;
 use crate::machine::spinners::Spinner;
-use crate::machine::wait::Waiting;
+use crate::machine::wait::CpuWait;
 use corosensei::{Coroutine, Yielder};
 use pageferry_hal::{Board, Cause, ContextId, CpuId, CpuSet, Interrupt, LockClass, Miss, TrapKind, Va};
 use rand_chacha::ChaCha8Rng;
@@ -36,7 +36,7 @@ pub(super) struct Thread {
     /// Spin locks held, in order.
     pub(super) held: Vec<LockRef>,
     /// The spin lock that it waits for.
-    pub(super) wants: Option<Wanted>,
+    pub(super) wants: Option<PendingLock>,
     pub(super) on_cpu: Option<usize>,
     pub(super) over: bool,
 }
@@ -77,7 +77,7 @@ pub(crate) struct Inner {
     pub(super) seeded: bool,
     pub(super) options: Options,
     /// For each CPU, what it waits for.
-    pub(super) waits: RefCell<Vec<Option<Waiting>>>,
+    pub(super) waits: RefCell<Vec<Option<CpuWait>>>,
     /// For each CPU that spins for a lock, whether that is held.
     pub(super) spins_for: RefCell<Vec<Option<Rc<Cell<bool>>>>>,
     /// Those CPUs.

@@ -48,7 +48,7 @@ impl fmt::Debug for LockRef {
 
 /// A lock that a context waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct PendingLock {
     pub(crate) lock: LockRef,
     /// How many locks the context held when it began to wait. Those that it has taken since are its interrupt
     /// handlers', who give them back whatever it waits for.

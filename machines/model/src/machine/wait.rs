@@ -7,7 +7,7 @@ use pageferry_hal::{CpuId, Cycles};
 
 /// What a CPU waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Awaited {
+pub enum WaitCause {
     /// A condition, in [`spin_until`](pageferry_hal::Machine::spin_until).
     Condition,
     /// A condition, halted in [`idle_until`](pageferry_hal::Machine::idle_until).
@@ -26,20 +26,20 @@ pub struct Wait {
     /// The name of the context that runs there.
     pub context: String,
     /// What it waits for.
-    pub awaited: Awaited,
+    pub awaited: WaitCause,
     /// The call that waits.
     pub at: Site,
     /// Since when, on that CPU's clock.
     pub since: Cycles,
 }
 
-impl fmt::Display for Awaited {
+impl fmt::Display for WaitCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Awaited::Condition => f.write_str("spins"),
-            Awaited::Interrupt => f.write_str("is halted"),
-            Awaited::Lock(lock) => write!(f, "spins for the lock {lock}"),
-            Awaited::Context => f.write_str("spins for a context to be left by its CPU"),
+            WaitCause::Condition => f.write_str("spins"),
+            WaitCause::Interrupt => f.write_str("is halted"),
+            WaitCause::Lock(lock) => write!(f, "spins for the lock {lock}"),
+            WaitCause::Context => f.write_str("spins for a context to be left by its CPU"),
         }
     }
 }
@@ -67,8 +67,8 @@ impl fmt::Display for Waits {
 
 /// What the machine notes of a CPU that waits.
 #[derive(Clone, Copy)]
-pub(crate) struct Waiting {
-    pub(crate) awaited: Awaited,
+pub(crate) struct CpuWait {
+    pub(crate) awaited: WaitCause,
     pub(crate) at: Site,
     pub(crate) since: u64,
     /// An interrupt handler waits. Where a handler runs on a CPU that waits without this, the handler does not.

@@ -13,7 +13,7 @@ use crate::hw::CpuState;
 use crate::machine::event::EventKind;
 use crate::machine::inner::{Inner, SEEDED_APART_CYCLES};
 use crate::machine::run_error::RunError;
-use crate::machine::wait::{Awaited, Wait, Waiting, Waits};
+use crate::machine::wait::{CpuWait, Wait, WaitCause, Waits};
 use crate::mmu::access::Site;
 use crate::turns::NEVER;
 use pageferry_hal::{CpuId, Cycles};
@@ -25,10 +25,10 @@ impl Inner {
     /// The executing CPU begins to wait. Gives what it waited for before, when that was interrupted: for
     /// [`Inner::end_wait`].
     #[must_use = "the wait ends"]
-    pub(crate) fn begin_wait(&self, awaited: Awaited, at: Site) -> Option<Waiting> {
+    pub(crate) fn begin_wait(&self, awaited: WaitCause, at: Site) -> Option<CpuWait> {
         let (cpu, since) = (self.cpu(), self.clock());
         let in_handler = self.hw.borrow().cpus[cpu].in_handler;
-        let before = self.waits.borrow_mut()[cpu].replace(Waiting { awaited, at, since, in_handler });
+        let before = self.waits.borrow_mut()[cpu].replace(CpuWait { awaited, at, since, in_handler });
         if before.is_none() {
             self.progress();
         }
@@ -36,9 +36,9 @@ impl Inner {
         before
     }
 
-    pub(crate) fn end_wait(&self, before: Option<Waiting>) {
+    pub(crate) fn end_wait(&self, before: Option<CpuWait>) {
         let over = std::mem::replace(&mut self.waits.borrow_mut()[self.cpu()], before);
-        let Waiting { awaited, at, .. } = over.expect("it waited");
+        let CpuWait { awaited, at, .. } = over.expect("it waited");
         self.note(EventKind::GoesOn(awaited), Some(at));
     }
 
@@ -129,8 +129,8 @@ impl Inner {
     /// All CPUs that wait.
     pub(super) fn waits(&self) -> Waits {
         let (waits, current, contexts) = (self.waits.borrow(), self.current.borrow(), self.contexts.borrow());
-        let wait = |(cpu, waiting): (usize, &Option<Waiting>)| {
-            let Waiting { awaited, at, since, .. } = (*waiting)?;
+        let wait = |(cpu, waiting): (usize, &Option<CpuWait>)| {
+            let CpuWait { awaited, at, since, .. } = (*waiting)?;
             let context = contexts[current[cpu]].name.clone();
             Some(Wait { cpu: CpuId(cpu as u8), context, awaited, at, since: Cycles(since) })
         };

@@ -4,7 +4,7 @@
 //! the step before: so the steps of a watch leave nothing out.
 
 use crate::machine::Model;
-use crate::watch::{Doing, Watch, Watched};
+use crate::watch::{Action, Observation, Watch};
 
 impl Model {
     /// Watches what the executing CPU does about misses, until [`Model::take_watched`]. The other CPUs are to be at
@@ -17,9 +17,9 @@ impl Model {
     }
 
     /// The steps since [`Model::watch`], the last of which is the rest; the watch ends.
-    pub fn take_watched(&self) -> Vec<Watched> {
+    pub fn take_watched(&self) -> Vec<Observation> {
         let mut hw = self.0.hw.borrow_mut();
-        hw.note_step(Doing::Rest);
+        hw.note_step(Action::Rest);
         hw.watch.take().map_or(Vec::new(), |watch| watch.steps)
     }
 

@@ -8,7 +8,7 @@ pub type Site = &'static Location<'static>;
 
 /// An access that did not happen.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Refused {
+pub(crate) enum Exception {
     /// The kernel takes a fault.
     Trap(Trap),
     /// The kernel's refill handler is asked first.

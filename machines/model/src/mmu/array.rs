@@ -92,7 +92,7 @@ fn position_of(tags: &[u64], tag: u64) -> Option<usize> {
     tags.iter().position(|&t| t == tag).map(|i| start + i)
 }
 
-/// See the [module](self).
+/// Sets of entries.
 #[derive(Debug)]
 pub(super) struct Array {
     pub(super) ways: usize,

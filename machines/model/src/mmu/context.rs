@@ -1,7 +1,7 @@
 //! What a CPU translates by: the context that it has activated, the tags and spaces of addresses.
 
 use crate::hw::Hw;
-use crate::mmu::access::Refused;
+use crate::mmu::access::Exception;
 use pageferry_hal::{Access, Asid, Context, CpuId, Mode, SpaceId, Trap, TrapKind, Va};
 
 impl Hw {
@@ -9,8 +9,8 @@ impl Hw {
         if self.params.tlb_shared { self.cpus[cpu].package } else { cpu }
     }
 
-    pub(super) fn trap(va: Va, access: Access, mode: Mode, kind: TrapKind) -> Refused {
-        Refused::Trap(Trap { va, access, mode, kind })
+    pub(super) fn trap(va: Va, access: Access, mode: Mode, kind: TrapKind) -> Exception {
+        Exception::Trap(Trap { va, access, mode, kind })
     }
 
     /// The tag of the CPU's entries for `va`.

@@ -5,9 +5,9 @@
 //! it is used. None of the modelled MMUs can forbid to execute what may be loaded; that a mapping does is seen when its
 //! page is first made present.
 
-use crate::cache::Fetched;
+use crate::cache::FetchResult;
 use crate::hw::Hw;
-use crate::mmu::access::Refused;
+use crate::mmu::access::Exception;
 use pageferry_hal::{Access, Attr, Cause, CpuId, Mode, PAGE_SIZE, Pa, TrapKind, Va};
 
 impl Hw {
@@ -19,7 +19,7 @@ impl Hw {
         len_bytes: usize,
         mode: Mode,
         deadline: u64,
-    ) -> Result<usize, Refused> {
+    ) -> Result<usize, Exception> {
         let pa = self.translate_fetch(cpu, va, mode)?;
         let len = len_bytes.min(PAGE_SIZE - va.offset());
         let shift = self.params.line_bytes.trailing_zeros();
@@ -32,7 +32,7 @@ impl Hw {
             let package = self.cpus[cpu].package;
             let Some(caches) = &mut self.caches else { return Ok(len) };
             let fetched = caches.live().fetch_lines(package, pa.0 + done as u64, va.0 + done as u64, lines);
-            let Some(Fetched { hits, missed }) = fetched else { return Ok(len) };
+            let Some(FetchResult { hits, missed }) = fetched else { return Ok(len) };
             let through = hits + usize::from(missed.is_some());
             self.counts.icache_lookups += through as u64;
             self.counts.icache_hits += hits as u64;
@@ -49,7 +49,7 @@ impl Hw {
         Ok(done)
     }
 
-    fn translate_fetch(&mut self, cpu: usize, va: Va, mode: Mode) -> Result<Pa, Refused> {
+    fn translate_fetch(&mut self, cpu: usize, va: Va, mode: Mode) -> Result<Pa, Exception> {
         let access = Access::Fetch;
         let refuse = |kind| Hw::trap(va, access, mode, kind);
         let closed = |attr: Attr| mode == Mode::User && !attr.contains(Attr::USER);

@@ -5,11 +5,11 @@
 
 use crate::account::SAMPLE_CYCLES;
 use crate::hw::Hw;
-use crate::mmu::access::{Found, Refused, Site};
+use crate::mmu::access::{Exception, Found, Site};
 use crate::mmu::oracle::{StaleUse, Staleness};
 use crate::mmu::tlb::{Entry, Level, LoadAt, Tlb};
 use crate::params::lowest;
-use crate::watch::Doing;
+use crate::watch::Action;
 use pageferry_hal::{
     Access, Asid, Attr, Block, BlockRegister, Cause, Context, CpuId, Cycles, Flush, Miss, MissKind, Mmu,
     Mode, Pa, Slot, SpaceId, TrapKind, Tte, Va,
@@ -23,7 +23,7 @@ impl Hw {
         va: Va,
         mode: Mode,
         access: Access,
-    ) -> Result<Found, Refused> {
+    ) -> Result<Found, Exception> {
         if let Some((pa, attr)) = self.found_before_pages(cpu, va, access) {
             let write = access == Access::Write;
             let user = mode == Mode::User;
@@ -98,7 +98,7 @@ impl Hw {
     }
 
     /// An entry of the TLB does not permit the access.
-    pub(super) fn refused(&mut self, cpu: usize, va: Va, mode: Mode, access: Access) -> Refused {
+    pub(super) fn refused(&mut self, cpu: usize, va: Va, mode: Mode, access: Access) -> Exception {
         match self.params.mmu {
             Mmu::Radix(_) => {
                 // Processors that walk page tables drop the entry: the retry walks.
@@ -106,12 +106,14 @@ impl Hw {
                 self.tlb_of(core, access).invalidate_page(CpuId(cpu as u8), asid, va);
                 Hw::trap(va, access, mode, TrapKind::Protection)
             }
-            Mmu::Hash | Mmu::Soft { .. } => Refused::Miss(Miss { va, access, mode, kind: MissKind::Refused }),
+            Mmu::Hash | Mmu::Soft { .. } => {
+                Exception::Miss(Miss { va, access, mode, kind: MissKind::Refused })
+            }
         }
     }
 
     /// A store finds an entry that has noted none yet.
-    fn first_store(&mut self, cpu: usize, va: Va, mode: Mode) -> Result<Found, Refused> {
+    fn first_store(&mut self, cpu: usize, va: Va, mode: Mode) -> Result<Found, Exception> {
         match self.params.mmu {
             Mmu::Radix(_) | Mmu::Hash => {
                 // The dirty bit is set by a walk of its own, which sees the table as it is now.
@@ -120,13 +122,19 @@ impl Hw {
                 self.fill(cpu, va, mode, Access::Write)
             }
             Mmu::Soft { .. } => {
-                Err(Refused::Miss(Miss { va, access: Access::Write, mode, kind: MissKind::Clean }))
+                Err(Exception::Miss(Miss { va, access: Access::Write, mode, kind: MissKind::Clean }))
             }
         }
     }
 
     /// Nothing in the TLB: hardware looks further, or the kernel does.
-    pub(super) fn fill(&mut self, cpu: usize, va: Va, mode: Mode, access: Access) -> Result<Found, Refused> {
+    pub(super) fn fill(
+        &mut self,
+        cpu: usize,
+        va: Va,
+        mode: Mode,
+        access: Access,
+    ) -> Result<Found, Exception> {
         match self.params.mmu {
             Mmu::Radix(format) => {
                 let walked = self.walk_radix(format, cpu, va, mode, access);
@@ -135,10 +143,10 @@ impl Hw {
             }
             Mmu::Hash => {
                 let walked = self.walk_hash(cpu, va, mode, access);
-                let entry = walked.map_err(|kind| Refused::Miss(Miss { va, access, mode, kind }))?;
+                let entry = walked.map_err(|kind| Exception::Miss(Miss { va, access, mode, kind }))?;
                 Ok(self.fill_tlb(cpu, va, access, entry))
             }
-            Mmu::Soft { .. } => Err(Refused::Miss(Miss { va, access, mode, kind: MissKind::Absent })),
+            Mmu::Soft { .. } => Err(Exception::Miss(Miss { va, access, mode, kind: MissKind::Absent })),
         }
     }
 
@@ -311,7 +319,7 @@ impl Hw {
                 let more = if live { self.params.invalidate_live } else { 0 };
                 let cycles = if other { self.params.invalidate_other } else { self.params.invalidate_page };
                 self.charge(cpu, cycles + more);
-                self.did(cpu, Doing::Flushes(what));
+                self.did(cpu, Action::Flushes(what));
             }
             Flush::Context(asid) => {
                 // Hardware that walks page tables does it with a load of the root; software has to look at every entry.
@@ -372,7 +380,7 @@ impl Hw {
             }
             Slot::Replace | Slot::Instruction => self.tlbs[core].load(entry, LoadAt::Any),
         }
-        self.did(cpu, Doing::LoadsTlb(va));
+        self.did(cpu, Action::LoadsTlb(va));
     }
 
     /// # Panics

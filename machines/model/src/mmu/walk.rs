@@ -3,7 +3,7 @@
 use crate::hw::Hw;
 use crate::mmu::size::PageSize;
 use crate::mmu::tlb::Entry;
-use crate::watch::Doing;
+use crate::watch::Action;
 use pageferry_hal::isa::hash::{
     ENTRY_BYTES, GROUP_ENTRIES, HPTE_C, HPTE_PP, HPTE_R, TAG_MASK, frame, group, tag,
 };
@@ -102,11 +102,11 @@ impl Hw {
                 self.charge_to(cpu, Cause::TlbMiss, cost);
                 let entry = self.memory.load_word(slot, Width::Eight);
                 if entry & TAG_MASK == wanted {
-                    self.did(cpu, Doing::Looks { va, secondary, entries: i as u32 + 1, found: true });
+                    self.did(cpu, Action::Looks { va, secondary, entries: i as u32 + 1, found: true });
                     return self.use_hashed(cpu, va, mode, access, slot, entry);
                 }
             }
-            self.did(cpu, Doing::Looks { va, secondary, entries: GROUP_ENTRIES as u32, found: false });
+            self.did(cpu, Action::Looks { va, secondary, entries: GROUP_ENTRIES as u32, found: false });
         }
         Err(MissKind::Absent)
     }

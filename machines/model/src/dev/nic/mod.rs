@@ -30,7 +30,7 @@ use pageferry_hal::{
     ETHERNET_HEADER_BYTES, Fragment, MacAddress, NIC_DESCRIPTOR_BYTES, NicArrival, NicError, NicEvents,
     NicInfo, NicReceive, NicReceived, NicStatistics, NicTransmit, NicTransmitted, NicVerdict, Pa,
 };
-use ring::{Posted, Ring};
+use ring::{Ring, RingItem};
 use std::collections::VecDeque;
 
 /// The address of every modelled card: a locally administered one.
@@ -62,15 +62,15 @@ pub(crate) struct Card {
     transmit: Ring<NicTransmit, NicTransmitted>,
     receive: Ring<NicReceive, NicReceived>,
     /// Frames on their way over the bus, and behind it, waiting for the wire.
-    fetching: VecDeque<Posted<NicTransmit>>,
-    fetched: VecDeque<Posted<NicTransmit>>,
+    fetching: VecDeque<RingItem<NicTransmit>>,
+    fetched: VecDeque<RingItem<NicTransmit>>,
     /// Bytes of both.
     fetched_bytes: usize,
     /// The frame on the wire.
-    sending: Option<Posted<NicTransmit>>,
+    sending: Option<RingItem<NicTransmit>>,
     /// Frames whose descriptors are being written back.
-    sent: VecDeque<Posted<NicTransmit>>,
-    arriving: VecDeque<(Posted<NicReceive>, Vec<u8>)>,
+    sent: VecDeque<RingItem<NicTransmit>>,
+    arriving: VecDeque<(RingItem<NicReceive>, Vec<u8>)>,
     /// When the bus is free.
     bus_free_at: u64,
     /// What has happened since the last acknowledgement.
@@ -259,12 +259,12 @@ impl Card {
             .chain(self.fetched.drain(..))
             .chain(self.fetching.drain(..));
         let result_of = |tag| NicTransmitted { tag, result };
-        for Posted { what, places } in on_their_way.collect::<Vec<_>>() {
+        for RingItem { what, places } in on_their_way.collect::<Vec<_>>() {
             self.transmit.answer(&places, result_of(what.tag));
         }
         self.transmit.answer_rest(|packet| result_of(packet.tag));
         let result = Err(over.error());
-        for (Posted { what, places }, _) in std::mem::take(&mut self.arriving) {
+        for (RingItem { what, places }, _) in std::mem::take(&mut self.arriving) {
             self.receive.answer(&places, NicReceived { tag: what.tag, result });
         }
         self.receive.answer_rest(|buffer| NicReceived { tag: buffer.tag, result });
@@ -288,7 +288,7 @@ impl Card {
             }
             Step::Sent => return Some(self.sent(now, agenda, dma)),
             Step::TransmitWritten => {
-                let Posted { what, places } = self.sent.pop_front().expect("a frame for each write-back");
+                let RingItem { what, places } = self.sent.pop_front().expect("a frame for each write-back");
                 places.write_back(dma, 0);
                 self.statistics.transmitted += 1;
                 self.transmit.answer(&places, NicTransmitted { tag: what.tag, result: Ok(()) });
@@ -296,7 +296,7 @@ impl Card {
                 self.want_interrupt(now, agenda);
             }
             Step::ReceiveWritten => {
-                let (Posted { what, places }, frame) =
+                let (RingItem { what, places }, frame) =
                     self.arriving.pop_front().expect("a frame for each write-back");
                 let arrival = self.deliver(&what, &frame, dma);
                 places.write_back(dma, frame.len());

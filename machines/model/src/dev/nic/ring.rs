@@ -18,8 +18,8 @@ pub(super) struct Places {
 }
 
 impl Places {
-    pub(super) fn of<P>(&self, what: P) -> Posted<P> {
-        Posted { what, places: self.clone() }
+    pub(super) fn of<P>(&self, what: P) -> RingItem<P> {
+        RingItem { what, places: self.clone() }
     }
 
     /// Bytes of these descriptors.
@@ -37,7 +37,7 @@ impl Places {
 
 /// What was posted, and where.
 #[derive(Debug)]
-pub(super) struct Posted<P> {
+pub(super) struct RingItem<P> {
     pub(super) what: P,
     pub(super) places: Places,
 }
@@ -54,9 +54,9 @@ pub(super) struct Ring<P, A> {
     /// Descriptors in use.
     used: usize,
     /// Posted and not handed over.
-    pub(super) posted: VecDeque<Posted<P>>,
+    pub(super) posted: VecDeque<RingItem<P>>,
     /// Handed over, and not begun.
-    pub(super) handed: VecDeque<Posted<P>>,
+    pub(super) handed: VecDeque<RingItem<P>>,
     /// Answers that were not taken, and how many descriptors each frees.
     answers: VecDeque<(Vec<Pa>, A)>,
     /// What was posted, and whose answers were not taken.
@@ -138,7 +138,7 @@ impl<P, A> Ring<P, A> {
     /// Answers all that was not begun.
     pub(super) fn answer_rest(&mut self, answer: impl Fn(&P) -> A) {
         self.hand_over();
-        for Posted { what, places } in std::mem::take(&mut self.handed) {
+        for RingItem { what, places } in std::mem::take(&mut self.handed) {
             self.answer(&places, answer(&what));
         }
     }

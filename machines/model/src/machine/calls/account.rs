@@ -3,7 +3,7 @@
 use crate::machine::Model;
 use crate::machine::driver::Scope;
 use crate::machine::inner::Inner;
-use crate::watch::Doing;
+use crate::watch::Action;
 use pageferry_hal::{Access, Account, Cause, CodePath, Crossing, Metric, Mode, StructVa, Va};
 use std::panic::Location;
 
@@ -26,7 +26,7 @@ impl Account for Model {
         }
         self.0.step(|hw, cpu| {
             hw.execute(cpu, path.instructions);
-            hw.did(cpu, Doing::Executes(path));
+            hw.did(cpu, Action::Executes(path));
         });
     }
 
@@ -49,7 +49,7 @@ impl Account for Model {
         let by = Location::caller();
         let touched = self.0.access(by, |hw, cpu| hw.touch(cpu, at.0, len_bytes, access, &mut lines));
         touched.unwrap_or_else(|trap| panic!("a kernel structure is not mapped: {trap}"));
-        self.0.step(|hw, cpu| hw.did(cpu, Doing::Touches(at.0, access)));
+        self.0.step(|hw, cpu| hw.did(cpu, Action::Touches(at.0, access)));
     }
 
     #[track_caller]

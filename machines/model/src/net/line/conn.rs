@@ -132,7 +132,7 @@ impl Conn {
     }
 
     /// The machine's SYN says what it can do.
-    fn their_syn(&mut self, config: &LineConfig, syn: &super::frame::Arrived<'_>) {
+    fn their_syn(&mut self, config: &LineConfig, syn: &super::frame::InSegment<'_>) {
         self.irs = syn.seq;
         self.heard = 1;
         self.timestamps = config.timestamps && syn.timestamps.is_some();
@@ -249,7 +249,7 @@ impl Conn {
         &mut self,
         config: &LineConfig,
         now_ns: u64,
-        segment: &super::frame::Arrived<'a>,
+        segment: &super::frame::InSegment<'a>,
     ) -> Heard<'a> {
         let nothing = Heard { at: 0, bytes: &[], answer: None };
         if segment.rst {
@@ -293,7 +293,7 @@ impl Conn {
         Heard { at, bytes, answer }
     }
 
-    fn acknowledged(&mut self, config: &LineConfig, now_ns: u64, segment: &super::frame::Arrived<'_>) {
+    fn acknowledged(&mut self, config: &LineConfig, now_ns: u64, segment: &super::frame::InSegment<'_>) {
         let Some(ack) = segment.ack else { return };
         let (scale, _) = self.scales.unwrap_or((0, 0));
         let ack = self

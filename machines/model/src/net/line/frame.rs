@@ -23,11 +23,11 @@ pub(super) enum Frame<'a> {
 pub(super) struct Packet<'a> {
     pub(super) station: MacAddress,
     pub(super) from: SocketAddrV4,
-    pub(super) segment: Arrived<'a>,
+    pub(super) segment: InSegment<'a>,
 }
 
 /// A segment of the machine's.
-pub(super) struct Arrived<'a> {
+pub(super) struct InSegment<'a> {
     pub(super) to_port: u16,
     pub(super) seq: u32,
     pub(super) ack: Option<u32>,
@@ -171,7 +171,7 @@ pub(super) fn read<'a>(config: &LineConfig, bytes: &'a [u8]) -> Option<Frame<'a>
     if ip.header().destination_addr() != config.ip {
         return None;
     }
-    let mut segment = Arrived {
+    let mut segment = InSegment {
         to_port: tcp.destination_port(),
         seq: tcp.sequence_number(),
         ack: tcp.ack().then(|| tcp.acknowledgment_number()),

@@ -78,7 +78,7 @@ impl<T: Talker> Talker for Rc<RefCell<T>> {
 /// The two ends of a connection: the host's port, and the machine's.
 type Ports = (u16, SocketAddrV4);
 
-/// A host at the far end. See the [module](self).
+/// A host at the far end of the wire, which says what its talker has it say.
 pub struct LineHost<T> {
     config: LineConfig,
     talker: T,

@@ -22,7 +22,7 @@ use smoltcp::wire::{EthernetAddress, HardwareAddress, IpCidr};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use talk::Talking;
+use talk::Connections;
 
 /// Packets that a UDP service buffers, each way.
 const DATAGRAMS: usize = 64;
@@ -33,7 +33,7 @@ pub struct SmolFarEnd {
     interface: Interface,
     sockets: SocketSet<'static>,
     queues: Queues,
-    talking: Talking,
+    talking: Connections,
     echoes: Vec<(SocketHandle, Rc<RefCell<u64>>)>,
 }
 
@@ -50,7 +50,7 @@ impl SmolFarEnd {
             addresses.push(own).expect("there is room for one address");
         });
         let sockets = SocketSet::new(Vec::new());
-        let talking = Talking::default();
+        let talking = Connections::default();
         SmolFarEnd { config, interface, sockets, queues, talking, echoes: Vec::new() }
     }
 
@@ -147,16 +147,16 @@ struct Queues {
     waiting: VecDeque<Vec<u8>>,
 }
 
-struct Arrived(Vec<u8>);
-struct Waiting<'a>(&'a mut VecDeque<Vec<u8>>);
+struct FrameIn(Vec<u8>);
+struct FramesOut<'a>(&'a mut VecDeque<Vec<u8>>);
 
-impl phy::RxToken for Arrived {
+impl phy::RxToken for FrameIn {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
         f(&self.0)
     }
 }
 
-impl phy::TxToken for Waiting<'_> {
+impl phy::TxToken for FramesOut<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
         let mut frame = vec![0; len];
         let result = f(&mut frame);
@@ -166,16 +166,16 @@ impl phy::TxToken for Waiting<'_> {
 }
 
 impl phy::Device for Queues {
-    type RxToken<'a> = Arrived;
-    type TxToken<'a> = Waiting<'a>;
+    type RxToken<'a> = FrameIn;
+    type TxToken<'a> = FramesOut<'a>;
 
-    fn receive(&mut self, _now: Instant) -> Option<(Arrived, Waiting<'_>)> {
+    fn receive(&mut self, _now: Instant) -> Option<(FrameIn, FramesOut<'_>)> {
         let frame = self.arrived.pop_front()?;
-        Some((Arrived(frame), Waiting(&mut self.waiting)))
+        Some((FrameIn(frame), FramesOut(&mut self.waiting)))
     }
 
-    fn transmit(&mut self, _now: Instant) -> Option<Waiting<'_>> {
-        Some(Waiting(&mut self.waiting))
+    fn transmit(&mut self, _now: Instant) -> Option<FramesOut<'_>> {
+        Some(FramesOut(&mut self.waiting))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {

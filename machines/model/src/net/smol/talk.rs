@@ -134,7 +134,7 @@ struct Port {
 
 /// All connections of a host.
 #[derive(Debug, Default)]
-pub(super) struct Talking {
+pub(super) struct Connections {
     ports: Vec<Port>,
     /// By time.
     planned: Vec<(Client, Talks)>,
@@ -154,7 +154,7 @@ fn listening(sockets: &mut SocketSet<'static>, config: &SmolConfig, port: u16) -
     sockets.add(socket)
 }
 
-impl Talking {
+impl Connections {
     pub(super) fn listen(
         &mut self,
         sockets: &mut SocketSet<'static>,
