@@ -236,13 +236,13 @@ fn get(options: &DiskGet) -> Result<ExitCode, LabError> {
     }
     let taken = take(&mut volume, &mut image, ino, &options.out, 0);
     taken.map_err(|e| match e {
-        Taking::Volume(e) => refuse(e),
-        Taking::Host(at, e) => LabError::io("write", at, e),
+        CopyError::Volume(e) => refuse(e),
+        CopyError::Host(at, e) => LabError::io("write", at, e),
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-enum Taking {
+enum CopyError {
     Volume(FsError),
     Host(std::path::PathBuf, io::Error),
 }
@@ -250,34 +250,34 @@ enum Taking {
 /// Directories within each other, at most.
 const MAX_DEEP: usize = 1000;
 
-fn take(volume: &mut Volume, image: &mut Image, dir: Ino, to: &Path, depth: usize) -> Result<(), Taking> {
+fn take(volume: &mut Volume, image: &mut Image, dir: Ino, to: &Path, depth: usize) -> Result<(), CopyError> {
     if depth > MAX_DEEP {
         let why = format!("directories lie more than {MAX_DEEP} deep");
-        return Err(Taking::Volume(FsError::Damaged(why)));
+        return Err(CopyError::Volume(FsError::Damaged(why)));
     }
-    fs::create_dir(to).map_err(|e| Taking::Host(to.to_owned(), e))?;
+    fs::create_dir(to).map_err(|e| CopyError::Host(to.to_owned(), e))?;
     let mut links = Vec::new();
-    for entry in volume.entries(image, dir).map_err(Taking::Volume)? {
+    for entry in volume.entries(image, dir).map_err(CopyError::Volume)? {
         // A name of an image that was made elsewhere must not lead out of the folder.
         if entry.name.contains(&b'/') || entry.name.contains(&0) {
             let why = format!("`{}` is no name", shown(&entry.name));
-            return Err(Taking::Volume(FsError::Damaged(why)));
+            return Err(CopyError::Volume(FsError::Damaged(why)));
         }
         let at = to.join(std::ffi::OsStr::from_bytes(&entry.name));
         match entry.kind {
             Kind::Directory => take(volume, image, entry.ino, &at, depth + 1)?,
             Kind::File => {
-                let host = |e| Taking::Host(at.clone(), e);
+                let host = |e| CopyError::Host(at.clone(), e);
                 let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&at).map_err(host)?;
-                copy_out(volume, image, entry.ino, &mut file).map_err(Taking::Volume)?.map_err(host)?;
+                copy_out(volume, image, entry.ino, &mut file).map_err(CopyError::Volume)?.map_err(host)?;
             }
-            Kind::Link => links.push((at, volume.read_link(image, entry.ino).map_err(Taking::Volume)?)),
+            Kind::Link => links.push((at, volume.read_link(image, entry.ino).map_err(CopyError::Volume)?)),
         }
     }
     // Nothing is written any more where one leads to.
     for (at, path) in links {
         let made = std::os::unix::fs::symlink(std::ffi::OsStr::from_bytes(&path), &at);
-        made.map_err(|e| Taking::Host(at, e))?;
+        made.map_err(|e| CopyError::Host(at, e))?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use indicatif::HumanDuration;
 use pageferry_lab::files::{KernelChoice, MachineChoice, PipeKindName};
 use pageferry_lab::output::PendingFile;
 use pageferry_lab::record::Law;
-use pageferry_lab::workloads::stream::{Ends, ReceiveMode, SendMode, Transferred, Ways, stream};
+use pageferry_lab::workloads::stream::{Ends, ReceiveMode, SendMode, TransferReport, Ways, stream};
 use pageferry_lab::{LabError, text};
 use std::cell::RefCell;
 use std::fs::File;
@@ -132,7 +132,7 @@ impl Write for Output {
     }
 }
 
-fn cost(moved: &Transferred, machine: &MachineChoice) -> String {
+fn cost(moved: &TransferReport, machine: &MachineChoice) -> String {
     let style = terminal::stdout();
     let count = |name: &str| moved.counters.get(name).copied().unwrap_or(0);
     let mut out = format!(

@@ -6,7 +6,7 @@ use crate::show::print_json;
 use crate::terminal::{self, print, table};
 use pageferry_lab::files::MachineChoice;
 use pageferry_lab::record::Law;
-use pageferry_lab::workloads::strace::{Replayed, replay as run_again};
+use pageferry_lab::workloads::strace::{ReplayReport, replay as run_again};
 use pageferry_lab::{LabError, input, text};
 use std::process::ExitCode;
 
@@ -21,7 +21,7 @@ pub(crate) fn replay(options: &Replay) -> Result<ExitCode, LabError> {
         let problem = "expected a directory with the files of the recording".to_owned();
         return Err(LabError::Input { file: files.display().to_string(), problem });
     }
-    let bytes = input::bytes(path, input::MOST_RECORDED_BYTES)?;
+    let bytes = input::bytes(path, input::MAX_RECORDED_BYTES)?;
     if let Some(problem) = other_kind(&bytes) {
         return Err(wrong(problem.to_owned()));
     }
@@ -54,7 +54,7 @@ fn other_kind(bytes: &[u8]) -> Option<&'static str> {
     )
 }
 
-fn shown(replayed: &Replayed, name: &str, machine: &MachineChoice) -> String {
+fn shown(replayed: &ReplayReport, name: &str, machine: &MachineChoice) -> String {
     let style = terminal::stdout();
     let plural = |count: u64, one: &str| match count {
         1 => format!("1 {one}"),

@@ -5,7 +5,7 @@ use crate::run::{chosen, counts, stack};
 use crate::terminal::{print_all, table, tell};
 use pageferry_lab::record::Law;
 use pageferry_lab::{LabError, text};
-use pageferry_serve::{Link, MACHINE, Port, Served, Service, Tap, serve as run};
+use pageferry_serve::{Link, MACHINE, Port, ServeReport, Service, Tap, serve as run};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::process::ExitCode;
@@ -59,7 +59,7 @@ pub(crate) fn serve(options: &Serve) -> Result<ExitCode, LabError> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn told(served: &Served, title: &str) -> String {
+fn told(served: &ServeReport, title: &str) -> String {
     let grouped = |count: u64| text::grouped(count as i64);
     let counter = |name: &str| grouped(served.counters.get(name).copied().unwrap_or(0));
     let requests: u64 = served.requests.values().sum();

@@ -20,7 +20,7 @@ pub(crate) fn machines(options: &Show) -> Result<ExitCode, LabError> {
         Some(name) => {
             let machine = MachineChoice::find(name)?;
             let config = &machine.config;
-            let shown = Shown {
+            let shown = Listing {
                 name: &machine.name,
                 title: &config.title,
                 summary: &config.description,
@@ -75,7 +75,7 @@ pub(crate) fn kernels(options: &Show) -> Result<ExitCode, LabError> {
     match &options.name {
         Some(name) => {
             let kernel = KernelChoice::find(name)?;
-            let shown = Shown {
+            let shown = Listing {
                 name: &kernel.name,
                 title: &kernel.file.title,
                 summary: &kernel.file.summary,
@@ -161,7 +161,7 @@ pub(crate) fn experiments(options: &Show) -> Result<ExitCode, LabError> {
 
 /// A machine or a kernel in full.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct Listing<'a> {
     name: &'a str,
     title: &'a str,
     summary: &'a str,

@@ -72,7 +72,7 @@ fn record(_: &TraceRecord) -> Result<ExitCode, LabError> {
 
 /// What is shown of a trace.
 #[derive(Serialize)]
-struct Shown {
+struct TraceSummary {
     architecture: String,
     command: String,
     recorder: String,
@@ -92,8 +92,8 @@ struct Shown {
     reset_every: u32,
 }
 
-impl Shown {
-    fn of(name: &str, bytes: &[u8]) -> Result<Shown, LabError> {
+impl TraceSummary {
+    fn of(name: &str, bytes: &[u8]) -> Result<TraceSummary, LabError> {
         let wrong = |error: pageferry_trace::TraceError| LabError::Input {
             file: name.to_owned(),
             problem: error.to_string(),
@@ -116,7 +116,7 @@ impl Shown {
             }
         }
         let records = totals.records.max(1) as f64;
-        Ok(Shown {
+        Ok(TraceSummary {
             architecture: header.architecture,
             command: header.command.join(" "),
             recorder: header.recorder,
@@ -140,7 +140,7 @@ impl Shown {
 fn show(options: &TraceShow) -> Result<ExitCode, LabError> {
     let Some(name) = &options.trace else { return list(options.json) };
     let bytes = find(name)?;
-    let shown = Shown::of(name, &bytes)?;
+    let shown = TraceSummary::of(name, &bytes)?;
     if options.json {
         return print_json(&shown);
     }
@@ -175,13 +175,13 @@ fn show(options: &TraceShow) -> Result<ExitCode, LabError> {
 
 /// All traces that are built in.
 fn list(json: bool) -> Result<ExitCode, LabError> {
-    let shown = bundled().iter().map(|trace| Ok((trace.name, Shown::of(trace.name, trace.bytes)?)));
+    let shown = bundled().iter().map(|trace| Ok((trace.name, TraceSummary::of(trace.name, trace.bytes)?)));
     let shown = shown.collect::<Result<Vec<_>, LabError>>()?;
     if json {
         return print_json(&shown.into_iter().collect::<BTreeMap<_, _>>());
     }
     let grouped = |number: u64| text::grouped(number as i64);
-    let row = |(name, s): &(&str, Shown)| {
+    let row = |(name, s): &(&str, TraceSummary)| {
         let [code, data] = s.tlb_misses["603"];
         let mut row = vec![(*name).to_owned(), s.architecture.clone()];
         row.extend([s.references, s.records].map(grouped));
@@ -207,7 +207,7 @@ fn list(json: bool) -> Result<ExitCode, LabError> {
 /// The bytes of a file, or of a trace that is built in.
 fn find(name: &str) -> Result<Cow<'static, [u8]>, LabError> {
     if name.ends_with(".pft") || name.contains(std::path::MAIN_SEPARATOR) {
-        return input::bytes(Path::new(name), input::MOST_RECORDED_BYTES).map(Cow::Owned);
+        return input::bytes(Path::new(name), input::MAX_RECORDED_BYTES).map(Cow::Owned);
     }
     if let Some(trace) = bundled().iter().find(|trace| trace.name == name) {
         return Ok(Cow::Borrowed(trace.bytes));

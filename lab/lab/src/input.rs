@@ -10,14 +10,14 @@ use std::io::Read as _;
 use std::path::Path;
 
 /// The longest text that describes something.
-pub const MOST_TEXT_BYTES: u64 = 16 << 20;
+pub const MAX_TEXT_BYTES: u64 = 16 << 20;
 /// The longest recording.
-pub const MOST_RECORDED_BYTES: u64 = 1 << 29;
+pub const MAX_RECORDED_BYTES: u64 = 1 << 29;
 
 /// The bytes of the file at `path`, at most `most` of them.
 ///
 /// # Errors
-/// See the [module](self).
+/// A file that is not there, is a directory, cannot be read, or is longer.
 pub fn bytes(path: &Path, most: u64) -> Result<Vec<u8>, LabError> {
     let refuse = |e| LabError::io("read", path, e);
     let file = File::open(path).map_err(refuse)?;
@@ -36,12 +36,12 @@ pub fn bytes(path: &Path, most: u64) -> Result<Vec<u8>, LabError> {
     Ok(bytes)
 }
 
-/// The text of the file at `path`, at most [`MOST_TEXT_BYTES`] of it.
+/// The text of the file at `path`, at most [`MAX_TEXT_BYTES`] of it.
 ///
 /// # Errors
-/// See the [module](self).
+/// As [`bytes`]; and a file that is no text.
 pub fn text(path: &Path) -> Result<String, LabError> {
-    let bytes = bytes(path, MOST_TEXT_BYTES)?;
+    let bytes = bytes(path, MAX_TEXT_BYTES)?;
     String::from_utf8(bytes).map_err(|e| {
         let problem = format!("not text: byte {} is no UTF-8", e.utf8_error().valid_up_to());
         LabError::Input { file: path.display().to_string(), problem }

@@ -30,14 +30,14 @@ pub(super) const INPUTS: &str = "inputs.json";
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Inputs {
-    experiments: Vec<Named<ExperimentFile>>,
-    machines: Vec<Named<MachineConfig>>,
-    kernels: Vec<Named<KernelFile>>,
+    experiments: Vec<NamedFile<ExperimentFile>>,
+    machines: Vec<NamedFile<MachineConfig>>,
+    kernels: Vec<NamedFile<KernelFile>>,
     findings: Vec<Finding>,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
-struct Named<F> {
+struct NamedFile<F> {
     name: String,
     file: F,
 }
@@ -55,8 +55,8 @@ pub(super) fn inputs(of: &Reproduction) -> String {
     text
 }
 
-fn named<F: Clone>(name: &str, file: &F) -> Named<F> {
-    Named { name: name.to_owned(), file: file.clone() }
+fn named<F: Clone>(name: &str, file: &F) -> NamedFile<F> {
+    NamedFile { name: name.to_owned(), file: file.clone() }
 }
 
 /// The part of `results.json` that is read.
@@ -76,7 +76,7 @@ struct RunRow {
 /// What a folder holds, judged. The plots are those of `registry`.
 ///
 /// # Errors
-/// See the [module](self).
+/// A folder without a record, a file that cannot be read, or a name that nothing has.
 pub fn read(registry: &Registry, folder: &Path) -> Result<Reproduction, LabError> {
     let inputs: Inputs = json(&folder.join(INPUTS))?.unwrap_or_default();
     let mut all = Records::default();
@@ -167,7 +167,7 @@ fn others(folder: &Path) -> Result<Vec<PathBuf>, LabError> {
 /// The run in the file at `path`; none if it is about something else. A file that is cut short is refused: a report
 /// without it would not say that a run is missing.
 fn run(path: &Path) -> Result<Option<RunResult>, LabError> {
-    let bytes = input::bytes(path, input::MOST_RECORDED_BYTES)?;
+    let bytes = input::bytes(path, input::MAX_RECORDED_BYTES)?;
     let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(|error| refused(path, &error))?;
     if value.get("experiment").is_none() {
         return Ok(None);
@@ -180,7 +180,7 @@ fn json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, LabError> {
     if !path.is_file() {
         return Ok(None);
     }
-    let bytes = input::bytes(path, input::MOST_RECORDED_BYTES)?;
+    let bytes = input::bytes(path, input::MAX_RECORDED_BYTES)?;
     serde_json::from_slice(&bytes).map(Some).map_err(|error| refused(path, &error))
 }
 
@@ -189,7 +189,7 @@ fn table<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, LabError> {
     if !path.is_file() {
         return Ok(Vec::new());
     }
-    let bytes = input::bytes(path, input::MOST_RECORDED_BYTES)?;
+    let bytes = input::bytes(path, input::MAX_RECORDED_BYTES)?;
     let rows = csv::Reader::from_reader(bytes.as_slice()).into_deserialize().collect::<Result<_, _>>();
     rows.map_err(|error| refused(path, &error))
 }

@@ -3,7 +3,7 @@
 
 use pageferry_lab::files::Setting;
 use pageferry_lab::judge::Reproduction;
-use pageferry_lab::judge::{Chosen, Crossover, NOW, Pays, SHARE_OF_BEST};
+use pageferry_lab::judge::{AutoChoice, Crossover, NOW, Pays, SHARE_OF_BEST};
 use pageferry_lab::plot::Axis;
 use pageferry_lab::record::Record;
 use pageferry_lab::text::{number, size};
@@ -181,13 +181,13 @@ pub(super) fn mapping_rows(all: &Reproduction) -> Vec<MappingRow> {
 
 /// How near the kernel's choices come to the best fixed ones.
 pub(super) fn chosen_rows(all: &Reproduction) -> Vec<ChosenRow> {
-    let key = |c: &Chosen| (c.experiment.clone(), c.machine.clone(), c.line.clone());
+    let key = |c: &AutoChoice| (c.experiment.clone(), c.machine.clone(), c.line.clone());
     let groups = all.chosen.chunk_by(|a, b| key(a) == key(b));
-    let in_words = |c: &Chosen, one: bool| {
+    let in_words = |c: &AutoChoice, one: bool| {
         let share = format!("{:.0} % of {}", 100.0 * c.ratio, c.best);
         if one { share } else { format!("{share} at {}", place(c.x, &c.unit)) }
     };
-    let row = |group: &[Chosen]| {
+    let row = |group: &[AutoChoice]| {
         let far = group.iter().filter(|c| c.ratio < SHARE_OF_BEST);
         let worst = group.iter().min_by(|a, b| a.ratio.total_cmp(&b.ratio)).expect("a group has one");
         let one = group.len() == 1;

@@ -9,7 +9,7 @@
 use pageferry_hal::{Attachment, Flow, Level, PAGE_SIZE, Place};
 use pageferry_lab::LabError;
 use pageferry_lab::output::PendingFile;
-use pageferry_model::trace::{Arrow, Curve, End, Holding, Process, Sample, Slice, Trace};
+use pageferry_model::trace::{Arrow, AttachmentSpan, Curve, End, Process, Sample, Slice, Trace};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -160,9 +160,13 @@ impl Events<'_> {
     }
 
     /// Memory that is attached may overlap in time, so each piece is drawn beside the others.
-    fn holding_end(&self, phase: &str, holding: &Holding, id: u64) -> Value {
-        let &Holding { process, start_cycles, end_cycles, attachment: Attachment { at, len_bytes, by } } =
-            holding;
+    fn holding_end(&self, phase: &str, holding: &AttachmentSpan, id: u64) -> Value {
+        let &AttachmentSpan {
+            process,
+            start_cycles,
+            end_cycles,
+            attachment: Attachment { at, len_bytes, by },
+        } = holding;
         let ts = self.micros(if phase == "b" { start_cycles } else { end_cycles });
         let name = format!("{} by {}", hex(at.0), by.name());
         let (pages, cycles) = (len_bytes / PAGE_SIZE, end_cycles - start_cycles);

@@ -11,7 +11,7 @@ use minijinja::value::Serde;
 use minijinja::{Environment, Value};
 use pageferry_lab::files::{Choice, Experiment, Paper, Parameter};
 use pageferry_lab::judge::Finding;
-use pageferry_lab::judge::{Calibrated, Reproduction};
+use pageferry_lab::judge::{Calibration, Reproduction};
 use pageferry_lab::judge::{Standing, Statement, statements};
 use pageferry_lab::record::RunResult;
 use pageferry_sourced::Constant;
@@ -110,7 +110,7 @@ struct ConstantsView {
 #[derive(Serialize)]
 struct CalibratedView {
     #[serde(flatten)]
-    constant: Calibrated,
+    constant: Calibration,
     statement: String,
 }
 
@@ -240,7 +240,7 @@ fn experiment<'a>(
     }
 }
 
-fn calibrated_view(of: &Reproduction, constants: Vec<Calibrated>) -> Vec<CalibratedView> {
+fn calibrated_view(of: &Reproduction, constants: Vec<Calibration>) -> Vec<CalibratedView> {
     let statement = |id: &str| match of.published(id) {
         Some(p) => format!("{}: {}", p.metric, p.shown()),
         None => id.to_owned(),
@@ -266,12 +266,12 @@ fn shortened(
 }
 
 /// Name, title, summary, constants and bibliography of a file.
-type Listed<'a> = (&'a str, &'a str, &'a str, Vec<Constant>, &'a BTreeMap<String, String>);
+type FileConstants<'a> = (&'a str, &'a str, &'a str, Vec<Constant>, &'a BTreeMap<String, String>);
 
 /// The constants of each of `files`, where they are not those of an earlier one.
-fn listed<'a>(files: impl Iterator<Item = Listed<'a>>) -> Vec<ConstantsView> {
+fn listed<'a>(files: impl Iterator<Item = FileConstants<'a>>) -> Vec<ConstantsView> {
     let mut earlier: Vec<(String, Vec<Constant>)> = Vec::new();
-    let view = |(name, title, summary, all, sources): Listed<'_>| {
+    let view = |(name, title, summary, all, sources): FileConstants<'_>| {
         let (like, rows) = shortened(name, all.clone(), &earlier);
         if like.is_none() {
             earlier.push((name.to_owned(), all));

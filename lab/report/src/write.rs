@@ -2,8 +2,8 @@
 
 use super::{csv, figures, folder, view};
 use pageferry_lab::LabError;
-use pageferry_lab::judge::{Calibrated, Reproduction};
-use pageferry_lab::judge::{Chosen, Comparison, Crossover};
+use pageferry_lab::judge::{AutoChoice, Comparison, Crossover};
+use pageferry_lab::judge::{Calibration, Reproduction};
 use pageferry_lab::output::PendingDir;
 use pageferry_lab::record::{Record, RunResult};
 use pageferry_sourced::Constant;
@@ -21,8 +21,8 @@ pub(super) fn json(all: &Reproduction) -> String {
         runs: Vec<&'a Record>,
         comparisons: &'a [Comparison],
         crossovers: &'a [Crossover],
-        chosen: &'a [Chosen],
-        calibrated: Vec<Calibrated>,
+        chosen: &'a [AutoChoice],
+        calibrated: Vec<Calibration>,
         machines: BTreeMap<&'a str, Vec<Constant>>,
         kernels: BTreeMap<&'a str, Vec<Constant>>,
     }

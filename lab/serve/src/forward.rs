@@ -25,11 +25,11 @@ use std::time::{Duration, Instant};
 /// Bytes that a connection buffers, each way.
 const BUFFER_BYTES: usize = 256 << 10;
 /// Connections at a time; others wait in the real port's backlog.
-const MOST_CONNECTIONS: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 /// The first port of this host, and the last.
 const PORTS: std::ops::RangeInclusive<u16> = 20_000..=60_000;
 /// The longest wait in the real world.
-const MOST_WAIT: Duration = Duration::from_millis(100);
+const MAX_WAIT: Duration = Duration::from_millis(100);
 /// The station's address.
 const STATION: EthernetAddress = EthernetAddress([2, 0, 0, 0, 0, 1 << 4]);
 
@@ -41,16 +41,16 @@ struct Frames {
     mtu_bytes: usize,
 }
 
-struct Received(Vec<u8>);
-struct Sent<'a>(&'a mut VecDeque<Vec<u8>>);
+struct FrameIn(Vec<u8>);
+struct FramesOut<'a>(&'a mut VecDeque<Vec<u8>>);
 
-impl phy::RxToken for Received {
+impl phy::RxToken for FrameIn {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
         f(&self.0)
     }
 }
 
-impl phy::TxToken for Sent<'_> {
+impl phy::TxToken for FramesOut<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
         let mut frame = vec![0; len];
         let result = f(&mut frame);
@@ -60,16 +60,16 @@ impl phy::TxToken for Sent<'_> {
 }
 
 impl phy::Device for Frames {
-    type RxToken<'a> = Received;
-    type TxToken<'a> = Sent<'a>;
+    type RxToken<'a> = FrameIn;
+    type TxToken<'a> = FramesOut<'a>;
 
-    fn receive(&mut self, _: At) -> Option<(Received, Sent<'_>)> {
+    fn receive(&mut self, _: At) -> Option<(FrameIn, FramesOut<'_>)> {
         let frame = self.in_.pop_front()?;
-        Some((Received(frame), Sent(&mut self.out)))
+        Some((FrameIn(frame), FramesOut(&mut self.out)))
     }
 
-    fn transmit(&mut self, _: At) -> Option<Sent<'_>> {
-        Some(Sent(&mut self.out))
+    fn transmit(&mut self, _: At) -> Option<FramesOut<'_>> {
+        Some(FramesOut(&mut self.out))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -93,7 +93,7 @@ struct Pair {
     awaits_write: bool,
 }
 
-/// See the [module](self).
+/// Connections of the host, carried to the machine and back.
 pub(super) struct Forward {
     listener: TcpListener,
     stop: Arc<AtomicBool>,
@@ -162,7 +162,7 @@ impl Forward {
     }
 
     fn accept(&mut self) {
-        while self.pairs.len() < MOST_CONNECTIONS {
+        while self.pairs.len() < MAX_CONNECTIONS {
             let Ok((real, _)) = self.listener.accept() else { return };
             if real.set_nonblocking(true).is_err() || real.set_nodelay(true).is_err() {
                 continue;
@@ -261,7 +261,7 @@ impl FarEnd for Forward {
 
     fn wait(&mut self, until_ns: Option<u64>) -> bool {
         let most = until_ns.map(|until| Duration::from_nanos(until.saturating_sub(self.now_ns)));
-        let most = most.unwrap_or(MOST_WAIT).min(MOST_WAIT);
+        let most = most.unwrap_or(MAX_WAIT).min(MAX_WAIT);
         if self.stop.load(Ordering::Relaxed) {
             return false;
         }

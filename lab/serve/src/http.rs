@@ -6,7 +6,7 @@
 //! their meaning is found out on the host (`httparse`). A path is looked up among the names of the site and nowhere
 //! else: there is no way out of it.
 
-use super::request::{Body, Parsed, Request, name_of, parse, parse_range};
+use super::request::{Body, Parse, Request, name_of, parse, parse_range};
 use super::service::{HTTP, Service};
 use super::site::{Page, Site, kind};
 use pageferry_hal::{Cycles, Machine as _, PAGE_SIZE, Prot, Va};
@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Processes that take connections: as many can be served at a time, and as many more wait.
 const WORKERS: usize = 48;
 /// The longest request that is understood.
-const MOST_REQUEST_BYTES: usize = 16 << 10;
+const MAX_REQUEST_BYTES: usize = 16 << 10;
 /// How often a process looks whether it is to end, and how long it keeps a connection that says nothing.
 const LOOK_MS: u64 = 200;
 const KEEP_MS: u64 = 15_000;
@@ -160,7 +160,7 @@ impl Server {
 
     /// Takes connections until it is to end.
     fn work(&self, user: &User<Model>, listening: Fd) {
-        let Ok(buffer) = user.map(MOST_REQUEST_BYTES, Prot::RW, Inherit::Copy) else { return };
+        let Ok(buffer) = user.map(MAX_REQUEST_BYTES, Prot::RW, Inherit::Copy) else { return };
         while !self.stops(user) {
             let look = self.ms(user, LOOK_MS);
             let ready = user.poll(&mut [Polled::new(listening, true, false)], Some(look));
@@ -183,20 +183,20 @@ impl Server {
         loop {
             let request = loop {
                 match parse(&have) {
-                    Parsed::Whole(request, len) => {
+                    Parse::Whole(request, len) => {
                         have.drain(..len);
                         break request;
                     }
-                    Parsed::Bad => return self.refuse(user, fd, buffer, 400, "Bad Request"),
-                    Parsed::Part if have.len() >= MOST_REQUEST_BYTES => {
+                    Parse::Bad => return self.refuse(user, fd, buffer, 400, "Bad Request"),
+                    Parse::Part if have.len() >= MAX_REQUEST_BYTES => {
                         return self.refuse(user, fd, buffer, 431, "Request Header Fields Too Large");
                     }
-                    Parsed::Part => {}
+                    Parse::Part => {}
                 }
                 if !self.wait_for(user, fd)? {
                     return Ok(());
                 }
-                let len = user.read(fd, buffer, MOST_REQUEST_BYTES - have.len())?;
+                let len = user.read(fd, buffer, MAX_REQUEST_BYTES - have.len())?;
                 if len == 0 {
                     return Ok(());
                 }
@@ -225,7 +225,7 @@ impl Server {
     /// Ends what is said, and throws away what still comes: a reset would reach a client before the answer does.
     pub(super) fn linger(&self, user: &User<Model>, fd: Fd, buffer: Va) -> Result<(), Errno> {
         user.shutdown(fd, Shutdown::Send)?;
-        while self.wait_for(user, fd)? && user.read(fd, buffer, MOST_REQUEST_BYTES)? > 0 {}
+        while self.wait_for(user, fd)? && user.read(fd, buffer, MAX_REQUEST_BYTES)? > 0 {}
         Ok(())
     }
 
@@ -248,7 +248,7 @@ impl Server {
     }
 
     pub(super) fn say(&self, user: &User<Model>, fd: Fd, buffer: Va, text: &str) -> Result<(), Errno> {
-        assert!(text.len() <= MOST_REQUEST_BYTES, "an answer's header is short");
+        assert!(text.len() <= MAX_REQUEST_BYTES, "an answer's header is short");
         user.store(buffer, text.as_bytes());
         let mut done = 0;
         while done < text.len() {

@@ -46,7 +46,7 @@ use tap::TapEnd;
 
 /// What was served, and what it cost the machine.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Served {
+pub struct ServeReport {
     /// The machine's name.
     pub machine: String,
     /// The kernel's name.
@@ -116,7 +116,7 @@ pub fn serve(
     service: Service,
     stop: Arc<AtomicBool>,
     ready: impl FnOnce(),
-) -> Result<Served, LabError> {
+) -> Result<ServeReport, LabError> {
     let began = Instant::now();
     let site = Site::read(directory)?;
     if let Some(uploads) = &service.uploads {
@@ -125,7 +125,7 @@ pub fn serve(
     }
     let mut testbed = Testbed::new(machine, kernel, Schedule::Timed, 0)?;
     testbed.give_address(true)?;
-    testbed.make_room_for_files(site.most_files());
+    testbed.make_room_for_files(site.max_files());
     let clock_mhz = machine.config.cpu.clock_mhz.value;
     let mtu_bytes = machine.config.nic.as_ref().map_or(0, |nic| nic.mtu_bytes.value);
     let pcap = service.pcap.clone();
@@ -149,7 +149,7 @@ pub fn serve(
         return Err(testbed.incompatible(problem));
     }
     let measured = state.measured;
-    Ok(Served {
+    Ok(ServeReport {
         machine: machine.name.clone(),
         kernel: kernel.name.clone(),
         connections: state.connections,

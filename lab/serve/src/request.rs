@@ -28,36 +28,36 @@ pub(super) enum Body {
     Coded,
 }
 
-pub(super) enum Parsed {
+pub(super) enum Parse {
     /// A request, and its length.
     Whole(Request, usize),
     Part,
     Bad,
 }
 
-pub(super) fn parse(bytes: &[u8]) -> Parsed {
+pub(super) fn parse(bytes: &[u8]) -> Parse {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut request = httparse::Request::new(&mut headers);
     let len = match request.parse(bytes) {
         Ok(httparse::Status::Complete(len)) => len,
-        Ok(httparse::Status::Partial) => return Parsed::Part,
-        Err(_) => return Parsed::Bad,
+        Ok(httparse::Status::Partial) => return Parse::Part,
+        Err(_) => return Parse::Bad,
     };
     let header = |name: &str| {
         let found = request.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name));
         found.and_then(|h| std::str::from_utf8(h.value).ok()).map(str::trim)
     };
-    let (Some(method), Some(target)) = (request.method, request.path) else { return Parsed::Bad };
+    let (Some(method), Some(target)) = (request.method, request.path) else { return Parse::Bad };
     let lengths = request.headers.iter().filter(|h| h.name.eq_ignore_ascii_case("content-length"));
     let body = match (header("transfer-encoding"), header("content-length")) {
         (Some(_), _) => Body::Coded,
         (None, Some(len)) if lengths.count() == 1 && len.bytes().all(|byte| byte.is_ascii_digit()) => {
             match len.parse() {
                 Ok(len) => Body::Bytes(len),
-                Err(_) => return Parsed::Bad,
+                Err(_) => return Parse::Bad,
             }
         }
-        (None, Some(_)) => return Parsed::Bad,
+        (None, Some(_)) => return Parse::Bad,
         (None, None) => Body::None,
     };
     let says = |word: &str| header("connection").is_some_and(|value| value.eq_ignore_ascii_case(word));
@@ -71,7 +71,7 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed {
         expects_to_go_on: header("expect").is_some_and(|what| what.eq_ignore_ascii_case("100-continue")),
         of_a_part: header("content-range").is_some(),
     };
-    Parsed::Whole(request, len)
+    Parse::Whole(request, len)
 }
 
 /// The path below the directory that a target asks for: decoded, without a query. `None` for what leaves it, or is
@@ -149,18 +149,18 @@ mod tests {
     #[test]
     fn requests_come_in_parts_and_one_behind_the_other() {
         let text = b"GET /a HTTP/1.1\r\nHost: x\r\nRange: bytes=1-2\r\n\r\nGET";
-        assert!(matches!(parse(&text[..30]), Parsed::Part));
-        let Parsed::Whole(request, len) = parse(text) else { panic!("whole") };
+        assert!(matches!(parse(&text[..30]), Parse::Part));
+        let Parse::Whole(request, len) = parse(text) else { panic!("whole") };
         assert_eq!((len, request.keep, request.range.as_deref()), (text.len() - 3, true, Some("bytes=1-2")));
-        assert!(matches!(parse(b"\x01\x02\r\n\r\n"), Parsed::Bad));
-        let Parsed::Whole(old, _) = parse(b"GET / HTTP/1.0\r\n\r\n") else { panic!("whole") };
+        assert!(matches!(parse(b"\x01\x02\r\n\r\n"), Parse::Bad));
+        let Parse::Whole(old, _) = parse(b"GET / HTTP/1.0\r\n\r\n") else { panic!("whole") };
         assert!(!old.keep);
     }
 
     #[test]
     fn a_body_has_a_length_that_is_a_number_or_none_that_is_known() {
         let body = |headers: &str| match parse(format!("PUT /x HTTP/1.1\r\n{headers}\r\n").as_bytes()) {
-            Parsed::Whole(request, _) => Some(request.body),
+            Parse::Whole(request, _) => Some(request.body),
             _ => None,
         };
         assert_eq!(body(""), Some(Body::None));

@@ -12,9 +12,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Files there can be at a time: as many paths as a site of those years had.
-const MOST_FILES: usize = 50_000;
+const MAX_FILES: usize = 50_000;
 /// Uploads that can add a path, and have a file of their own until they are whole.
-const MOST_UPLOADS: usize = 1000;
+const MAX_UPLOADS: usize = 1000;
 
 /// A file to be served.
 #[derive(Clone, Debug)]
@@ -76,10 +76,8 @@ impl Site {
         };
         let below = host.strip_prefix(root).expect("it is below");
         let name = below.to_str().ok_or_else(|| refuse("its name is no text".into()))?.to_owned();
-        if self.pages.len() == MOST_FILES {
-            return Err(refuse(format!(
-                "there are more files than the {MOST_FILES} that are served at most"
-            )));
+        if self.pages.len() == MAX_FILES {
+            return Err(refuse(format!("there are more files than the {MAX_FILES} that are served at most")));
         }
         fs::File::open(&host).map_err(|e| LabError::io("read", &host, e))?;
         let file = self.next_file().expect("uploads come later");
@@ -92,12 +90,12 @@ impl Site {
     pub(super) fn next_file(&mut self) -> Option<String> {
         let number = self.numbers;
         self.numbers += 1;
-        (number < self.hosts.len() + MOST_UPLOADS).then(|| number.to_string())
+        (number < self.hosts.len() + MAX_UPLOADS).then(|| number.to_string())
     }
 
     /// Files that the kernel is to have room for.
-    pub(super) fn most_files(&self) -> usize {
-        self.pages.len() + MOST_UPLOADS
+    pub(super) fn max_files(&self) -> usize {
+        self.pages.len() + MAX_UPLOADS
     }
 
     /// The files of the host, each with the modelled one that is to be as it.

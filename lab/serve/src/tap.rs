@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The longest wait in the real world.
-const MOST_WAIT: Duration = Duration::from_millis(100);
+const MAX_WAIT: Duration = Duration::from_millis(100);
 /// Frames that are read in one turn.
 const AT_A_TIME: usize = 64;
 
@@ -49,7 +49,7 @@ impl Tap {
     }
 }
 
-/// The device as the far end of a modelled wire. See the [module](self).
+/// The device as the far end of a modelled wire.
 pub(super) struct TapEnd {
     device: TunTapInterface,
     stop: Arc<AtomicBool>,
@@ -99,7 +99,7 @@ impl FarEnd for TapEnd {
             return false;
         }
         let most = until_ns.map(|until| Duration::from_nanos(until.saturating_sub(self.now_ns)));
-        let most = most.unwrap_or(MOST_WAIT).min(MOST_WAIT);
+        let most = most.unwrap_or(MAX_WAIT).min(MAX_WAIT);
         let began = Instant::now();
         // A signal ends the wait, as time does.
         let _ = phy::wait(self.device.as_raw_fd(), Some(Span::from_micros(most.as_micros() as u64)));

@@ -33,10 +33,10 @@ use std::path::Path;
 const WINDOW_BYTES: usize = 64 * PAGE_SIZE;
 
 /// Why a body is not taken.
-struct Refused(u16, &'static str);
+struct Refusal(u16, &'static str);
 
 /// Why one that was begun is not ended.
-enum Broken {
+enum UploadError {
     /// The connection is: there is none to be told.
     Connection(Errno),
     /// There is no room for it, or the host has none.
@@ -44,11 +44,11 @@ enum Broken {
     Host(LabError),
 }
 
-impl From<Errno> for Broken {
-    fn from(errno: Errno) -> Broken {
+impl From<Errno> for UploadError {
+    fn from(errno: Errno) -> UploadError {
         match errno {
-            Errno::NoSpace | Errno::NoMemory => Broken::NoRoom,
-            other => Broken::Connection(other),
+            Errno::NoSpace | Errno::NoMemory => UploadError::NoRoom,
+            other => UploadError::Connection(other),
         }
     }
 }
@@ -81,7 +81,7 @@ impl Server {
     ) -> Result<bool, Errno> {
         let (path, len) = match self.acceptable(user, request) {
             Ok(found) => found,
-            Err(Refused(status, why)) => {
+            Err(Refusal(status, why)) => {
                 self.count(status);
                 let text =
                     format!("HTTP/1.1 {status} {why}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
@@ -99,9 +99,9 @@ impl Server {
         let (status, why) = match taken {
             Ok(true) => (201, "Created"),
             Ok(false) => (204, "No Content"),
-            Err(Broken::Connection(errno)) => return Err(errno),
-            Err(Broken::NoRoom) => (507, "Insufficient Storage"),
-            Err(Broken::Host(_)) => (500, "Internal Server Error"),
+            Err(UploadError::Connection(errno)) => return Err(errno),
+            Err(UploadError::NoRoom) => (507, "Insufficient Storage"),
+            Err(UploadError::Host(_)) => (500, "Internal Server Error"),
         };
         self.count(status);
         let whole = taken.is_ok();
@@ -120,23 +120,23 @@ impl Server {
     }
 
     /// The path and the length of a body that can be taken.
-    fn acceptable(&self, user: &User<Model>, request: &Request) -> Result<(String, u64), Refused> {
-        let path = name_of(&request.target).ok_or(Refused(403, "Forbidden"))?;
+    fn acceptable(&self, user: &User<Model>, request: &Request) -> Result<(String, u64), Refusal> {
+        let path = name_of(&request.target).ok_or(Refusal(403, "Forbidden"))?;
         let len = match request.body {
             Body::Bytes(len) => len,
-            Body::None => return Err(Refused(411, "Length Required")),
-            Body::Coded => return Err(Refused(501, "Not Implemented")),
+            Body::None => return Err(Refusal(411, "Length Required")),
+            Body::Coded => return Err(Refusal(501, "Not Implemented")),
         };
         if request.of_a_part {
-            return Err(Refused(400, "Bad Request"));
+            return Err(Refusal(400, "Bad Request"));
         }
         if self.site.borrow().is_in_the_way(&path) {
-            return Err(Refused(409, "Conflict"));
+            return Err(Refusal(409, "Conflict"));
         }
         let bytes = usize::try_from(len).ok().and_then(|len| len.checked_add(WINDOW_BYTES));
         match bytes.map(|bytes| room_for(user, bytes)) {
             Some(Ok(())) => Ok((path, len)),
-            _ => Err(Refused(507, "Insufficient Storage")),
+            _ => Err(Refusal(507, "Insufficient Storage")),
         }
     }
 
@@ -148,8 +148,8 @@ impl Server {
         path: &str,
         first: Vec<u8>,
         len: u64,
-    ) -> Result<bool, Broken> {
-        let name = self.site.borrow_mut().next_file().ok_or(Broken::NoRoom)?;
+    ) -> Result<bool, UploadError> {
+        let name = self.site.borrow_mut().next_file().ok_or(UploadError::NoRoom)?;
         let host = match &self.service.uploads {
             Some(directory) => Some(begin(directory, path).map_err(|e| self.host_failed(e))?),
             None => None,
@@ -158,12 +158,12 @@ impl Server {
         let mut upload = Upload { server: self, user, from, file, first, len, done: 0, buffer: None, host };
         let taken = upload.take();
         let taken =
-            taken.and_then(|()| upload.host.map_or(Ok(()), PendingFile::commit).map_err(Broken::Host));
-        let closed = user.close(file).map_err(Broken::from);
+            taken.and_then(|()| upload.host.map_or(Ok(()), PendingFile::commit).map_err(UploadError::Host));
+        let closed = user.close(file).map_err(UploadError::from);
         if let Err(broken) = taken.and(closed) {
             let _ = user.unlink(&name);
             return Err(match broken {
-                Broken::Host(e) => self.host_failed(e),
+                UploadError::Host(e) => self.host_failed(e),
                 other => other,
             });
         }
@@ -175,14 +175,14 @@ impl Server {
     }
 
     /// Keeps the first thing that could not be written to the host, to be told at the end.
-    fn host_failed(&self, e: LabError) -> Broken {
+    fn host_failed(&self, e: LabError) -> UploadError {
         self.state.borrow_mut().host_failed.get_or_insert_with(|| e.to_string());
-        Broken::Host(e)
+        UploadError::Host(e)
     }
 }
 
 impl Upload<'_> {
-    fn take(&mut self) -> Result<(), Broken> {
+    fn take(&mut self) -> Result<(), UploadError> {
         self.user.truncate(self.file, self.len)?;
         let mut flips = self.server.service.receive != ReceiveMode::Copy;
         while self.done < self.len {
@@ -196,7 +196,7 @@ impl Upload<'_> {
     }
 
     /// Receives a window into memory of the process and writes it to the file.
-    fn copy(&mut self, len: usize) -> Result<bool, Broken> {
+    fn copy(&mut self, len: usize) -> Result<bool, UploadError> {
         let user = self.user;
         let buffer = match self.buffer {
             Some(buffer) => buffer,
@@ -209,7 +209,7 @@ impl Upload<'_> {
 
     /// Receives a window into a private mapping of the file, and hands down the pages that this has then. True when
     /// pages were received.
-    fn take_pages(&mut self, len: usize) -> Result<bool, Broken> {
+    fn take_pages(&mut self, len: usize) -> Result<bool, UploadError> {
         let user = self.user;
         let window = user.map_file(self.file, self.done, MapAddr::Anywhere, len, Prot::RW, false)?;
         let pages = self.fill(window, len, self.server.service.receive)?;
@@ -224,7 +224,7 @@ impl Upload<'_> {
     }
 
     /// Fills `len` bytes at `at` with what comes. True when pages came.
-    fn fill(&mut self, at: Va, len: usize, mode: ReceiveMode) -> Result<bool, Broken> {
+    fn fill(&mut self, at: Va, len: usize, mode: ReceiveMode) -> Result<bool, UploadError> {
         let user = self.user;
         let mut done = self.first.len().min(len);
         user.store(at, &self.first[..done]);
@@ -232,11 +232,11 @@ impl Upload<'_> {
         let mut pages = false;
         while done < len {
             if !self.server.wait_for(user, self.from)? {
-                return Err(Broken::Connection(Errno::TimedOut));
+                return Err(UploadError::Connection(Errno::TimedOut));
             }
             let (got, flipped) = receive_by(user, self.from, at + done, len - done, mode)?;
             if got == 0 {
-                return Err(Broken::Connection(Errno::ConnectionReset));
+                return Err(UploadError::Connection(Errno::ConnectionReset));
             }
             done += got;
             pages |= flipped;
@@ -244,7 +244,7 @@ impl Upload<'_> {
         if let Some(host) = &mut self.host {
             let bytes = bytes_behind(user, &self.server.model, at, len);
             let written = host.write_all(&bytes);
-            written.map_err(|e| Broken::Host(LabError::io("write", "an upload", e)))?;
+            written.map_err(|e| UploadError::Host(LabError::io("write", "an upload", e)))?;
         }
         Ok(pages)
     }

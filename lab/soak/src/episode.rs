@@ -21,7 +21,7 @@ use std::rc::Rc;
 
 /// A program, and where it is to run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Kept", into = "Kept")]
+#[serde(try_from = "ProgramFile", into = "ProgramFile")]
 pub struct Program {
     /// One of [`crate::MACHINES`].
     pub machine: String,
@@ -44,7 +44,7 @@ pub enum Steps {
 
 /// A program in a file: it has one of the three kinds of steps.
 #[derive(Clone, Serialize, Deserialize)]
-struct Kept {
+struct ProgramFile {
     machine: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     schedule: Option<u64>,
@@ -56,9 +56,9 @@ struct Kept {
     servers: Option<Servers>,
 }
 
-impl TryFrom<Kept> for Program {
+impl TryFrom<ProgramFile> for Program {
     type Error = &'static str;
-    fn try_from(kept: Kept) -> Result<Program, &'static str> {
+    fn try_from(kept: ProgramFile) -> Result<Program, &'static str> {
         let steps = match (kept.steps, kept.traffic, kept.servers) {
             (Some(steps), None, None) => Steps::Memory(steps),
             (None, Some(traffic), None) => Steps::Traffic(traffic),
@@ -75,20 +75,20 @@ impl TryFrom<Kept> for Program {
     }
 }
 
-impl From<Program> for Kept {
-    fn from(Program { machine, schedule, steps }: Program) -> Kept {
-        let kept = Kept { machine, schedule, steps: None, traffic: None, servers: None };
+impl From<Program> for ProgramFile {
+    fn from(Program { machine, schedule, steps }: Program) -> ProgramFile {
+        let kept = ProgramFile { machine, schedule, steps: None, traffic: None, servers: None };
         match steps {
-            Steps::Memory(steps) => Kept { steps: Some(steps), ..kept },
-            Steps::Traffic(traffic) => Kept { traffic: Some(traffic), ..kept },
-            Steps::Servers(servers) => Kept { servers: Some(servers), ..kept },
+            Steps::Memory(steps) => ProgramFile { steps: Some(steps), ..kept },
+            Steps::Traffic(traffic) => ProgramFile { traffic: Some(traffic), ..kept },
+            Steps::Servers(servers) => ProgramFile { servers: Some(servers), ..kept },
         }
     }
 }
 
 /// How closely to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Care {
+pub(crate) enum Scrutiny {
     /// Everything now and then.
     Usual,
     /// Everything at every step.
@@ -172,10 +172,10 @@ impl Program {
     /// # Errors
     /// How it failed.
     pub fn run(&self) -> Result<(), Failure> {
-        self.run_with(Care::Strict, None)
+        self.run_with(Scrutiny::Strict, None)
     }
 
-    pub(crate) fn run_with(&self, care: Care, defect: Option<Planted>) -> Result<(), Failure> {
+    pub(crate) fn run_with(&self, care: Scrutiny, defect: Option<Planted>) -> Result<(), Failure> {
         let schedule = self.schedule.map_or(Schedule::Timed, Schedule::Seeded);
         match &self.steps {
             Steps::Memory(steps) => {
@@ -216,7 +216,7 @@ fn next_round(world: &World, steps: &[Step], mut i: usize, cpus: usize) -> (Vec<
     (tasks, i)
 }
 
-fn run(rig: &Rig, steps: &[Step], care: Care, at: &Cell<usize>) {
+fn run(rig: &Rig, steps: &[Step], care: Scrutiny, at: &Cell<usize>) {
     let world = Rc::new(World::new(rig));
     let mut watch = Watch::new(&rig.vm).expect("the laws hold at the start");
     let (mut i, mut round) = (0, 0);
@@ -238,10 +238,10 @@ fn run(rig: &Rig, steps: &[Step], care: Care, at: &Cell<usize>) {
             world.compare_task(&task);
             world.unready(Rc::into_inner(task).expect("the jobs are done"));
         }
-        if care == Care::Strict || round % COMPARE_EVERY == 0 {
+        if care == Scrutiny::Strict || round % COMPARE_EVERY == 0 {
             world.compare();
         }
-        if care == Care::Strict || round % CHECK_EVERY == 0 {
+        if care == Scrutiny::Strict || round % CHECK_EVERY == 0 {
             rig.check();
         }
         rig.m.inspect(|| watch.look()).unwrap_or_else(|law| panic!("a law is broken, says the watch: {law}"));

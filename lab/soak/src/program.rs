@@ -248,15 +248,18 @@ impl Op {
 
 /// An operation of a process, on a CPU; `fail` lets an allocation in it fail, behind so many that succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct Step {
+    /// The process that does it, by any number.
     pub process: usize,
+    /// The CPU that it runs on, by any number.
     pub cpu: usize,
+    /// Of the allocations in it, how many succeed before one fails; none fails if this is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fail: Option<u32>,
     /// May run beside the step before, if the two do not meddle with each other.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub beside: bool,
+    /// What is done.
     pub op: Op,
 }
 

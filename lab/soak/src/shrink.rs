@@ -1,7 +1,7 @@
 //! Makes a failing program short: leaves steps out as long as it goes on failing (delta debugging), then simplifies
 //! those that are left.
 
-use crate::episode::{Care, Program, Steps};
+use crate::episode::{Program, Scrutiny, Steps};
 use crate::failure::Failure;
 use crate::planted::Planted;
 
@@ -61,7 +61,7 @@ impl Search {
             return false;
         }
         self.trials -= 1;
-        match program.run_with(Care::Strict, self.defect) {
+        match program.run_with(Scrutiny::Strict, self.defect) {
             Ok(()) => false,
             Err(failure) => {
                 self.best = (program, failure);

@@ -3,7 +3,7 @@
 //! An episode is one program from a seed; which machine and schedule it gets follows from its number. So an episode is
 //! the same on every machine, and the first that fails, by number, is the one that is reported.
 
-use crate::episode::{Care, Program, Steps};
+use crate::episode::{Program, Scrutiny, Steps};
 use crate::failure::Failure;
 use crate::planted::Planted;
 use crate::program;
@@ -123,7 +123,7 @@ impl Soak {
     /// The program that failed, and how; a storm has none.
     fn run_episode(&self, episode: u64) -> Result<(), (Option<Box<Program>>, Failure)> {
         let run = |program: Program| {
-            let result = program.run_with(Care::Usual, self.defect);
+            let result = program.run_with(Scrutiny::Usual, self.defect);
             result.map_err(|failure| (Some(Box::new(program)), failure))
         };
         // A defect is looked for where it can be.

@@ -15,13 +15,13 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most bytes of a range and the largest offset: each is kept and compared on the host as well.
-pub const MOST_BYTES: u64 = 64 << 20;
+pub const MAX_BYTES: u64 = 64 << 20;
 /// The most calls of one step.
-pub const MOST_CALLS: u64 = 1 << 16;
+pub const MAX_CALLS: u64 = 1 << 16;
 /// The most steps, and the most combinations of what varies.
-pub const MOST_STEPS: usize = 1000;
-/// See [`MOST_STEPS`].
-pub const MOST_VARIANTS: usize = 1024;
+pub const MAX_STEPS: usize = 1000;
+/// See [`MAX_STEPS`].
+pub const MAX_VARIANTS: usize = 1024;
 
 macro_rules! scenarios {
     ($($name:literal),* $(,)?) => {
@@ -227,12 +227,12 @@ impl Scenario {
         if steps.is_empty() || vary.values().any(Vec::is_empty) {
             return Err("there is nothing to do".into());
         }
-        if steps.len() > MOST_STEPS {
-            return Err(format!("{} steps, expected at most {MOST_STEPS}", steps.len()));
+        if steps.len() > MAX_STEPS {
+            return Err(format!("{} steps, expected at most {MAX_STEPS}", steps.len()));
         }
         let variants = vary.values().try_fold(1usize, |all, values| all.checked_mul(values.len()));
-        if variants.is_none_or(|variants| variants > MOST_VARIANTS) {
-            return Err(format!("too many combinations of what varies, expected at most {MOST_VARIANTS}"));
+        if variants.is_none_or(|variants| variants > MAX_VARIANTS) {
+            return Err(format!("too many combinations of what varies, expected at most {MAX_VARIANTS}"));
         }
         for (i, step) in steps.iter().enumerate() {
             step.validate(vary).map_err(|problem| format!("step {}: {problem}", i + 1))?;
@@ -243,7 +243,7 @@ impl Scenario {
     /// That every step of `variant` names what is there then.
     fn names(&self, variant: &Variant) -> Result<(), String> {
         let first = self.file.step[0].process.clone();
-        let mut living = BTreeMap::from([(first.clone(), Named::default())]);
+        let mut living = BTreeMap::from([(first.clone(), Names::default())]);
         let mut ever = BTreeSet::from([first]);
         for (i, step) in self.file.step.iter().enumerate().filter(|(_, step)| step.applies(variant)) {
             let wrong = |problem: String| {
@@ -279,12 +279,12 @@ impl Scenario {
 
 /// What a process knows by name.
 #[derive(Clone, Default)]
-struct Named {
+struct Names {
     maps: BTreeSet<String>,
     sockets: BTreeSet<String>,
 }
 
-impl Named {
+impl Names {
     /// The names that `step` makes are known from now on, those that it uses have to be.
     fn take(&mut self, step: &Step) -> Result<(), String> {
         match step.what {
@@ -359,17 +359,17 @@ impl Step {
         let longest = lens.iter().map(|(_, len)| *len).max().unwrap_or(0);
         let piece = self.piece.map(|piece| ("piece", piece));
         if let Some((key, len)) =
-            lens.into_iter().chain(piece).find(|(_, len)| !(1..=MOST_BYTES).contains(len))
+            lens.into_iter().chain(piece).find(|(_, len)| !(1..=MAX_BYTES).contains(len))
         {
-            return Err(format!("{key} = {len}, expected 1 to {MOST_BYTES} bytes"));
+            return Err(format!("{key} = {len}, expected 1 to {MAX_BYTES} bytes"));
         }
         if let Some((piece, calls)) = self.piece.map(|piece| (piece, longest.div_ceil(piece)))
-            && calls > MOST_CALLS
+            && calls > MAX_CALLS
         {
-            return Err(format!("piece = {piece}, which is {calls} calls, expected at most {MOST_CALLS}"));
+            return Err(format!("piece = {piece}, which is {calls} calls, expected at most {MAX_CALLS}"));
         }
-        if self.offset > MOST_BYTES {
-            return Err(format!("offset = {}, expected 0 to {MOST_BYTES} bytes", self.offset));
+        if self.offset > MAX_BYTES {
+            return Err(format!("offset = {}, expected 0 to {MAX_BYTES} bytes", self.offset));
         }
         if let Some(when) = &self.when {
             let (name, _) = condition(when);

@@ -3,7 +3,7 @@
 
 /// A trace and its name.
 #[derive(Clone, Copy, Debug)]
-pub struct Bundled {
+pub struct BundledTrace {
     /// The name: source and program.
     pub name: &'static str,
     /// The trace's bytes.
@@ -12,11 +12,11 @@ pub struct Bundled {
 
 macro_rules! bundled {
     ($($name:literal),*) => {
-        &[$(Bundled { name: $name, bytes: include_bytes!(concat!("../data/", $name, ".pft")) }),*]
+        &[$(BundledTrace { name: $name, bytes: include_bytes!(concat!("../data/", $name, ".pft")) }),*]
     };
 }
 
 /// All of them, in the order in which a build would run them.
-pub fn bundled() -> &'static [Bundled] {
+pub fn bundled() -> &'static [BundledTrace] {
     bundled!("names-cpp", "names-cc1", "names-as", "runq-cc1", "runq-as", "text-cc1", "text-as")
 }

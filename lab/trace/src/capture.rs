@@ -11,7 +11,7 @@ mod lackey;
 mod qemu;
 mod watched;
 
-pub use watched::{Capture, CaptureError, Captured};
+pub use watched::{Capture, CaptureError, CaptureReport};
 
 use crate::architecture::Architecture;
 use std::fs::File;
@@ -22,7 +22,7 @@ pub fn record(
     capture: &Capture,
     out: impl Write,
     progress: impl FnMut(u64),
-) -> Result<Captured, CaptureError> {
+) -> Result<CaptureReport, CaptureError> {
     let program = capture.command.first().ok_or(CaptureError::NoCommand)?;
     let path = watched::find(program)?;
     let mut begin = Vec::new();

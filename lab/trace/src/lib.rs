@@ -49,7 +49,7 @@ pub mod strace;
 mod writer;
 
 pub use architecture::{ARCHITECTURES, Architecture};
-pub use bundled::{Bundled, bundled};
+pub use bundled::{BundledTrace, bundled};
 pub use error::TraceError;
 pub use filter::Filter;
 pub use measure::{Lru, Summary, TlbMisses};

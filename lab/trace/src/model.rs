@@ -125,13 +125,13 @@ fn mix(a: u64, b: u64) -> u64 {
 
 /// Whether each of several guesses is right, asked in turn: chances by the guess, its trust, and the luck of those
 /// before.
-struct Asked<const N: usize> {
+struct Guesses<const N: usize> {
     chances: [[Chance; 64]; N],
     luck: usize,
 }
 
-impl<const N: usize> Asked<N> {
-    const NEW: Asked<N> = Asked { chances: [[EVEN; 64]; N], luck: 0 };
+impl<const N: usize> Guesses<N> {
+    const NEW: Guesses<N> = Guesses { chances: [[EVEN; 64]; N], luck: 0 };
 
     /// The first that is right. One that repeats another is not asked.
     fn first<C: Coder>(&mut self, coder: &mut C, guesses: [(u64, u8); N], wanted: u64) -> Option<u64> {
@@ -188,7 +188,7 @@ impl Numbers {
     }
 }
 
-/// See the [module](self).
+/// Chances of what the next reference is, by those before it.
 pub(crate) struct Model {
     line_shift: u32,
     /// The lines fetched last, the latest first, and instructions since.
@@ -209,9 +209,9 @@ pub(crate) struct Model {
     data_by_place: Table,
     data_by_last: Table,
 
-    step_guesses: Asked<4>,
-    exit_guess: Asked<1>,
-    data_guesses: Asked<6>,
+    step_guesses: Guesses<4>,
+    exit_guess: Guesses<1>,
+    data_guesses: Guesses<6>,
     kinds: [[Chance; 4]; 4],
     counts: [Numbers; 4],
     fetch_differences: Numbers,
@@ -236,9 +236,9 @@ impl Model {
             data_by_path: Table::new(),
             data_by_place: Table::new(),
             data_by_last: Table::new(),
-            step_guesses: Asked::NEW,
-            exit_guess: Asked::NEW,
-            data_guesses: Asked::NEW,
+            step_guesses: Guesses::NEW,
+            exit_guess: Guesses::NEW,
+            data_guesses: Guesses::NEW,
             kinds: [[EVEN; 4]; 4],
             counts: [const { Numbers::NEW }; 4],
             fetch_differences: Numbers::NEW,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// Addresses of all colours together beside a direct map: as many buffers as FreeBSD 5 has on sparc64 with up to 64 MB,
 /// 512 + 16 * maxusers of which there are 32 (vm_machdep.c, param.c).
-const MOST_COLOURED: usize = 1024;
+const MAX_COLOURED: usize = 1024;
 
 /// Processes that have a cache of mappings of their own: all of an experiment.
 const PROCESS_CACHES: usize = 32;
@@ -57,7 +57,7 @@ impl EphemeralFile {
         let rule = self.accessed_rule.value.into();
         let entries = self.entries.value as usize;
         let cache = Scheme::Cache { entries, rule };
-        let hybrid = Scheme::Hybrid { entries: (entries.min(MOST_COLOURED) / board.colours as usize).max(1) };
+        let hybrid = Scheme::Hybrid { entries: (entries.min(MAX_COLOURED) / board.colours as usize).max(1) };
         match (self.scheme.value, board.layout.direct_map.is_some()) {
             (SchemeName::Native, false) | (SchemeName::Cache, _) => cache,
             (SchemeName::Native, true) if board.colours > 1 => hybrid,

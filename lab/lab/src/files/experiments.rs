@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 const RANGES: Ranges = Ranges(&[range("order", 0, 1_000_000), range("*", 0, 1 << 40)]);
 
 /// The most runs of a block of the matrix.
-const MOST_RUNS: usize = 10_000;
+const MAX_RUNS: usize = 10_000;
 
 /// An experiment under its name.
 #[derive(Clone, PartialEq, Debug)]
@@ -41,8 +41,8 @@ impl ExperimentFile {
             let counts = block.vary.iter().map(|vary| vary.values.len().max(vary.quick.len()));
             let all = counts.chain([block.machines.len(), block.kernels.len()]);
             let runs = all.fold(1usize, |runs, count| runs.saturating_mul(count));
-            if runs > MOST_RUNS {
-                return fault(&format!("matrix[{i}]"), format!("{runs} runs, expected at most {MOST_RUNS}"));
+            if runs > MAX_RUNS {
+                return fault(&format!("matrix[{i}]"), format!("{runs} runs, expected at most {MAX_RUNS}"));
             }
         }
         for (name, choice) in &self.choices {

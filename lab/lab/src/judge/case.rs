@@ -11,7 +11,7 @@ use crate::text;
 pub const TOLERANCE: f64 = 0.1;
 
 /// The outcome, in the words and numbers of [`super::compare::Comparison`].
-pub(crate) struct Judged {
+pub(crate) struct Verdict {
     pub(crate) ours: String,
     pub(crate) theirs: String,
     pub(crate) reading: Option<String>,
@@ -34,11 +34,11 @@ pub(crate) struct Case<'a> {
 
 impl Case<'_> {
     /// The outcome, if the runs are there.
-    pub(crate) fn judge(&self) -> Option<Judged> {
+    pub(crate) fn judge(&self) -> Option<Verdict> {
         let Case { rule, published, machine, .. } = *self;
         let metric = |kernel: &str| self.metric(machine, kernel, &rule.set, None);
         let two = self.two();
-        let plain = |value: f64, ratio, agrees| Judged {
+        let plain = |value: f64, ratio, agrees| Verdict {
             ours: self.shown(value),
             theirs: published.shown(),
             reading: None,
@@ -56,7 +56,7 @@ impl Case<'_> {
             How::Gain => {
                 let gain = self.gain(&rule.set)?;
                 let (ratio, agrees) = near(gain, published);
-                Some(Judged {
+                Some(Verdict {
                     ours: format!("{gain:+.0} %"),
                     theirs: format!("+{}", published.shown()),
                     ..plain(gain, ratio, agrees)
@@ -65,7 +65,7 @@ impl Case<'_> {
             How::GainsMore => {
                 let (gain, other) = (self.gain(&rule.set)?, self.gain(&rule.other_set)?);
                 let Two { this, that, .. } = &two;
-                Some(Judged {
+                Some(Verdict {
                     ours: format!("{gain:+.0} % against {other:+.0} %"),
                     reading: Some(format!("more is gained with {this} than with {that}")),
                     ..plain(gain, None, gain > other)
@@ -75,7 +75,7 @@ impl Case<'_> {
                 let value = metric(&rule.kernel)?;
                 let theirs =
                     if published.direction.is_some() { "none".to_owned() } else { published.shown() };
-                Some(Judged { ours: text::number(value), theirs, ..plain(value, None, value == 0.0) })
+                Some(Verdict { ours: text::number(value), theirs, ..plain(value, None, value == 0.0) })
             }
             How::AtLeast => {
                 let value = metric(&rule.kernel)?;
@@ -90,7 +90,7 @@ impl Case<'_> {
                 let other = self.metric(machine, &rule.kernel, &rule.other_set, None)?;
                 let Two { this, that, .. } = &two;
                 let within = text::number(rule.tolerance_percent?);
-                Some(Judged {
+                Some(Verdict {
                     ours: format!("{} against {}", text::number(value), self.shown(other)),
                     reading: Some(format!("{this} as {that}, within {within} %")),
                     ..plain(value, None, (value / other - 1.0).abs() <= rule.tolerance())
@@ -103,7 +103,7 @@ impl Case<'_> {
                 let percent = published.unit == "%";
                 let less = if percent { 100.0 * (other - value) / other } else { other - value };
                 let (ratio, agrees) = near(less, published);
-                Some(Judged {
+                Some(Verdict {
                     ours: format!("{} {}", text::number(less), published.unit),
                     reading: Some(format!("less with {} than with {}", two.this, two.that)),
                     ..plain(less, ratio, agrees)
@@ -116,7 +116,7 @@ impl Case<'_> {
     }
 
     /// Above all others at each place; reported is the place where the lead is smallest.
-    fn more_than(&self) -> Option<Judged> {
+    fn more_than(&self) -> Option<Verdict> {
         let rule = self.rule;
         let at = |place: Option<i64>| {
             let value = self.metric(self.machine, &rule.kernel, &rule.set, place)?;
@@ -137,7 +137,7 @@ impl Case<'_> {
         };
         let two = self.two();
         let reading = || format!("{} above {}{}{by}", two.this, two.that, self.range());
-        Some(Judged {
+        Some(Verdict {
             ours: place.map_or(ours.clone(), |at| format!("{ours} at {}", self.place(at))),
             theirs: self.published.shown(),
             reading: (!rule.other_set.is_empty()).then(reading),
@@ -148,7 +148,7 @@ impl Case<'_> {
         })
     }
 
-    fn shape(&self, shape: Shape) -> Option<Judged> {
+    fn shape(&self, shape: Shape) -> Option<Verdict> {
         let rule = self.rule;
         let (places, values) = self.line(&rule.set)?;
         let seen = shape.seen(&values, rule.tolerance());
@@ -167,7 +167,7 @@ impl Case<'_> {
             Some(percent) if percent > 0.0 => format!(", within {} %", text::number(percent)),
             _ => String::new(),
         };
-        Some(Judged {
+        Some(Verdict {
             ours: seen.at.iter().map(at_place).collect::<Vec<_>>().join(", "),
             theirs: self.published.shown(),
             reading: Some(format!("{} {verb}{}{within}", self.name(&rule.set), self.range())),
@@ -178,12 +178,12 @@ impl Case<'_> {
         })
     }
 
-    fn falls_less(&self) -> Option<Judged> {
+    fn falls_less(&self) -> Option<Verdict> {
         let rule = self.rule;
         let fall = |set: &[String]| Some(100.0 * greatest_fall(&self.line(set)?.1));
         let (ours, other) = (fall(&rule.set)?, fall(&rule.other_set)?);
         let Two { this, that, under } = self.two();
-        Some(Judged {
+        Some(Verdict {
             ours: format!("by {ours:.0} % against {other:.0} %"),
             theirs: self.published.shown(),
             reading: Some(format!("{this} falls less than {that}{}", self.range())),
@@ -349,7 +349,7 @@ mod tests {
     }
 
     /// What comes of the rule that says `text` beside its constant parts.
-    fn judged(text: &str, records: &[Record]) -> Option<Judged> {
+    fn judged(text: &str, records: &[Record]) -> Option<Verdict> {
         let constant = "published = \"uvm-read-transfer-final-dip\"\nmachines = [\"pentium-pro\"]\nkernel = \"uvm\"\n\
                         metric = \"bandwidth_mb_s\"\n";
         let rule: Compare = load_toml("a rule", &format!("{constant}{text}")).expect("a rule");

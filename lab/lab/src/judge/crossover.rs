@@ -29,9 +29,9 @@ pub struct Crossover {
     pub holds_if: Option<String>,
     /// The machine.
     pub machine: String,
-    /// What the curves are over, and its unit.
+    /// What the curves are over.
     pub x: String,
-    /// See there.
+    /// Its unit.
     pub unit: String,
     /// From where on it is faster.
     #[serde(flatten)]
@@ -42,7 +42,7 @@ pub struct Crossover {
 
 /// A choice by the kernel beside the best fixed choice, at one size.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Chosen {
+pub struct AutoChoice {
     /// The experiment.
     pub experiment: String,
     /// The line of its curves.
@@ -93,14 +93,14 @@ fn above_one(ratios: &[(f64, f64)]) -> Option<Pays<f64>> {
 }
 
 /// A line of a figure, and its points.
-type Drawn<'a> = (&'a CurveLine, Vec<(f64, f64)>);
+type LinePoints<'a> = (&'a CurveLine, Vec<(f64, f64)>);
 
 /// The lines of `experiment` on each of `machines`, with their points, and what they are over.
 fn lines<'a>(
     experiment: &'a Experiment,
     machines: &'a [String],
     records: &'a [&'a Record],
-) -> impl Iterator<Item = (&'a str, &'a str, Vec<Drawn<'a>>)> {
+) -> impl Iterator<Item = (&'a str, &'a str, Vec<LinePoints<'a>>)> {
     experiment.file.curves.iter().flat_map(move |curves| {
         machines.iter().map(move |machine| {
             let of = |line| {
@@ -141,7 +141,7 @@ pub fn crossovers(experiment: &Experiment, machines: &[String], records: &[&Reco
 }
 
 /// The choices by the kernel in `experiment`, beside the best fixed choice at each size.
-pub fn chosen(experiment: &Experiment, machines: &[String], records: &[&Record]) -> Vec<Chosen> {
+pub fn chosen(experiment: &Experiment, machines: &[String], records: &[&Record]) -> Vec<AutoChoice> {
     let mut found = Vec::new();
     for (machine, over, lines) in lines(experiment, machines, records) {
         for (line, ours) in lines.iter().filter(|(line, _)| !line.best_of.is_empty()) {
@@ -149,7 +149,7 @@ pub fn chosen(experiment: &Experiment, machines: &[String], records: &[&Record])
                 let fixed = lines.iter().filter(|(l, _)| line.best_of.contains(&l.name));
                 let there = fixed.filter_map(|(l, points)| Some((l, points.iter().find(|p| p.0 == x)?.1)));
                 let Some((best, most)) = there.max_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
-                found.push(Chosen {
+                found.push(AutoChoice {
                     experiment: experiment.name.clone(),
                     line: line.name.clone(),
                     machine: machine.to_owned(),

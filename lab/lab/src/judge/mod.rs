@@ -11,7 +11,7 @@ mod shape;
 
 pub use case::TOLERANCE;
 pub use compare::{Comparison, Standing, Statement, compare, statements};
-pub use crossover::{Chosen, Crossover, NOW, SHARE_OF_BEST, chosen, crossovers, points};
+pub use crossover::{AutoChoice, Crossover, NOW, SHARE_OF_BEST, chosen, crossovers, points};
 pub use pageferry_costs::Pays;
-pub use reproduction::{Calibrated, Finding, Records, Reproduction};
-pub use shape::{Seen, greatest_fall};
+pub use reproduction::{Calibration, Finding, Records, Reproduction};
+pub use shape::{ShapeCheck, greatest_fall};

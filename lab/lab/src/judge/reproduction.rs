@@ -4,7 +4,7 @@
 //! has besides what is judged of it.
 
 use super::compare::{Comparison, Standing, compare, statements};
-use super::crossover::{Chosen, Crossover, chosen, crossovers};
+use super::crossover::{AutoChoice, Crossover, chosen, crossovers};
 use crate::error::LabError;
 use crate::files::{Compare, Experiment, How, KernelChoice, MachineChoice, Paper, Published};
 use crate::plot::{Key, Plot};
@@ -26,7 +26,7 @@ pub struct Finding {
 
 /// A calibrated constant, and what it was fitted to.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-pub struct Calibrated {
+pub struct Calibration {
     /// The id of the published number.
     pub against: String,
     /// The constant's key.
@@ -71,7 +71,7 @@ pub struct Reproduction {
     /// From which size on each mechanism pays.
     pub crossovers: Vec<Crossover>,
     /// What the kernel chose, beside the best fixed choice.
-    pub chosen: Vec<Chosen>,
+    pub chosen: Vec<AutoChoice>,
     /// What lessons have found about a paper that is reproduced here.
     pub findings: Vec<Finding>,
     /// What is drawn of each experiment, beside the curves that its file asks for.
@@ -173,7 +173,7 @@ impl Reproduction {
     }
 
     /// Every calibrated constant once, however many files share it.
-    pub fn calibrated(&self) -> Vec<Calibrated> {
+    pub fn calibrated(&self) -> Vec<Calibration> {
         let mut found: BTreeMap<(String, String, String, String), BTreeSet<String>> = BTreeMap::new();
         let mut add = |file: &str, constants: Vec<Constant>| {
             for c in constants.into_iter().filter(|c| c.kind == SourceKind::Calibrated) {
@@ -183,7 +183,7 @@ impl Reproduction {
         };
         self.machines.iter().for_each(|m| add(&m.name, m.constants()));
         self.kernels.iter().for_each(|k| add(&k.name, k.constants()));
-        let one = |((against, key, value, source), files): (_, BTreeSet<String>)| Calibrated {
+        let one = |((against, key, value, source), files): (_, BTreeSet<String>)| Calibration {
             against,
             key,
             value,

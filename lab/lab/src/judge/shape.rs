@@ -9,7 +9,7 @@ use crate::files::Shape;
 
 /// Whether a curve has a shape, and where that shows.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Seen {
+pub struct ShapeCheck {
     /// Whether it has.
     pub agrees: bool,
     /// Positions in order: if the curve has the shape, its ends, its peak or its extremes; if not, where it breaks.
@@ -18,7 +18,7 @@ pub struct Seen {
 
 impl Shape {
     /// Looks at `values`, of which there is at least one.
-    pub fn seen(self, values: &[f64], tolerance: f64) -> Seen {
+    pub fn seen(self, values: &[f64], tolerance: f64) -> ShapeCheck {
         match self {
             Shape::Rises => goes(values, tolerance, Way::Up),
             Shape::Falls => goes(values, tolerance, Way::Down),
@@ -27,7 +27,7 @@ impl Shape {
                 let of = |(i, j): (usize, usize), way| step(values[i], values[j], way);
                 let (i, j) = if of(up, Way::Up) > of(down, Way::Down) { up } else { down };
                 let most = of((i, j), Way::Up).max(of((i, j), Way::Down));
-                Seen { agrees: most <= 1.0 + tolerance, at: vec![i, j] }
+                ShapeCheck { agrees: most <= 1.0 + tolerance, at: vec![i, j] }
             }
             Shape::Peaks => {
                 let top =
@@ -38,9 +38,10 @@ impl Shape {
                 let mut at = vec![0, top, values.len() - 1];
                 at.dedup();
                 // A wrong step on either side shows more than the ends do.
-                let inside = |part: &&Seen| !part.agrees && part.at.iter().any(|place| !at.contains(place));
+                let inside =
+                    |part: &&ShapeCheck| !part.agrees && part.at.iter().any(|place| !at.contains(place));
                 let wrong = [&up, &down].into_iter().find(inside).map(|part| part.at.clone());
-                Seen { agrees: up.agrees && down.agrees, at: wrong.unwrap_or(at) }
+                ShapeCheck { agrees: up.agrees && down.agrees, at: wrong.unwrap_or(at) }
             }
         }
     }
@@ -88,13 +89,13 @@ fn steepest(values: &[f64], way: Way) -> (usize, usize) {
 }
 
 /// Whether `values` go one way, and nowhere back.
-fn goes(values: &[f64], tolerance: f64, way: Way) -> Seen {
+fn goes(values: &[f64], tolerance: f64, way: Way) -> ShapeCheck {
     let last = values.len() - 1;
     let (i, j) = steepest(values, way.back());
     if step(values[i], values[j], way.back()) > 1.0 + tolerance {
-        return Seen { agrees: false, at: vec![i, j] };
+        return ShapeCheck { agrees: false, at: vec![i, j] };
     }
-    Seen { agrees: step(values[0], values[last], way) > 1.0 + tolerance, at: vec![0, last] }
+    ShapeCheck { agrees: step(values[0], values[last], way) > 1.0 + tolerance, at: vec![0, last] }
 }
 
 #[cfg(test)]
@@ -115,7 +116,7 @@ mod tests {
         // Several small steps back are a great one.
         assert_eq!(seen(Shape::Rises, &[10.0, 20.0, 18.5, 17.0, 40.0]), (false, vec![1, 3]));
         assert_eq!(seen(Shape::Rises, &[10.0, 10.5, 11.0]), (false, vec![0, 2]));
-        assert_eq!(Shape::Rises.seen(&[10.0, 10.5, 11.0], 0.0), Seen { agrees: true, at: vec![0, 2] });
+        assert_eq!(Shape::Rises.seen(&[10.0, 10.5, 11.0], 0.0), ShapeCheck { agrees: true, at: vec![0, 2] });
         assert!(!Shape::Rises.seen(&[10.0, 11.0, 10.99, 12.0], 0.0).agrees);
         assert!(!Shape::Rises.seen(&[7.0, 7.0], 0.0).agrees);
     }
@@ -124,7 +125,7 @@ mod tests {
     fn what_falls_is_what_rises_backwards() {
         assert_eq!(seen(Shape::Falls, &[40.0, 19.0, 20.0, 10.0]), (true, vec![0, 3]));
         assert_eq!(seen(Shape::Falls, &[40.0, 98.0, 26.0]), (false, vec![0, 1]));
-        assert_eq!(Shape::Falls.seen(&[474.8, 476.2], 0.0), Seen { agrees: false, at: vec![0, 1] });
+        assert_eq!(Shape::Falls.seen(&[474.8, 476.2], 0.0), ShapeCheck { agrees: false, at: vec![0, 1] });
         assert!(Shape::Falls.seen(&[476.2, 474.8], 0.0).agrees);
     }
 

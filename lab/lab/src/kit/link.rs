@@ -55,6 +55,10 @@ impl Link {
         self.socket
     }
 
+    /// Closes its descriptor.
+    ///
+    /// # Errors
+    /// The call fails.
     pub fn close(self, user: &User<Model>) -> Result<(), Failed> {
         user.close(self.socket).map_err(named("close"))
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// the whole depends on it, and that only beside runs that were.
 const MS_OF_WEIGHT: f64 = 0.015;
 /// What every run costs at least: a machine is built and a kernel booted.
-const LEAST_MS: f64 = 40.0;
+const MIN_MS: f64 = 40.0;
 /// The share of the whole that has to be finished before its speed says anything of the rest.
 const ENOUGH: f64 = 0.02;
 
@@ -67,7 +67,7 @@ impl TimeLeft {
 }
 
 fn expected_ms(run: &RunSpec, last: &BTreeMap<String, f64>) -> f64 {
-    let estimated = || LEAST_MS + run.weight() as f64 * MS_OF_WEIGHT;
+    let estimated = || MIN_MS + run.weight() as f64 * MS_OF_WEIGHT;
     last.get(&run.title()).copied().filter(|ms| ms.is_finite() && *ms > 0.0).unwrap_or_else(estimated)
 }
 

@@ -55,7 +55,7 @@ pub struct Ways {
 
 /// What a transfer cost.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Transferred {
+pub struct TransferReport {
     /// The machine's name.
     pub machine: String,
     /// The kernel's name.
@@ -95,7 +95,7 @@ pub fn stream(
     chunk_bytes: usize,
     ways: Ways,
     ends: Ends,
-) -> Result<Transferred, LabError> {
+) -> Result<TransferReport, LabError> {
     assert!(chunk_bytes > 0, "a chunk has at least one byte");
     let began = ThreadTime::now();
     let testbed = Testbed::new(machine, kernel, Schedule::Timed, 0)?;
@@ -129,7 +129,7 @@ pub fn stream(
     let copied = counters.get("bytes_copied").copied().unwrap_or(0) as f64;
     let elapsed_us = state.elapsed_cycles as f64 / clock_mhz;
     let per = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
-    Ok(Transferred {
+    Ok(TransferReport {
         machine: machine.name.clone(),
         kernel: kernel.name.clone(),
         len_bytes: state.taken,

@@ -154,7 +154,7 @@ fn cycles_sum_for_every_cpu() {
 }
 
 #[test]
-fn invalidations_cost_more_when_the_entry_is_not_cached_and_most_when_remote() {
+fn invalidations_cost_more_when_the_entry_is_not_cached_and_remote_ones_cost_most() {
     let record = sound("invalidate", "xeon-htt", "original", &["times=100"]).record;
     let cost = |name: &str| record.metric(name).expect("measured");
     assert!(cost("local_cached_cycles") < cost("local_uncached_cycles"));

@@ -2,7 +2,7 @@
 
 use pageferry_lab::files::{KernelChoice, MachineChoice};
 use pageferry_lab::record::Law;
-use pageferry_lab::workloads::strace::{Replayed, replay, replay_planted};
+use pageferry_lab::workloads::strace::{ReplayReport, replay, replay_planted};
 use pageferry_lab::{Blame, LabError};
 use pageferry_trace::strace::{Answer, Log, What};
 
@@ -10,18 +10,18 @@ const CP: &str = include_str!("../../recordings/cp.strace");
 const TAR: &str = include_str!("../../recordings/tar.strace");
 const GIT_STATUS: &str = include_str!("../../recordings/git-status.strace");
 
-fn run(kernel: &str, text: &str) -> Result<Replayed, LabError> {
+fn run(kernel: &str, text: &str) -> Result<ReplayReport, LabError> {
     run_on("xeon-mp", kernel, text)
 }
 
-fn run_on(machine: &str, kernel: &str, text: &str) -> Result<Replayed, LabError> {
+fn run_on(machine: &str, kernel: &str, text: &str) -> Result<ReplayReport, LabError> {
     let machine = MachineChoice::find(machine).expect("a machine");
     let kernel = KernelChoice::find(kernel).expect("a kernel");
     replay(&machine, &kernel, "test.strace", text.as_bytes(), None)
 }
 
 /// Runs what must go as it was recorded.
-fn as_recorded(text: &str) -> Replayed {
+fn as_recorded(text: &str) -> ReplayReport {
     let replayed = run("sf_buf", text).expect("it runs");
     let broken: Vec<_> = replayed.laws.iter().filter(|law| !law.held).collect();
     assert!(broken.is_empty(), "{broken:?}");
@@ -49,7 +49,11 @@ fn shipped_recordings_run_again_as_they_were_recorded() {
         for kernel in ["sf_buf", "original"] {
             let one = run(kernel, text).expect("it runs");
             let two = run(kernel, text).expect("it runs");
-            assert_eq!(Replayed { host_ms: 0.0, ..one.clone() }, Replayed { host_ms: 0.0, ..two }, "{name}");
+            assert_eq!(
+                ReplayReport { host_ms: 0.0, ..one.clone() },
+                ReplayReport { host_ms: 0.0, ..two },
+                "{name}"
+            );
             assert!(one.laws.iter().all(|law| law.held), "{name}: {:?}", one.laws);
             assert_eq!((one.processes, one.skipped, one.unfinished), (processes, 0, 0), "{name}");
             // A file of /proc says that it has no bytes, and gives some.

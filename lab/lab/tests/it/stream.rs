@@ -1,7 +1,7 @@
 //! Real data through a modelled pipe, and what goes wrong at its ends.
 
 use pageferry_lab::files::{KernelChoice, MachineChoice};
-use pageferry_lab::workloads::stream::{Ends, Transferred, Ways, stream};
+use pageferry_lab::workloads::stream::{Ends, TransferReport, Ways, stream};
 use pageferry_lab::{Blame, LabError};
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
@@ -54,7 +54,7 @@ fn carry(
     input: Box<dyn Read>,
     expected_bytes: Option<u64>,
     output: Box<dyn Write>,
-) -> Result<Transferred, LabError> {
+) -> Result<TransferReport, LabError> {
     let ends = Ends {
         input,
         input_name: "IN".into(),
@@ -105,7 +105,7 @@ fn the_hash_is_sha_256() {
 
 #[test]
 fn failures_name_the_end_that_failed() {
-    let message = |result: Result<Transferred, LabError>| {
+    let message = |result: Result<TransferReport, LabError>| {
         let error = result.expect_err("it failed");
         assert_eq!(error.blame(), Blame::Input);
         error.to_string()

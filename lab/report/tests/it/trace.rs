@@ -10,12 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-struct Drawn {
+struct Picture {
     record: Record,
     events: Vec<Value>,
 }
 
-impl Drawn {
+impl Picture {
     fn phase<'a>(&'a self, phase: &'a str) -> impl Iterator<Item = &'a Value> {
         self.events.iter().filter(move |e| e["ph"] == phase)
     }
@@ -48,7 +48,7 @@ impl Drawn {
     }
 }
 
-fn drawn(experiment: &str, machine: &str, kernel: &str, settings: &[&str], window: TraceWindow) -> Drawn {
+fn drawn(experiment: &str, machine: &str, kernel: &str, settings: &[&str], window: TraceWindow) -> Picture {
     let experiment = Arc::new(Registry::standard().experiment(experiment).expect("it is built in"));
     let machine = MachineChoice::find(machine).expect("it is built in");
     let kernel = KernelChoice::find(kernel).expect("it is built in");
@@ -68,7 +68,7 @@ fn drawn(experiment: &str, machine: &str, kernel: &str, settings: &[&str], windo
     let file = dir.path().join("trace.json");
     pageferry_report::trace::write(&trace, "it", mhz, &file).expect("written");
     let json: Value = serde_json::from_str(&std::fs::read_to_string(&file).expect("read")).expect("JSON");
-    Drawn { record: result.record, events: json["traceEvents"].as_array().expect("events").clone() }
+    Picture { record: result.record, events: json["traceEvents"].as_array().expect("events").clone() }
 }
 
 fn whole() -> TraceWindow {
@@ -159,7 +159,7 @@ struct DrawnProcess {
 }
 
 /// All processes by their groups; every slice has its pair, and on one track they do not overlap.
-fn processes(drawn: &Drawn) -> BTreeMap<u64, DrawnProcess> {
+fn processes(drawn: &Picture) -> BTreeMap<u64, DrawnProcess> {
     let number = |e: &Value, key: &str| e[key].as_u64().expect("a number");
     let time = |e: &Value, key: &str| e[key].as_f64().expect("a time");
     let mut found: BTreeMap<u64, DrawnProcess> = BTreeMap::new();
@@ -242,7 +242,7 @@ fn processes_of_several_cpus_are_drawn_one_stretch_after_the_other() {
 }
 
 /// The values of a curve, in order of time.
-fn curve<'a>(drawn: &'a Drawn, name: &'a str, series: &'a str) -> Vec<(f64, i64)> {
+fn curve<'a>(drawn: &'a Picture, name: &'a str, series: &'a str) -> Vec<(f64, i64)> {
     let of = |e: &&Value| e["name"] == name;
     let mut last = 0.0;
     let value = |e: &Value| {

@@ -15,7 +15,7 @@ const MAX_VISITS: u8 = 2;
 
 /// A request as it is written in its control piece.
 #[derive(Clone, Copy)]
-pub(super) struct Asked {
+pub(super) struct AppRequest {
     pub(super) order: Order,
     pub(super) tag: u8,
     pub(super) offset: usize,
@@ -25,7 +25,7 @@ pub(super) struct Asked {
 const ORDERS: [Order; 6] =
     [Order::Work, Order::Linger, Order::Forward, Order::DieFirst, Order::DieLast, Order::Misbehave];
 
-impl Asked {
+impl AppRequest {
     pub(super) fn bytes(self) -> [u8; ASKED_BYTES] {
         let order = ORDERS.iter().position(|o| *o == self.order).expect("it is one of them") as u8;
         let mut bytes = [0; ASKED_BYTES];
@@ -35,9 +35,9 @@ impl Asked {
         bytes
     }
 
-    pub(super) fn of(bytes: [u8; ASKED_BYTES]) -> Asked {
+    pub(super) fn of(bytes: [u8; ASKED_BYTES]) -> AppRequest {
         let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four")) as usize;
-        Asked { order: ORDERS[bytes[0] as usize], tag: bytes[1], offset: number(4), len: number(8) }
+        AppRequest { order: ORDERS[bytes[0] as usize], tag: bytes[1], offset: number(4), len: number(8) }
     }
 
     /// How often it comes to a server when all goes well.
@@ -52,20 +52,20 @@ struct Piece {
 }
 
 /// A request whose pieces are not back.
-struct Sent {
+struct PendingRequest {
     /// `None` when the call that made it has not said: its answer found no entry.
     id: Option<RequestId>,
     control: Va,
     piece: Piece,
-    asked: Asked,
+    asked: AppRequest,
 }
 
-/// See the [module](self).
+/// An application: its pieces, its requests that are out, and what each must have.
 pub(super) struct Application<'a> {
     u: &'a U,
     services: u32,
     pieces: Vec<Piece>,
-    sent: Vec<Sent>,
+    sent: Vec<PendingRequest>,
 }
 
 impl<'a> Application<'a> {
@@ -120,7 +120,7 @@ impl<'a> Application<'a> {
                     self.request(
                         piece,
                         service as u32 % self.services,
-                        Asked { order, tag, offset, len },
+                        AppRequest { order, tag, offset, len },
                         post,
                     );
                 }
@@ -181,7 +181,7 @@ impl<'a> Application<'a> {
         assert_eq!(self.u.ica_free(piece.at), Ok(()), "its own piece");
     }
 
-    fn request(&mut self, piece: Piece, service: u32, asked: Asked, post: bool) {
+    fn request(&mut self, piece: Piece, service: u32, asked: AppRequest, post: bool) {
         let u = self.u;
         let control = match u.ica_alloc(1, Wait::No) {
             Ok(control) => control,
@@ -189,7 +189,7 @@ impl<'a> Application<'a> {
             Err(error) => panic!("a piece is refused: {error}"),
         };
         u.store(control, &asked.bytes());
-        let mut sent = Sent { id: None, control, piece, asked };
+        let mut sent = PendingRequest { id: None, control, piece, asked };
         let outcome = if post && !u.ispc_crosses() {
             match u.ispc_post(service, control, Some(sent.piece.at)) {
                 Ok(id) => {
@@ -232,8 +232,8 @@ impl<'a> Application<'a> {
     }
 
     /// The pieces of a request are back: they are as its outcome says.
-    fn back(&mut self, sent: Sent, outcome: Result<(), Errno>) {
-        let Sent { control, mut piece, asked, .. } = sent;
+    fn back(&mut self, sent: PendingRequest, outcome: Result<(), Errno>) {
+        let PendingRequest { control, mut piece, asked, .. } = sent;
         let range = asked.offset..asked.offset + asked.len;
         let found = self.load(piece.at + asked.offset, asked.len);
         let after = |visits: u8| -> Vec<u8> {

@@ -1,6 +1,6 @@
 //! The machine with its kernel, the servers, and the process that begins them again.
 
-use super::application::{ASKED_BYTES, Application, Asked};
+use super::application::{ASKED_BYTES, AppRequest, Application};
 use super::steps::{APPLICATIONS, AREA_PAGES, By, Deed, MAX_PAGES, Order, PIECES, SERVICES, Servers};
 use crate::failure::Failure;
 use crate::planted::Planted;
@@ -31,7 +31,7 @@ const ALL_PAGES: usize = APPLICATIONS * (PIECES - 1) * MAX_PAGES + SERVICES * (2
 const CYCLE_LIMIT: u64 = 1_000_000_000;
 
 /// What all processes know.
-struct Known {
+struct SharedState {
     /// Steps that are to be made, by application; each with its number.
     steps: [RefCell<VecDeque<(usize, Deed)>>; APPLICATIONS],
     /// Nothing is to be served any more.
@@ -98,7 +98,7 @@ impl Servers {
             config.pmap.choice = EntryChoice::UnusedFirst;
         }
         let at = Rc::new(Cell::new(0));
-        let known = Rc::new(Known {
+        let known = Rc::new(SharedState {
             steps: Default::default(),
             over: Cell::new(false),
             servers: Default::default(),
@@ -112,7 +112,7 @@ impl Servers {
 }
 
 /// The first process: it begins the others again when they have died, and ends the servers when no application is left.
-fn live(u: &U, known: &Rc<Known>) {
+fn live(u: &U, known: &Rc<SharedState>) {
     for service in 0..SERVICES {
         let known = known.clone();
         let nurse = move |u: &U| {
@@ -150,7 +150,7 @@ fn live(u: &U, known: &Rc<Known>) {
 }
 
 /// An application's life: to the end of its steps, or to its own.
-fn apply(u: &U, number: usize, known: &Known) {
+fn apply(u: &U, number: usize, known: &SharedState) {
     let mut application = Application::new(u, SERVICES);
     loop {
         let next = known.steps[number].borrow_mut().pop_front();
@@ -168,7 +168,7 @@ fn apply(u: &U, number: usize, known: &Known) {
 }
 
 /// A server's life: to its death, or until nothing is to be served.
-fn serve(u: &U, service: usize, known: &Rc<Known>) {
+fn serve(u: &U, service: usize, known: &Rc<SharedState>) {
     if u.ispc_crosses() {
         let procedure = move |u: &U, request: &Inquiry| {
             if !work(u, service, request) {
@@ -205,7 +205,7 @@ fn serve(u: &U, service: usize, known: &Rc<Known>) {
 fn work(u: &U, service: usize, request: &Inquiry) -> bool {
     let mut asked = [0; ASKED_BYTES];
     u.load(request.control, &mut asked);
-    let asked = Asked::of(asked);
+    let asked = AppRequest::of(asked);
     let Some((data, _)) = request.data else { return true };
     if asked.order == Order::DieFirst {
         return false;
@@ -232,13 +232,13 @@ fn work(u: &U, service: usize, request: &Inquiry) -> bool {
 }
 
 /// The data goes on to the next server, and comes back.
-fn forward(u: &U, service: usize, data: Va, asked: Asked) {
+fn forward(u: &U, service: usize, data: Va, asked: AppRequest) {
     // Servers that wait for each other wait for ever: only one of them sends the data on, but where no caller waits.
     if service + 1 >= SERVICES && !u.ispc_crosses() {
         return;
     }
     let Ok(control) = u.ica_alloc(1, Wait::No) else { return };
-    u.store(control, &Asked { order: Order::Work, ..asked }.bytes());
+    u.store(control, &AppRequest { order: Order::Work, ..asked }.bytes());
     loop {
         match u.ispc_request(((service + 1) % SERVICES) as u32, control, Some(data), Wait::Yes) {
             Err(Errno::Interrupted) if !u.is_killed() => {}

@@ -32,9 +32,9 @@ pub struct Traffic {
     pub loss_ppm: u32,
     /// Frames that arrive twice.
     pub duplicate_ppm: u32,
-    /// Frames that others overtake, and how much longer they take.
+    /// Frames that others overtake.
     pub reorder_ppm: u32,
-    /// See there.
+    /// How much longer these take, in microseconds.
     pub reorder_us: u32,
     /// Frames in which a bit is flipped.
     pub corrupt_ppm: u32,

@@ -41,14 +41,14 @@ const LOOKS: u32 = 10_000;
 
 /// How far the story is. The two processes are coroutines of one thread.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
-enum Told {
+enum Progress {
     Nothing,
     OtherIsThere,
     FirstHasRead,
     OtherHasTaken,
 }
 
-type Story = Rc<Cell<Told>>;
+type Story = Rc<Cell<Progress>>;
 
 /// The address of the cache, for `frame` and this CPU alone; with `read`, the first bytes there.
 fn map(user: &User<Model>, frame: Pfn, read: bool) -> Result<[u8; 8], Errno> {
@@ -73,17 +73,17 @@ fn accessed_bit(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     let wired = user.space().wire(user.thread(), at, 3 * PAGE_SIZE, Prot::READ);
     let wired = wired.map_err(|e| ("wire", e.into()))?;
     let pages = wired.frames().to_vec();
-    let story: Story = Rc::new(Cell::new(Told::Nothing));
+    let story: Story = Rc::new(Cell::new(Progress::Nothing));
     other_cpu(stage, user, &story, pages[1])?;
-    wait_for(stage, user, &story, Told::OtherIsThere);
+    wait_for(stage, user, &story, Progress::OtherIsThere);
     let first = user.machine().cpu();
     stage.step(
         "The first CPU has page A mapped, and reads it. Its TLB holds the translation; the entry's accessed bit is \
          set.",
         || map(user, pages[0], true),
     )?;
-    story.set(Told::FirstHasRead);
-    wait_for(stage, user, &story, Told::OtherHasTaken);
+    story.set(Progress::FirstHasRead);
+    wait_for(stage, user, &story, Progress::OtherHasTaken);
     let read = stage.step(
         "The first CPU has page C mapped. The bit that it finds is clear. Is its own TLB up to date? Then it reads.",
         || map(user, pages[2], true),
@@ -99,22 +99,22 @@ fn accessed_bit(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
 fn other_cpu(stage: &Stage, user: &User<Model>, story: &Story, page: Pfn) -> Result<(), Failed> {
     let (story, first) = (story.clone(), user.machine().cpu());
     let child = move |stage: &Stage, user: &User<Model>| {
-        story.set(Told::OtherIsThere);
-        wait_for(stage, user, &story, Told::FirstHasRead);
+        story.set(Progress::OtherIsThere);
+        wait_for(stage, user, &story, Progress::FirstHasRead);
         stage.promise("the other process runs on another CPU", user.machine().cpu() != first);
         let done = stage.step(
             "Another CPU has page B mapped there, privately. The bit was set: it invalidates, for itself only. It \
              never touches the page, so the new entry's bit stays clear.",
             || map(user, page, false),
         );
-        story.set(Told::OtherHasTaken);
+        story.set(Progress::OtherHasTaken);
         done.map(|_| ())
     };
     stage.fork(user, "other CPU", child).map(|_| ())
 }
 
 /// Computes until the story has come so far. A process that slept would leave its CPU to the other, and its TLB.
-fn wait_for(stage: &Stage, user: &User<Model>, story: &Story, point: Told) {
+fn wait_for(stage: &Stage, user: &User<Model>, story: &Story, point: Progress) {
     for _ in 0..LOOKS {
         if story.get() >= point {
             return;

@@ -1,6 +1,6 @@
 //! The kernel's memory by pages and by blocks: what that takes of the TLB, and what it is worth.
 
-use super::stage::{Compared, Field, Mechanism, More, Ran, Stage, Table, Variant, look_at, map};
+use super::stage::{Comparison, Field, Mechanism, More, Ran, Stage, Table, Variant, look_at, map};
 use pageferry_hal::{Attr, CopyFault, Flush, Machine as _, Mode, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Fd, OpenFlags, User};
 use pageferry_lab::LabError;
@@ -220,7 +220,7 @@ fn protection(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
 }
 
 /// What a whole program has under both, with either handler.
-fn table(runs: &[Ran]) -> Result<Compared, LabError> {
+fn table(runs: &[Ran]) -> Result<Comparison, LabError> {
     let registry = Registry::standard();
     let experiment = Arc::new(registry.experiment("replay")?);
     let (mut rows, mut laws) = (Vec::new(), Vec::new());

@@ -2,7 +2,7 @@
 //! pages.
 
 use super::far_end::{PAGES as SENT, SINK, SOURCE};
-use super::stage::{Compared, Field, Mechanism, More, Ran, Stage, Table, Variant, contents, look_at, map};
+use super::stage::{Comparison, Field, Mechanism, More, Ran, Stage, Table, Variant, contents, look_at, map};
 use pageferry_hal::{Cycles, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, OpenFlags, Polled, SendMode, Shutdown, SocketKind, User};
 use pageferry_lab::LabError;
@@ -190,7 +190,7 @@ fn send_file(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     [ours, theirs, listening, file].into_iter().try_for_each(|fd| user.close(fd)).map_err(named("close"))
 }
 
-fn table(runs: &[Ran]) -> Result<Compared, LabError> {
+fn table(runs: &[Ran]) -> Result<Comparison, LabError> {
     let row = |ran: &Ran| {
         let mapping = match ran.kernel.file.socket.lent_mapping.value {
             LentMappingName::Run => "run",

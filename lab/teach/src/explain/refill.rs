@@ -4,7 +4,7 @@
 //! The model watches what is done ([`Model::watch`]); here the steps are put into words. The kernel's paths and tables
 //! say which step is which.
 
-use super::stage::{Compared, Field, Mechanism, More, Ran, Stage, Step, Table, Variant, map};
+use super::stage::{Comparison, Field, Mechanism, More, Ran, Stage, Step, Table, Variant, map};
 use pageferry_hal::isa::hash::{ENTRY_BYTES, GROUP_BYTES, GROUP_ENTRIES};
 use pageferry_hal::{
     Access, Cause, CodePath, Flush, HashTable, Instructions, Machine as _, Mmu, PAGE_SIZE, Pa, Prot, Va,
@@ -12,7 +12,7 @@ use pageferry_hal::{
 use pageferry_kernel::{Errno, User};
 use pageferry_lab::LabError;
 use pageferry_lab::kit::{Failed, named};
-use pageferry_model::{Doing, Model, Spent, Watched};
+use pageferry_model::{Action, Model, Observation, Spent};
 use pageferry_pmap::{RefillPaths, Reload};
 use pageferry_vm::Inherit;
 
@@ -149,14 +149,14 @@ fn empty_tlbs(user: &User<Model>) {
 }
 
 /// A load with empty TLBs, watched.
-fn load(user: &User<Model>, at: Va) -> Vec<Watched> {
+fn load(user: &User<Model>, at: Va) -> Vec<Observation> {
     empty_tlbs(user);
     user.machine().watch();
     user.load(at, &mut [0; 4]);
     user.machine().take_watched()
 }
 
-fn sum(steps: &[Watched]) -> Spent {
+fn sum(steps: &[Observation]) -> Spent {
     steps.iter().fold(Spent::default(), |all, step| all.and(&step.spent))
 }
 
@@ -195,10 +195,10 @@ enum What {
 }
 
 /// Puts the steps of a load into words, behind what the load is: of a page that the hash table does not have, or has.
-fn tell(stage: &Stage, user: &User<Model>, steps: &[Watched], missing: bool) {
+fn tell(stage: &Stage, user: &User<Model>, steps: &[Observation], missing: bool) {
     let words = Words::new(user, steps);
     let parts = words.parts(steps);
-    let within = steps.iter().filter(|s| matches!(s.doing, Doing::Misses(_)) && s.depth > 1).count();
+    let within = steps.iter().filter(|s| matches!(s.doing, Action::Misses(_)) && s.depth > 1).count();
     let deepest = steps.iter().map(|s| s.depth).max().unwrap_or(0);
     stage.promise("a miss within a handler misses no more", deepest <= 2);
     let all = sum(steps);
@@ -236,7 +236,7 @@ struct Words {
 }
 
 impl Words {
-    fn new(user: &User<Model>, steps: &[Watched]) -> Words {
+    fn new(user: &User<Model>, steps: &[Observation]) -> Words {
         let (config, pmaps) = (user.kernel().config().pmap, user.kernel().vm().pmaps());
         let table = pmaps.hash_table();
         let mut words = Words {
@@ -247,7 +247,7 @@ impl Words {
             primary: None,
         };
         words.primary = steps.iter().find_map(|step| match step.doing {
-            Doing::Reads(at) if step.depth == 1 => words.group(at),
+            Action::Reads(at) if step.depth == 1 => words.group(at),
             _ => None,
         });
         words
@@ -285,51 +285,51 @@ impl Words {
         }
     }
 
-    fn parts(&self, steps: &[Watched]) -> Vec<Part> {
+    fn parts(&self, steps: &[Observation]) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
         let (mut within, mut locks) = (None, 0);
         let mut kept = Spent::default();
         for step in steps {
             let mut what = match step.doing {
-                Doing::Looks { va, secondary, entries, found } => {
+                Action::Looks { va, secondary, entries, found } => {
                     What::Looks { va, secondary, found, entries }
                 }
-                Doing::Misses(miss) => {
+                Action::Misses(miss) => {
                     if step.depth > 1 {
                         within = Some(miss.va);
                     }
                     What::Miss
                 }
-                Doing::Returns => What::Returns,
-                Doing::Executes(path) => self.path(path),
-                Doing::Reads(at) => match self.group(at) {
+                Action::Returns => What::Returns,
+                Action::Executes(path) => self.path(path),
+                Action::Reads(at) => match self.group(at) {
                     Some(group) => What::Group { secondary: Some(group) != self.primary },
                     None => What::Tables,
                 },
-                Doing::Writes(at) => match (self.group(at), self.table) {
+                Action::Writes(at) => match (self.group(at), self.table) {
                     (Some(group), Some(table)) => What::Put {
                         secondary: Some(group) != self.primary,
                         slot: (at.0 - table.at.0) % GROUP_BYTES as u64 / ENTRY_BYTES as u64,
                     },
                     _ => What::Noted,
                 },
-                Doing::Touches(_, Access::Write) => What::Saves,
-                Doing::Touches(va, _) => match self.lies(va, &parts) {
+                Action::Touches(_, Access::Write) => What::Saves,
+                Action::Touches(va, _) => match self.lies(va, &parts) {
                     Some(true) => What::TouchesGroups,
                     Some(false) => What::TouchesTables,
                     None => What::Restores,
                 },
-                Doing::Locks => {
+                Action::Locks => {
                     locks += 1;
                     What::Lock { taken: locks % 2 == 1 }
                 }
-                Doing::LoadsTlb(_) => What::LoadsTlb,
-                Doing::Flushes(_) => What::Flushes,
+                Action::LoadsTlb(_) => What::LoadsTlb,
+                Action::Flushes(_) => What::Flushes,
                 _ => What::Access,
             };
             if let Some(va) = within {
                 what = What::Within { va };
-                if step.depth == 2 && step.doing == Doing::Returns {
+                if step.depth == 2 && step.doing == Action::Returns {
                     within = None;
                 }
             }
@@ -415,7 +415,7 @@ fn entries_of(count: u64) -> String {
     if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") }
 }
 
-fn table(runs: &[Ran]) -> Result<Compared, LabError> {
+fn table(runs: &[Ran]) -> Result<Comparison, LabError> {
     let row = |ran: &Ran| {
         let mut row = ran.words();
         let figure = |name| Field::Number(ran.figures.get(name).copied().unwrap_or(0));

@@ -58,11 +58,11 @@ pub struct Counterexample {
 pub struct More {
     /// The runs, in order.
     pub runs: &'static [Variant],
-    pub(super) table: fn(&[Ran]) -> Result<Compared, LabError>,
+    pub(super) table: fn(&[Ran]) -> Result<Comparison, LabError>,
 }
 
 /// A table, and the laws of what was run for it besides.
-pub(super) type Compared = (Table, Vec<Law>);
+pub(super) type Comparison = (Table, Vec<Law>);
 
 /// One run of several.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Recording under valgrind's `lackey`, for programs of the host: it prints a line for each reference. System calls are
 //! not among them, so there are none in the trace. It fails without valgrind.
 
-use super::watched::{Capture, CaptureError, Captured, Told, Watched, header};
+use super::watched::{Capture, CaptureError, CaptureReport, ProgressMeter, WatchedProgram, header};
 use crate::architecture::Architecture;
 use crate::recorder::Recorder;
 use std::io::{BufRead, Write};
@@ -44,16 +44,16 @@ pub(super) fn record(
     program: &Path,
     out: impl Write,
     progress: impl FnMut(u64),
-) -> Result<Captured, CaptureError> {
+) -> Result<CaptureReport, CaptureError> {
     let recorder = format!("{} lackey", version()?);
     let mut recorder = Recorder::new(out, &header(capture, architecture, recorder))
         .map_err(CaptureError::io("write the trace"))?;
-    let mut watched = Watched::start("valgrind", "valgrind", capture, |command, descriptor| {
+    let mut watched = WatchedProgram::start("valgrind", "valgrind", capture, |command, descriptor| {
         command.args(["--tool=lackey", "--trace-mem=yes", "--basic-counts=no", "-q"]);
         command.arg(format!("--log-fd={descriptor}"));
         command.arg(program).args(&capture.command[1..]);
     })?;
-    let mut told = Told::new(progress);
+    let mut told = ProgressMeter::new(progress);
     let mut text = Vec::new();
     loop {
         text.clear();

@@ -1,7 +1,7 @@
 //! Recording under QEMU's user-mode emulators: the plugin `plugin/refs.c`, compiled here and now, reports every
 //! reference and system call. It fails without a C compiler or QEMU, or when the program starts a thread.
 
-use super::watched::{Capture, CaptureError, Captured, Told, Watched, header};
+use super::watched::{Capture, CaptureError, CaptureReport, ProgressMeter, WatchedProgram, header};
 use crate::architecture::Architecture;
 use crate::recorder::Recorder;
 use std::io::{self, BufRead as _, Read, Write};
@@ -24,14 +24,14 @@ pub(super) fn record(
     program: &Path,
     out: impl Write,
     progress: impl FnMut(u64),
-) -> Result<Captured, CaptureError> {
+) -> Result<CaptureReport, CaptureError> {
     let folder = tempfile::tempdir().map_err(CaptureError::io("make a temporary folder"))?;
     let plugin = compile(folder.path())?;
     let tool = emulator(architecture);
     let recorder = format!("{} with refs.c", version(tool)?);
     let mut recorder = Recorder::new(out, &header(capture, architecture, recorder))
         .map_err(CaptureError::io("write the trace"))?;
-    let mut watched = Watched::start(tool, "qemu-user", capture, |command, descriptor| {
+    let mut watched = WatchedProgram::start(tool, "qemu-user", capture, |command, descriptor| {
         // What would differ from host to host or from run to run is given.
         command.args(["-seed", "1", "-r", "5.10.0", "-s", "8388608"]);
         if let Some(processor) = architecture.processor {
@@ -46,7 +46,7 @@ pub(super) fn record(
     // With the first words the plugin is loaded, and its file need not wait for the end. An error shows again below.
     let _ = watched.references.fill_buf();
     drop(folder);
-    let mut told = Told::new(progress);
+    let mut told = ProgressMeter::new(progress);
     let mut call = 0;
     loop {
         let word = match word(&mut watched.references) {

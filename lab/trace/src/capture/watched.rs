@@ -27,7 +27,7 @@ pub struct Capture {
 
 /// What was recorded.
 #[derive(Clone, Debug)]
-pub struct Captured {
+pub struct CaptureReport {
     /// What was counted.
     pub totals: Totals,
     /// How the command ended.
@@ -123,20 +123,20 @@ pub(super) fn find(program: &OsStr) -> Result<PathBuf, CaptureError> {
 }
 
 /// A program being watched, and the pipe that its references come through.
-pub(super) struct Watched {
+pub(super) struct WatchedProgram {
     tool: &'static str,
     child: Child,
     pub(super) references: BufReader<io::PipeReader>,
 }
 
-impl Watched {
+impl WatchedProgram {
     /// Starts `tool`; `arguments` is given the number of the descriptor to report to.
     pub(super) fn start(
         tool: &'static str,
         package: &'static str,
         capture: &Capture,
         arguments: impl FnOnce(&mut Command, i32),
-    ) -> Result<Watched, CaptureError> {
+    ) -> Result<WatchedProgram, CaptureError> {
         let (reader, writer) = io::pipe().map_err(CaptureError::io("make a pipe"))?;
         // Unlike `writer`, a duplicate outlives the start of a program.
         let inherited: OwnedFd = rustix::io::dup(&writer)
@@ -149,15 +149,15 @@ impl Watched {
         let child = command.spawn();
         let child = child.map_err(|error| CaptureError::Tool { tool: tool.to_owned(), package, error })?;
         // With the last writing end here gone, the pipe ends when the program does.
-        Ok(Watched { tool, child, references: BufReader::with_capacity(1 << 16, reader) })
+        Ok(WatchedProgram { tool, child, references: BufReader::with_capacity(1 << 16, reader) })
     }
 
     /// The program has reported its end, or closed the pipe.
-    pub(super) fn end<W: Write>(mut self, recorder: Recorder<W>) -> Result<Captured, CaptureError> {
+    pub(super) fn end<W: Write>(mut self, recorder: Recorder<W>) -> Result<CaptureReport, CaptureError> {
         drop(self.references);
         let status = self.child.wait().map_err(CaptureError::io(format!("wait for {}", self.tool)))?;
         let totals = recorder.finish().map_err(CaptureError::io("write the trace"))?;
-        Ok(Captured { totals, status })
+        Ok(CaptureReport { totals, status })
     }
 
     /// The trace cannot be written: the program is ended.
@@ -187,16 +187,16 @@ impl Watched {
 }
 
 /// Calls `progress` every so many references.
-pub(super) struct Told<P> {
+pub(super) struct ProgressMeter<P> {
     progress: P,
     next: u64,
 }
 
-impl<P: FnMut(u64)> Told<P> {
+impl<P: FnMut(u64)> ProgressMeter<P> {
     const EVERY: u64 = 1 << 18;
 
-    pub(super) fn new(progress: P) -> Told<P> {
-        Told { progress, next: 0 }
+    pub(super) fn new(progress: P) -> ProgressMeter<P> {
+        ProgressMeter { progress, next: 0 }
     }
 
     pub(super) fn tell(&mut self, references: u64) {

@@ -47,20 +47,20 @@ pub struct Entry {
 
 /// Lines that were left out.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Skipped {
+pub struct SkippedLines {
     /// How many.
     pub count: u64,
     /// The first: its number, and what was expected.
     pub first: Option<(usize, String)>,
 }
 
-/// See the [module](super).
+/// What a log says, as far as it could be read.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Log {
     /// What happened.
     pub entries: Vec<Entry>,
     /// Lines that are none.
-    pub skipped: Skipped,
+    pub skipped: SkippedLines,
     /// Calls whose end is not there.
     pub unfinished: u64,
     /// Lines that were read.

@@ -25,4 +25,4 @@ mod log;
 
 pub use args::{Arg, Text};
 pub use line::Answer;
-pub use log::{Call, Entry, Log, Skipped, What};
+pub use log::{Call, Entry, Log, SkippedLines, What};

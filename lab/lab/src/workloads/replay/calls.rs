@@ -5,7 +5,7 @@ use pageferry_trace::{Architecture, SystemCall};
 
 /// A system call of a recorded program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum RecordedCall {
     /// It read so many bytes.
     Read { to: Va, len_bytes: usize },
     /// It wrote so many bytes.
@@ -22,16 +22,16 @@ pub(crate) enum Asked {
     Other,
 }
 
-impl Asked {
+impl RecordedCall {
     /// The memory that it is about: where it begins, and how many bytes.
     pub(crate) fn range(self) -> Option<(Va, usize)> {
         match self {
-            Asked::Read { to: at, len_bytes }
-            | Asked::Write { from: at, len_bytes }
-            | Asked::Map { at, len_bytes }
-            | Asked::Unmap { at, len_bytes } => Some((at, len_bytes)),
-            Asked::Break(at) => Some((at, 0)),
-            Asked::Exit | Asked::Other => None,
+            RecordedCall::Read { to: at, len_bytes }
+            | RecordedCall::Write { from: at, len_bytes }
+            | RecordedCall::Map { at, len_bytes }
+            | RecordedCall::Unmap { at, len_bytes } => Some((at, len_bytes)),
+            RecordedCall::Break(at) => Some((at, 0)),
+            RecordedCall::Exit | RecordedCall::Other => None,
         }
     }
 }
@@ -39,20 +39,20 @@ impl Asked {
 /// The descriptor that messages to people go to.
 const STDERR: u64 = 2;
 
-/// What a call means under the numbers of its architecture. What failed, or did nothing, is [`Asked::Other`].
-pub(crate) fn meaning(architecture: &str, call: &SystemCall) -> Asked {
+/// What a call means under the numbers of its architecture. What failed, or did nothing, is [`RecordedCall::Other`].
+pub(crate) fn meaning(architecture: &str, call: &SystemCall) -> RecordedCall {
     let name = Architecture::named(architecture).and_then(|a| a.call_name(call.number)).unwrap_or("");
     let [first, second, ..] = call.arguments;
     let result = call.result.filter(|result| *result >= 0);
     match (name, result) {
-        ("exit" | "exit_group", _) => Asked::Exit,
-        ("read", Some(len)) if len > 0 => Asked::Read { to: Va(second), len_bytes: len as usize },
+        ("exit" | "exit_group", _) => RecordedCall::Exit,
+        ("read", Some(len)) if len > 0 => RecordedCall::Read { to: Va(second), len_bytes: len as usize },
         ("write", Some(len)) if len > 0 && first != STDERR => {
-            Asked::Write { from: Va(second), len_bytes: len as usize }
+            RecordedCall::Write { from: Va(second), len_bytes: len as usize }
         }
-        ("brk", Some(at)) => Asked::Break(Va(at as u64)),
-        ("mmap" | "mmap2", Some(at)) => Asked::Map { at: Va(at as u64), len_bytes: second as usize },
-        ("munmap", Some(_)) => Asked::Unmap { at: Va(first), len_bytes: second as usize },
-        _ => Asked::Other,
+        ("brk", Some(at)) => RecordedCall::Break(Va(at as u64)),
+        ("mmap" | "mmap2", Some(at)) => RecordedCall::Map { at: Va(at as u64), len_bytes: second as usize },
+        ("munmap", Some(_)) => RecordedCall::Unmap { at: Va(first), len_bytes: second as usize },
+        _ => RecordedCall::Other,
     }
 }

@@ -8,7 +8,7 @@
 
 use super::compile_plots;
 use super::process::{Ends, Wire};
-use super::recorded::{Recorded, recorded};
+use super::recorded::{RecordedProgram, recorded};
 use super::stage::{Stage, install, make_file, remove, wait_for};
 use crate::error::LabError;
 use crate::files::Experiment;
@@ -35,8 +35,8 @@ const COMMAND: &str = "gcc -D__KERNEL__ -I/usr/src/linux/include -Wall -O2 -pipe
                        -Wno-uninitialized -mmultiple -c -o";
 
 /// What so many sources are compiled by: the recorded ones in turn.
-fn traces(sources: usize) -> Result<Vec<[Arc<Recorded>; 3]>, LabError> {
-    let read = |names: &[&str; 3]| -> Result<[Arc<Recorded>; 3], LabError> {
+fn traces(sources: usize) -> Result<Vec<[Arc<RecordedProgram>; 3]>, LabError> {
+    let read = |names: &[&str; 3]| -> Result<[Arc<RecordedProgram>; 3], LabError> {
         Ok([recorded(names[0])?, recorded(names[1])?, recorded(names[2])?])
     };
     SOURCES.iter().cycle().take(sources).map(read).collect()
@@ -44,7 +44,7 @@ fn traces(sources: usize) -> Result<Vec<[Arc<Recorded>; 3]>, LabError> {
 
 pub(crate) struct Compile {
     stage: Stage,
-    sources: Vec<[Arc<Recorded>; 3]>,
+    sources: Vec<[Arc<RecordedProgram>; 3]>,
 }
 
 crate::parameters! {
@@ -86,12 +86,12 @@ impl Workload for Compile {
 impl Compile {
     fn run(&self, user: &User<Model>) -> Result<(), Failed> {
         // The pages that the largest set of three has at once, and the files of all.
-        let pages = |set: &[Arc<Recorded>; 3]| set.iter().map(|r| r.pages.len()).sum::<usize>();
+        let pages = |set: &[Arc<RecordedProgram>; 3]| set.iter().map(|r| r.pages.len()).sum::<usize>();
         let most = self.sources.iter().map(pages).max().unwrap_or(0);
         if !self.stage.has_room(user, 2 * most * PAGE_SIZE) {
             return Ok(());
         }
-        let all: Vec<Arc<Recorded>> = self.sources.iter().flatten().cloned().collect();
+        let all: Vec<Arc<RecordedProgram>> = self.sources.iter().flatten().cloned().collect();
         install(user, &all)?;
         let source_bytes = self.sources.iter().map(|set| set[0].reads_bytes).max().unwrap_or(0);
         make_file(user, "source.c", source_bytes as usize)?;
@@ -111,7 +111,7 @@ impl Compile {
     }
 
     /// One source: three processes at once.
-    fn compile(&self, user: &User<Model>, set: &[Arc<Recorded>; 3]) -> Result<(), Failed> {
+    fn compile(&self, user: &User<Model>, set: &[Arc<RecordedProgram>; 3]) -> Result<(), Failed> {
         let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
         let source = user.open("source.c", OpenFlags::READ).map_err(named("open the source"))?;
         let object = user.open("object.o", flags).map_err(named("open the object"))?;

@@ -1,6 +1,6 @@
 //! One recorded program, by itself or as several processes at once, each in an address space of its own.
 
-use super::recorded::{Recorded, recorded};
+use super::recorded::{RecordedProgram, recorded};
 use super::stage::{INPUT, Stage, install, make_file, remove, wait_for, with_input};
 use crate::error::LabError;
 use crate::files::WordOrFile;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 pub(crate) struct Copies {
     stage: Stage,
-    recorded: Arc<Recorded>,
+    recorded: Arc<RecordedProgram>,
     processes: usize,
 }
 

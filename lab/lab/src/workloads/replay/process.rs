@@ -3,8 +3,8 @@
 //! Every load is checked against what must be there ([`Shadow`]), and every byte that goes through a pipe against what
 //! was written at its other end. An address that nothing maps ends the process, and the run with it.
 
-use super::calls::Asked;
-use super::recorded::{Recorded, SegmentKind, Step};
+use super::calls::RecordedCall;
+use super::recorded::{RecordedProgram, SegmentKind, Step};
 use super::shadow::Shadow;
 use crate::kit::{Failed, OutcomeCell, named};
 use pageferry_hal::{Access, PAGE_SHIFT, PAGE_SIZE, Prot, Reference, Va};
@@ -36,7 +36,7 @@ pub(super) struct Replay<'a> {
     model: &'a Model,
     user: &'a User<Model>,
     cell: &'a OutcomeCell,
-    recorded: Arc<Recorded>,
+    recorded: Arc<RecordedProgram>,
     ends: Ends,
     shadow: Shadow,
     /// Where the heap ends.
@@ -49,7 +49,7 @@ impl<'a> Replay<'a> {
         model: &'a Model,
         user: &'a User<Model>,
         cell: &'a OutcomeCell,
-        recorded: Arc<Recorded>,
+        recorded: Arc<RecordedProgram>,
         ends: Ends,
     ) -> Replay<'a> {
         let next_word = (user.pid().0 << 24) | 1;
@@ -84,8 +84,8 @@ impl<'a> Replay<'a> {
                 Step::Call => {
                     self.refer(&mut batch)?;
                     self.user.compute(pageferry_hal::Instructions(std::mem::take(&mut instructions)));
-                    let asked = calls.next().copied().unwrap_or(Asked::Other);
-                    if asked == Asked::Exit {
+                    let asked = calls.next().copied().unwrap_or(RecordedCall::Other);
+                    if asked == RecordedCall::Exit {
                         break;
                     }
                     self.ask(asked)?;
@@ -168,13 +168,13 @@ impl<'a> Replay<'a> {
 
     // ------------------------------------------------------------------------------------------- system calls
 
-    fn ask(&mut self, asked: Asked) -> Result<(), Failed> {
+    fn ask(&mut self, asked: RecordedCall) -> Result<(), Failed> {
         match asked {
-            Asked::Read { to, len_bytes } => self.read(to, len_bytes),
-            Asked::Write { from, len_bytes } => self.write(from, len_bytes),
-            Asked::Break(at) => self.set_break(at),
-            Asked::Map { at, len_bytes } if len_bytes > 0 => self.map(at, len_bytes),
-            Asked::Unmap { at, len_bytes } if len_bytes > 0 => {
+            RecordedCall::Read { to, len_bytes } => self.read(to, len_bytes),
+            RecordedCall::Write { from, len_bytes } => self.write(from, len_bytes),
+            RecordedCall::Break(at) => self.set_break(at),
+            RecordedCall::Map { at, len_bytes } if len_bytes > 0 => self.map(at, len_bytes),
+            RecordedCall::Unmap { at, len_bytes } if len_bytes > 0 => {
                 self.shadow.clear(at, len_bytes);
                 self.user.unmap(at, len_bytes.next_multiple_of(PAGE_SIZE)).map_err(named("unmap"))
             }

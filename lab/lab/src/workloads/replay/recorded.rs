@@ -2,7 +2,7 @@
 //!
 //! Traces are read once for all runs that replay them ([`recorded`]): reading one takes as long as replaying it.
 
-use super::calls::{Asked, meaning};
+use super::calls::{RecordedCall, meaning};
 use crate::error::LabError;
 use crate::input;
 use pageferry_hal::{Access, PAGE_SHIFT, PAGE_SIZE, Va};
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 /// A record in a word: the address's line, the instructions before it, and what it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Packed(u64);
+pub(crate) struct PackedRecord(u64);
 
 /// log2 of the bytes of a line.
 const LINE_SHIFT: u32 = 5;
@@ -33,10 +33,12 @@ pub(crate) enum Step {
     Call,
 }
 
-impl Packed {
-    fn new(kind: Kind, instructions: u32, address: u64) -> Packed {
+impl PackedRecord {
+    fn new(kind: Kind, instructions: u32, address: u64) -> PackedRecord {
         let line = address >> LINE_SHIFT;
-        Packed(line << (KIND_BITS + INSTRUCTION_BITS) | u64::from(instructions) << KIND_BITS | kind as u64)
+        PackedRecord(
+            line << (KIND_BITS + INSTRUCTION_BITS) | u64::from(instructions) << KIND_BITS | kind as u64,
+        )
     }
 
     /// Instructions since the record before.
@@ -77,14 +79,14 @@ pub(crate) enum SegmentKind {
 
 /// A program that was recorded.
 #[derive(Debug)]
-pub(crate) struct Recorded {
+pub(crate) struct RecordedProgram {
     /// The name of the trace.
     pub(crate) name: String,
     /// The program that it is of: traces of one program share its file.
     pub(crate) program: String,
-    pub(crate) records: Vec<Packed>,
+    pub(crate) records: Vec<PackedRecord>,
     /// Its system calls, in order, as far as they mean something.
-    pub(crate) calls: Vec<Asked>,
+    pub(crate) calls: Vec<RecordedCall>,
     pub(crate) segments: Vec<Segment>,
     /// The pages of the segments that the program refers to.
     pub(crate) pages: BTreeSet<u64>,
@@ -94,7 +96,7 @@ pub(crate) struct Recorded {
     pub(crate) reads_bytes: u64,
 }
 
-impl Recorded {
+impl RecordedProgram {
     /// Bytes of the program's file.
     pub(crate) fn file_bytes(&self) -> usize {
         let of_file = self.segments.iter().filter(|s| s.kind != SegmentKind::Anonymous);
@@ -107,7 +109,7 @@ impl Recorded {
         of_file.map(|s| s.at).min().unwrap_or_default()
     }
 
-    fn read(name: &str, program: String, bytes: &[u8]) -> Result<Recorded, String> {
+    fn read(name: &str, program: String, bytes: &[u8]) -> Result<RecordedProgram, String> {
         let mut reader = Reader::new(bytes, LIMIT).map_err(|e| e.to_string())?;
         let (header, totals) = (reader.header().clone(), *reader.totals());
         if header.rules.line_bytes != 1 << LINE_SHIFT || header.rules.reset_every >= 1 << INSTRUCTION_BITS {
@@ -118,7 +120,7 @@ impl Recorded {
                 1 << INSTRUCTION_BITS
             ));
         }
-        let mut recorded = Recorded {
+        let mut recorded = RecordedProgram {
             name: name.to_owned(),
             program,
             records: Vec::with_capacity(totals.records.min(1 << 26) as usize),
@@ -141,7 +143,7 @@ impl Recorded {
                     ));
                 }
                 layout.asked(asked);
-                if let Asked::Read { len_bytes, .. } = asked {
+                if let RecordedCall::Read { len_bytes, .. } = asked {
                     recorded.reads_bytes = recorded.reads_bytes.saturating_add(len_bytes as u64);
                 }
                 recorded.calls.push(asked);
@@ -152,7 +154,7 @@ impl Recorded {
                     record.address
                 ));
             }
-            recorded.records.push(Packed::new(record.kind, record.instructions, record.address));
+            recorded.records.push(PackedRecord::new(record.kind, record.instructions, record.address));
         }
         layout.finish(&mut recorded);
         Ok(recorded)
@@ -169,7 +171,7 @@ struct LayoutFinder {
     /// Pages that it has given back since.
     gone: RangeSet<u64>,
     /// What was there: pages, and whether they are executed or stored to.
-    initial: BTreeMap<u64, Used>,
+    initial: BTreeMap<u64, PageUse>,
     first_break: Option<u64>,
     at_break: u64,
     /// Pages that were referred to since the last call, and how.
@@ -189,8 +191,9 @@ impl Default for LayoutFinder {
     }
 }
 
+/// How a page is used.
 #[derive(Clone, Copy, Default)]
-struct Used {
+struct PageUse {
     fetched: bool,
     stored: bool,
 }
@@ -200,9 +203,9 @@ fn pages(at: u64, len_bytes: u64) -> std::ops::Range<u64> {
 }
 
 impl LayoutFinder {
-    fn asked(&mut self, asked: Asked) {
+    fn asked(&mut self, asked: RecordedCall) {
         match asked {
-            Asked::Break(at) => {
+            RecordedCall::Break(at) => {
                 if self.first_break.is_none() {
                     (self.first_break, self.at_break) = (Some(at.0), at.0);
                 }
@@ -211,8 +214,8 @@ impl LayoutFinder {
                 self.owns(pages(from, at.0.saturating_sub(from)));
                 self.at_break = at.0;
             }
-            Asked::Map { at, len_bytes } => self.owns(pages(at.0, len_bytes as u64)),
-            Asked::Unmap { at, len_bytes } if len_bytes > 0 => {
+            RecordedCall::Map { at, len_bytes } => self.owns(pages(at.0, len_bytes as u64)),
+            RecordedCall::Unmap { at, len_bytes } if len_bytes > 0 => {
                 self.gone.insert(pages(at.0, len_bytes as u64))
             }
             _ => {}
@@ -249,10 +252,10 @@ impl LayoutFinder {
 
     /// The image of the program goes from its lowest page to where its heap begins: text up to the first page that is
     /// stored to, data from there.
-    fn finish(self, recorded: &mut Recorded) {
+    fn finish(self, recorded: &mut RecordedProgram) {
         let Some((&lowest, _)) = self.initial.first_key_value() else { return };
         let heap = self.first_break.map_or(0, |at| at.div_ceil(PAGE_SIZE as u64));
-        let image: Vec<(u64, Used)> =
+        let image: Vec<(u64, PageUse)> =
             self.initial.range(lowest..heap.max(lowest)).map(|(p, u)| (*p, *u)).collect();
         if let Some(&(last, _)) = image.last() {
             let data = image.iter().find(|(_, used)| used.stored).map_or(last + 1, |(page, _)| *page);
@@ -282,16 +285,16 @@ impl LayoutFinder {
     }
 }
 
-type Known = Mutex<HashMap<String, Arc<OnceLock<Result<Arc<Recorded>, String>>>>>;
+type Recordings = Mutex<HashMap<String, Arc<OnceLock<Result<Arc<RecordedProgram>, String>>>>>;
 
 /// The trace that comes with the program under this name, or the one in the file `name`.
 ///
 /// # Errors
 /// A file that cannot be read, or is no trace.
-pub(crate) fn recorded(name: &str) -> Result<Arc<Recorded>, LabError> {
-    static KNOWN: OnceLock<Known> = OnceLock::new();
+pub(crate) fn recorded(name: &str) -> Result<Arc<RecordedProgram>, LabError> {
+    static KNOWN: OnceLock<Recordings> = OnceLock::new();
     let cell = KNOWN
-        .get_or_init(Known::default)
+        .get_or_init(Recordings::default)
         .lock()
         .expect("no panic under it")
         .entry(name.into())
@@ -302,17 +305,17 @@ pub(crate) fn recorded(name: &str) -> Result<Arc<Recorded>, LabError> {
         match of_its_own {
             Some(trace) => {
                 let program = name.rsplit('-').next().unwrap_or(name).to_owned();
-                Recorded::read(name, program, trace.bytes).map(Arc::new)
+                RecordedProgram::read(name, program, trace.bytes).map(Arc::new)
             }
             None => {
-                let read = input::bytes(Path::new(name), input::MOST_RECORDED_BYTES);
+                let read = input::bytes(Path::new(name), input::MAX_RECORDED_BYTES);
                 // Which file it is, is said of all that is wrong with it.
                 let bytes = read.map_err(|e| match e {
                     LabError::Io { error, .. } => error.to_string(),
                     LabError::Input { problem, .. } => problem,
                     other => other.to_string(),
                 })?;
-                Recorded::read(name, "program".into(), &bytes).map(Arc::new)
+                RecordedProgram::read(name, "program".into(), &bytes).map(Arc::new)
             }
         }
     };

@@ -7,7 +7,7 @@
 //!
 //! The measured part is all of it: until the painter has painted, and the compilers have compiled.
 
-use super::recorded::{Recorded, recorded};
+use super::recorded::{RecordedProgram, recorded};
 use super::stage::{INPUT, Stage, install, make_file, remove, wait_for, with_input};
 use crate::error::LabError;
 use crate::kit::{Failed, OutcomeCell, Stopwatch, first_process, named};
@@ -40,7 +40,7 @@ const FILL_INSTRUCTIONS: u32 = 12;
 
 pub(crate) struct Screen {
     stage: Stage,
-    recorded: Arc<Recorded>,
+    recorded: Arc<RecordedProgram>,
     compilers: usize,
     rectangles: u64,
     seed: u64,

@@ -1,7 +1,7 @@
 //! What every workload of recorded programs does around them: room, files, a process for each, and the results.
 
 use super::process::{Ends, Replay};
-use super::recorded::Recorded;
+use super::recorded::RecordedProgram;
 use super::shadow::file_page;
 use crate::kit::{Failed, OutcomeCell, Stopwatch, named, other_process, room_for};
 use crate::record::{Metric, metric};
@@ -79,7 +79,7 @@ impl Stage {
     pub(super) fn fork_program(
         &self,
         user: &User<Model>,
-        recorded: &Arc<Recorded>,
+        recorded: &Arc<RecordedProgram>,
         open: impl FnOnce(&User<Model>) -> Result<Ends, Failed> + 'static,
     ) -> Result<(), Failed> {
         let (model, cell, program) = (self.model.clone(), self.cell.clone(), recorded.clone());
@@ -131,12 +131,12 @@ pub(super) fn with_input(user: &User<Model>) -> Result<Ends, Failed> {
 }
 
 /// The names of the programs that are files, each once.
-fn programs(all: &[Arc<Recorded>]) -> BTreeSet<&str> {
+fn programs(all: &[Arc<RecordedProgram>]) -> BTreeSet<&str> {
     all.iter().filter(|r| r.file_bytes() > 0).map(|r| r.program.as_str()).collect()
 }
 
 /// Writes the programs' files: the pages that they refer to, and holes between.
-pub(super) fn install(user: &User<Model>, all: &[Arc<Recorded>]) -> Result<(), Failed> {
+pub(super) fn install(user: &User<Model>, all: &[Arc<RecordedProgram>]) -> Result<(), Failed> {
     let buffer = user.map(PAGE_SIZE, Prot::RW, Inherit::Copy).map_err(named("map a buffer"))?;
     let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
     let mut written: BTreeSet<(&str, u64)> = BTreeSet::new();
@@ -172,6 +172,6 @@ pub(super) fn make_file(user: &User<Model>, name: &str, len_bytes: usize) -> Res
 }
 
 /// Removes these files and the programs'.
-pub(super) fn remove(user: &User<Model>, names: &[&str], all: &[Arc<Recorded>]) -> Result<(), Failed> {
+pub(super) fn remove(user: &User<Model>, names: &[&str], all: &[Arc<RecordedProgram>]) -> Result<(), Failed> {
     names.iter().copied().chain(programs(all)).try_for_each(|name| user.unlink(name).map_err(named("unlink")))
 }

@@ -5,12 +5,12 @@
 //! ...); one that failed otherwise, as for want of rights, is left out. Where the plain model answers something else
 //! than was recorded, that is a deviation; if the one succeeds and the other fails, the call is not made.
 
-use super::calls::{At, How, Request, Told};
-use super::names::{Hint, MOST_BYTES, Names, Path};
+use super::calls::{At, How, Request, StatResult};
+use super::names::{Hint, MAX_BYTES, Names, Path};
 use super::ops::Action;
 use super::order::Thing;
 use super::plan::{
-    Context, NotModelled, Object, Planner, Running, Through, errno, kernel_path, kernel_target,
+    Context, NotModelled, Object, Planner, ProcessView, Through, errno, kernel_path, kernel_target,
 };
 use pageferry_hal::PAGE_SIZE;
 use pageferry_kernel::{Errno, OpenFlags};
@@ -19,26 +19,24 @@ use std::collections::BTreeSet;
 
 pub(super) const PAGE: u64 = PAGE_SIZE as u64;
 /// The most that a call of a recording moves or maps.
-pub(super) const MOST_AT_ONCE: u64 = 1 << 26;
+pub(super) const MAX_AT_ONCE: u64 = 1 << 26;
 /// The longest path of a symbolic link that the modelled kernel keeps.
-const MOST_LINK_BYTES: usize = 1023;
+const MAX_LINK_BYTES: usize = 1023;
 /// The most that all calls write to files and pipes, holes counted in.
-pub(super) const MOST_WRITTEN: u64 = 1 << 28;
-
-pub(super) type Done = Result<(), NotModelled>;
+pub(super) const MAX_WRITTEN: u64 = 1 << 28;
 
 /// How a call ended when it was recorded.
-enum Ended {
+enum CallEnd {
     Well(i64),
     /// With an error that names have.
     With(Errno),
 }
 
 /// What the recording and the plain model say of a call.
-fn ended(context: &Context<'_>) -> Result<Ended, NotModelled> {
+fn ended(context: &Context<'_>) -> Result<CallEnd, NotModelled> {
     match &context.call.answer {
-        Answer::Value(value) => Ok(Ended::Well(*value)),
-        Answer::Error(name) => errno(name).map(Ended::With).ok_or_else(|| name.clone()),
+        Answer::Value(value) => Ok(CallEnd::Well(*value)),
+        Answer::Error(name) => errno(name).map(CallEnd::With).ok_or_else(|| name.clone()),
         Answer::None => Err("it did not return".into()),
     }
 }
@@ -46,8 +44,8 @@ fn ended(context: &Context<'_>) -> Result<Ended, NotModelled> {
 /// Of a call that must have succeeded.
 pub(super) fn value(context: &Context<'_>) -> Result<u64, NotModelled> {
     match ended(context)? {
-        Ended::Well(value) => u64::try_from(value).map_err(|_| "a negative answer".into()),
-        Ended::With(_) => Err(match &context.call.answer {
+        CallEnd::Well(value) => u64::try_from(value).map_err(|_| "a negative answer".into()),
+        CallEnd::With(_) => Err(match &context.call.answer {
             Answer::Error(name) => name.clone(),
             _ => String::new(),
         }),
@@ -63,7 +61,7 @@ impl Planner {
     ///
     /// # Errors
     /// Why it is not made again.
-    pub(super) fn apply(&mut self, context: &Context<'_>, request: Request) -> Done {
+    pub(super) fn apply(&mut self, context: &Context<'_>, request: Request) -> Result<(), NotModelled> {
         let process = context.process;
         match request {
             Request::Open { at, how, closes_on_exec } => self.open(context, &at, how, closes_on_exec),
@@ -123,7 +121,7 @@ impl Planner {
                 let open = self.open_of(process, fd)?;
                 let Object::File(node) = self.opens[open].object else { return Err("not a file".into()) };
                 self.permits(open, true)?;
-                if size > MOST_BYTES {
+                if size > MAX_BYTES {
                     return Err("too long a file".into());
                 }
                 self.names.truncate(node, size);
@@ -163,11 +161,11 @@ impl Planner {
             Request::Chdir { at } => {
                 let path = self.path(process, &at)?;
                 let real = self.real(&path, true)?;
-                if matches!(ended(context)?, Ended::Well(_)) {
+                if matches!(ended(context)?, CallEnd::Well(_)) {
                     // What is above a directory is above where it is, not above a link to it.
                     self.running[process].here = real;
                 }
-                self.look(context, &at, Some(Told::DIRECTORY), true)
+                self.look(context, &at, Some(StatResult::DIRECTORY), true)
             }
             Request::ChdirTo { fd } => {
                 value(context)?;
@@ -201,7 +199,7 @@ impl Planner {
             }
             Request::Fork { is_thread } => self.fork(context, is_thread),
             Request::Exec { at } => {
-                let did = matches!(ended(context)?, Ended::Well(_));
+                let did = matches!(ended(context)?, CallEnd::Well(_));
                 self.look(context, &at, None, true)?;
                 if did {
                     self.exec(context);
@@ -257,19 +255,19 @@ impl Planner {
     }
 
     /// What comes of a call whose answers are known: true if it is made.
-    fn agrees(&mut self, context: &Context<'_>, recorded: &Ended, model: &Result<(), Errno>) -> bool {
+    fn agrees(&mut self, context: &Context<'_>, recorded: &CallEnd, model: &Result<(), Errno>) -> bool {
         match (recorded, model) {
-            (Ended::Well(_), Ok(())) => true,
-            (Ended::With(one), Err(other)) if one == other => true,
-            (Ended::With(one), Err(other)) => {
+            (CallEnd::Well(_), Ok(())) => true,
+            (CallEnd::With(one), Err(other)) if one == other => true,
+            (CallEnd::With(one), Err(other)) => {
                 self.deviates(context, format!("recorded: {one}, here: {other}"));
                 true
             }
-            (Ended::Well(_), Err(other)) => {
+            (CallEnd::Well(_), Err(other)) => {
                 self.deviates(context, format!("recorded: done, here: {other}; it is left out"));
                 false
             }
-            (Ended::With(one), Ok(())) => {
+            (CallEnd::With(one), Ok(())) => {
                 self.deviates(context, format!("recorded: {one}, here: done; it is left out"));
                 false
             }
@@ -281,12 +279,12 @@ impl Planner {
         context: &Context<'_>,
         at: &At,
         change: impl Fn(&mut Planner, &Path, bool) -> (Result<(), Errno>, fn(String, Result<(), Errno>) -> Action),
-    ) -> Done {
+    ) -> Result<(), NotModelled> {
         let path = self.path(context.process, at)?;
         let real = self.real(&path, false)?;
         let recorded = ended(context)?;
-        let did = matches!(recorded, Ended::Well(_));
-        if let Ended::With(failed) = recorded {
+        let did = matches!(recorded, CallEnd::Well(_));
+        if let CallEnd::With(failed) = recorded {
             self.learn(&real, failed);
         }
         let (answer, action) = change(self, &real, did);
@@ -296,16 +294,16 @@ impl Planner {
         Ok(())
     }
 
-    fn symlink(&mut self, context: &Context<'_>, leads_to: &[u8], at: &At) -> Done {
+    fn symlink(&mut self, context: &Context<'_>, leads_to: &[u8], at: &At) -> Result<(), NotModelled> {
         let path = self.path(context.process, at)?;
         let real = self.real(&path, false)?;
         let recorded = ended(context)?;
-        let did = matches!(recorded, Ended::Well(_));
+        let did = matches!(recorded, CallEnd::Well(_));
         let to = kernel_target(leads_to);
-        if !(1..=MOST_LINK_BYTES).contains(&to.len()) {
+        if !(1..=MAX_LINK_BYTES).contains(&to.len()) {
             return Err("a long path, or none".into());
         }
-        if let Ended::With(failed) = recorded {
+        if let CallEnd::With(failed) = recorded {
             self.learn(&real, failed);
         }
         self.plan.made += 1;
@@ -317,7 +315,7 @@ impl Planner {
         Ok(())
     }
 
-    fn read_link(&mut self, context: &Context<'_>, at: &At, shown: Option<&[u8]>) -> Done {
+    fn read_link(&mut self, context: &Context<'_>, at: &At, shown: Option<&[u8]>) -> Result<(), NotModelled> {
         if at.path.is_empty() {
             return Err("of a descriptor".into());
         }
@@ -325,19 +323,19 @@ impl Planner {
         let real = self.real(&path, false)?;
         let recorded = match &context.call.answer {
             // What is there is no link.
-            Answer::Error(name) if name == "EINVAL" => Ended::With(Errno::Invalid),
+            Answer::Error(name) if name == "EINVAL" => CallEnd::With(Errno::Invalid),
             _ => ended(context)?,
         };
         let hint = match recorded {
-            Ended::Well(_) | Ended::With(Errno::Invalid) => Hint::There { is_directory: None },
-            Ended::With(failed) => {
+            CallEnd::Well(_) | CallEnd::With(Errno::Invalid) => Hint::There { is_directory: None },
+            CallEnd::With(failed) => {
                 self.learn(&real, failed);
                 Hint::Nothing
             }
         };
         let found = self.names.find(&real, hint);
-        if let (Ended::Well(len), Ok(node)) = (&recorded, found) {
-            let len = len.unsigned_abs().min(MOST_LINK_BYTES as u64);
+        if let (CallEnd::Well(len), Ok(node)) = (&recorded, found) {
+            let len = len.unsigned_abs().min(MAX_LINK_BYTES as u64);
             // What is not shown of a long one is not known.
             let leads_to = shown.map(|shown| {
                 let mut path = shown.to_vec();
@@ -351,7 +349,7 @@ impl Planner {
         if !self.agrees(context, &recorded, &answer.as_ref().map(drop).map_err(|errno| *errno)) {
             return Ok(());
         }
-        if let (Ended::Well(len), Ok(path)) = (&recorded, &answer) {
+        if let (CallEnd::Well(len), Ok(path)) = (&recorded, &answer) {
             self.compare(context, "the length of its path", len.unsigned_abs(), path.len() as u64);
         }
         let answer = answer.map(|path| kernel_target(&path));
@@ -360,17 +358,23 @@ impl Planner {
         Ok(())
     }
 
-    fn two_names(&mut self, context: &Context<'_>, from: &At, to: &At, renames: bool) -> Done {
+    fn two_names(
+        &mut self,
+        context: &Context<'_>,
+        from: &At,
+        to: &At,
+        renames: bool,
+    ) -> Result<(), NotModelled> {
         let (old, new) = (self.path(context.process, from)?, self.path(context.process, to)?);
         let (from, to) = (self.real(&old, false)?, self.real(&new, false)?);
         let recorded = ended(context)?;
-        let did = matches!(recorded, Ended::Well(_));
+        let did = matches!(recorded, CallEnd::Well(_));
         let is_link = |names: &Names| names.known(&from).is_some_and(|node| names.leads_to(node).is_some());
         if !renames && is_link(&self.names) {
             // This kernel would give a name to what it leads to.
             return Err("of a symbolic link".into());
         }
-        if let Ended::With(failed) = recorded {
+        if let CallEnd::With(failed) = recorded {
             match failed {
                 Errno::Exists | Errno::NotEmpty | Errno::IsDirectory => self.learn(&to, failed),
                 Errno::NoFile => self.names.is_missing(&from),
@@ -390,7 +394,13 @@ impl Planner {
         Ok(())
     }
 
-    fn look(&mut self, context: &Context<'_>, at: &At, told: Option<Told>, follows: bool) -> Done {
+    fn look(
+        &mut self,
+        context: &Context<'_>,
+        at: &At,
+        told: Option<StatResult>,
+        follows: bool,
+    ) -> Result<(), NotModelled> {
         let path = self.path(context.process, at)?;
         if let Some(first) = path.first()
             && first == b"dev"
@@ -400,8 +410,8 @@ impl Planner {
         let real = self.real(&path, follows)?;
         let recorded = ended(context)?;
         let hint = match recorded {
-            Ended::Well(_) => Hint::There { is_directory: told.map(|told| told.is_directory) },
-            Ended::With(failed) => {
+            CallEnd::Well(_) => Hint::There { is_directory: told.map(|told| told.is_directory) },
+            CallEnd::With(failed) => {
                 self.learn(&real, failed);
                 Hint::Nothing
             }
@@ -438,23 +448,29 @@ impl Planner {
         }
     }
 
-    fn open(&mut self, context: &Context<'_>, at: &At, how: How, closes_on_exec: bool) -> Done {
+    fn open(
+        &mut self,
+        context: &Context<'_>,
+        at: &At,
+        how: How,
+        closes_on_exec: bool,
+    ) -> Result<(), NotModelled> {
         let path = self.path(context.process, at)?;
         let recorded = ended(context)?;
         if path.first().is_some_and(|name| name == b"dev") {
             return self.open_device(context, &path, closes_on_exec);
         }
         let real = self.real(&path, how.follows)?;
-        let did = matches!(recorded, Ended::Well(_));
+        let did = matches!(recorded, CallEnd::Well(_));
         match recorded {
-            Ended::With(Errno::NotDirectory) if how.directory => self.tells(&real, Some(false)),
-            Ended::With(Errno::Loop) if !how.follows => {
+            CallEnd::With(Errno::NotDirectory) if how.directory => self.tells(&real, Some(false)),
+            CallEnd::With(Errno::Loop) if !how.follows => {
                 if let Ok(node) = self.names.find(&real, Hint::There { is_directory: None }) {
                     self.names.is_link(node, None, 1);
                 }
             }
-            Ended::With(failed) => self.learn(&real, failed),
-            Ended::Well(_) => {}
+            CallEnd::With(failed) => self.learn(&real, failed),
+            CallEnd::Well(_) => {}
         }
         let found = if did && how.create && how.exclusive {
             self.names.make_file(&real, false)
@@ -540,7 +556,12 @@ impl Planner {
         Ok(())
     }
 
-    fn open_device(&mut self, context: &Context<'_>, path: &Path, closes_on_exec: bool) -> Done {
+    fn open_device(
+        &mut self,
+        context: &Context<'_>,
+        path: &Path,
+        closes_on_exec: bool,
+    ) -> Result<(), NotModelled> {
         let fd = descriptor(context)?;
         let is_null = path.len() == 2 && path[1] == b"null";
         let object = if is_null { Object::Null } else { Object::Other("a device") };
@@ -556,7 +577,7 @@ impl Planner {
 
     // ---------------------------------------------------------------------------------------------- processes
 
-    fn fork(&mut self, context: &Context<'_>, is_thread: bool) -> Done {
+    fn fork(&mut self, context: &Context<'_>, is_thread: bool) -> Result<(), NotModelled> {
         let pid = u32::try_from(value(context)?).map_err(|_| "no process")?;
         if self.process_of(pid).is_some() {
             return Err("a process that is there".into());
@@ -565,7 +586,7 @@ impl Planner {
             self.add_thread(pid, context.process);
             return Err("a thread".into());
         }
-        let running: Running = self.running[context.process].clone();
+        let running: ProcessView = self.running[context.process].clone();
         let number = self.done(context.process);
         let child = self.add(pid, running, Some((context.process, number + 1)));
         self.forked.insert(child);

@@ -1,16 +1,16 @@
 //! What each recorded call does to open files and mappings, and what is made again of it. Which calls those are is in
 //! `apply`.
 
-use super::apply::{Done, MOST_AT_ONCE, MOST_WRITTEN, PAGE, value};
-use super::calls::Told;
+use super::apply::{MAX_AT_ONCE, MAX_WRITTEN, PAGE, value};
+use super::calls::StatResult;
 use super::contents::{contents, sum};
-use super::names::MOST_BYTES;
+use super::names::MAX_BYTES;
 use super::ops::Action;
 use super::order::Thing;
-use super::plan::{Context, Mapping, Object, Planner, kernel_path};
+use super::plan::{Context, Mapping, NotModelled, Object, Planner, kernel_path};
 
 impl Planner {
-    pub(super) fn close(&mut self, context: &Context<'_>, fd: i32) -> Done {
+    pub(super) fn close(&mut self, context: &Context<'_>, fd: i32) -> Result<(), NotModelled> {
         value(context)?;
         let open = match self.open_of(context.process, fd) {
             Ok(open) => open,
@@ -25,7 +25,12 @@ impl Planner {
         Ok(())
     }
 
-    pub(super) fn stat(&mut self, context: &Context<'_>, fd: i32, told: Option<Told>) -> Done {
+    pub(super) fn stat(
+        &mut self,
+        context: &Context<'_>,
+        fd: i32,
+        told: Option<StatResult>,
+    ) -> Result<(), NotModelled> {
         value(context)?;
         let open = self.open_of(context.process, fd)?;
         match &self.opens[open].object {
@@ -68,10 +73,10 @@ impl Planner {
         }
     }
 
-    pub(super) fn list(&mut self, context: &Context<'_>, fd: i32, entries: u64) -> Done {
+    pub(super) fn list(&mut self, context: &Context<'_>, fd: i32, entries: u64) -> Result<(), NotModelled> {
         value(context)?;
         let open = self.open_of(context.process, fd)?;
-        if entries > MOST_AT_ONCE {
+        if entries > MAX_AT_ONCE {
             return Err("too long".into());
         }
         if let Object::File(node) = self.opens[open].object {
@@ -109,7 +114,7 @@ impl Planner {
         Ok(())
     }
 
-    pub(super) fn seek(&mut self, context: &Context<'_>, fd: i32, to_end: bool) -> Done {
+    pub(super) fn seek(&mut self, context: &Context<'_>, fd: i32, to_end: bool) -> Result<(), NotModelled> {
         let to = value(context)?;
         let open = self.open_of(context.process, fd)?;
         let things = vec![(Thing::Open(open), true)];
@@ -118,7 +123,7 @@ impl Planner {
                 if to_end {
                     self.names.is_long(node, to);
                 }
-                if to > MOST_BYTES {
+                if to > MAX_BYTES {
                     return Err("too far".into());
                 }
                 self.opens[open].offset = to;
@@ -134,18 +139,24 @@ impl Planner {
         }
     }
 
-    pub(super) fn read(&mut self, context: &Context<'_>, fd: i32, count: u64, offset: Option<u64>) -> Done {
+    pub(super) fn read(
+        &mut self,
+        context: &Context<'_>,
+        fd: i32,
+        count: u64,
+        offset: Option<u64>,
+    ) -> Result<(), NotModelled> {
         let recorded = value(context)?;
         let open = self.open_of(context.process, fd)?;
         self.permits(open, false)?;
-        if recorded > count || recorded > MOST_AT_ONCE {
+        if recorded > count || recorded > MAX_AT_ONCE {
             return Err("too long, or more than was asked for".into());
         }
-        let count = count.min(MOST_AT_ONCE);
+        let count = count.min(MAX_AT_ONCE);
         match self.opens[open].object {
             Object::File(node) => {
                 let at = offset.unwrap_or(self.opens[open].offset);
-                if at > MOST_BYTES {
+                if at > MAX_BYTES {
                     return Err("too far".into());
                 }
                 if recorded > 0 {
@@ -217,12 +228,12 @@ impl Planner {
         (fd, offset): (i32, Option<u64>),
         (to, to_offset): (i32, Option<u64>),
         count: u64,
-    ) -> Done {
+    ) -> Result<(), NotModelled> {
         let recorded = value(context)?;
         let (from, into) = (self.open_of(context.process, fd)?, self.open_of(context.process, to)?);
         self.permits(from, false)?;
         self.permits(into, true)?;
-        if recorded > count || recorded > MOST_AT_ONCE {
+        if recorded > count || recorded > MAX_AT_ONCE {
             return Err("too long, or more than was asked for".into());
         }
         let source = match self.opens[from].object {
@@ -231,7 +242,7 @@ impl Planner {
             _ => return Err("not from a file".into()),
         };
         let at = offset.unwrap_or(self.opens[from].offset);
-        if at > MOST_BYTES {
+        if at > MAX_BYTES {
             return Err("too far".into());
         }
         if recorded > 0 {
@@ -255,7 +266,7 @@ impl Planner {
                 let start = to_offset.unwrap_or(own);
                 let end = start.saturating_add(there);
                 let more = self.names.growth(node, end);
-                if end > MOST_BYTES || self.plan.written_bytes + more > MOST_WRITTEN {
+                if end > MAX_BYTES || self.plan.written_bytes + more > MAX_WRITTEN {
                     return Err("too far".into());
                 }
                 self.plan.written_bytes += more;
@@ -270,7 +281,7 @@ impl Planner {
             Object::Pipe { .. } if to_offset.is_some() => return Err("at an offset of a pipe".into()),
             Object::Pipe { pipe, writes: true } => {
                 self.piped += there;
-                if self.piped > MOST_WRITTEN {
+                if self.piped > MAX_WRITTEN {
                     return Err("too much".into());
                 }
                 let number = self.done(context.process);
@@ -311,11 +322,17 @@ impl Planner {
         (0..self.running.len()).any(|other| other != process && self.can_write(other, pipe))
     }
 
-    pub(super) fn write(&mut self, context: &Context<'_>, fd: i32, count: u64, offset: Option<u64>) -> Done {
+    pub(super) fn write(
+        &mut self,
+        context: &Context<'_>,
+        fd: i32,
+        count: u64,
+        offset: Option<u64>,
+    ) -> Result<(), NotModelled> {
         let len = value(context)?;
         let open = self.open_of(context.process, fd)?;
         self.permits(open, true)?;
-        if len > count || len > MOST_AT_ONCE {
+        if len > count || len > MAX_AT_ONCE {
             return Err("too long, or more than was asked for".into());
         }
         // Seeds of files that were there are small.
@@ -329,7 +346,7 @@ impl Planner {
                 let at = offset.unwrap_or(own);
                 let end = at.saturating_add(len);
                 let more = self.names.growth(node, end);
-                if end > MOST_BYTES || self.plan.written_bytes + more > MOST_WRITTEN {
+                if end > MAX_BYTES || self.plan.written_bytes + more > MAX_WRITTEN {
                     return Err("too far".into());
                 }
                 self.plan.written_bytes += more;
@@ -347,7 +364,7 @@ impl Planner {
             Object::Pipe { .. } if offset.is_some() => return Err("at an offset of a pipe".into()),
             Object::Pipe { pipe, writes: true } => {
                 self.piped += len;
-                if self.piped > MOST_WRITTEN {
+                if self.piped > MAX_WRITTEN {
                     return Err("too much".into());
                 }
                 let number = self.done(context.process);
@@ -374,7 +391,7 @@ impl Planner {
         offset: u64,
         len: u64,
         shared: bool,
-    ) -> Done {
+    ) -> Result<(), NotModelled> {
         let start = value(context)?;
         // Whatever comes of it: what was there is not there any more.
         self.unmap(context, start, len, false);
@@ -384,7 +401,7 @@ impl Planner {
         if shared {
             return Err("shared".into());
         }
-        if len == 0 || len > MOST_AT_ONCE || offset > MOST_BYTES || !offset.is_multiple_of(PAGE) {
+        if len == 0 || len > MAX_AT_ONCE || offset > MAX_BYTES || !offset.is_multiple_of(PAGE) {
             return Err("too long".into());
         }
         // Where nothing else tells how long the file is.

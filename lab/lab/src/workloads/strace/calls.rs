@@ -37,7 +37,7 @@ pub(super) struct How {
 
 /// What a `stat` has told.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct StatResult {
     pub(super) is_directory: bool,
     /// Of a regular file.
     pub(super) size_bytes: Option<u64>,
@@ -45,12 +45,13 @@ pub(super) struct Told {
     pub(super) link_bytes: Option<u64>,
 }
 
-impl Told {
+impl StatResult {
     /// A directory is there.
-    pub(super) const DIRECTORY: Told = Told { is_directory: true, size_bytes: None, link_bytes: None };
+    pub(super) const DIRECTORY: StatResult =
+        StatResult { is_directory: true, size_bytes: None, link_bytes: None };
 }
 
-/// See the [module](self).
+/// A call that can be made again, with its arguments.
 #[derive(Clone, Debug)]
 pub(super) enum Request {
     Open {
@@ -134,12 +135,12 @@ pub(super) enum Request {
     /// A name is looked up.
     Look {
         at: At,
-        told: Option<Told>,
+        told: Option<StatResult>,
         follows: bool,
     },
     Stat {
         fd: i32,
-        told: Option<Told>,
+        told: Option<StatResult>,
     },
     List {
         fd: i32,
@@ -223,12 +224,12 @@ fn how(flags: &Arg) -> How {
     }
 }
 
-fn told(stat: Option<&Arg>) -> Option<Told> {
+fn told(stat: Option<&Arg>) -> Option<StatResult> {
     let stat = stat?;
     let mode = stat.field("st_mode").or_else(|| stat.field("stx_mode"))?;
     let size = stat.field("st_size").or_else(|| stat.field("stx_size"));
     let size = size.and_then(|size| u64::try_from(size.number()?).ok());
-    Some(Told {
+    Some(StatResult {
         is_directory: mode.has("S_IFDIR"),
         size_bytes: size.filter(|_| mode.has("S_IFREG")),
         link_bytes: size.filter(|_| mode.has("S_IFLNK")),

@@ -25,7 +25,7 @@ struct Sum {
     recorded_us: Option<f64>,
 }
 
-/// See the [module](self).
+/// What calls cost, by their names.
 #[derive(Default)]
 pub(super) struct Costs(BTreeMap<String, Sum>);
 

@@ -40,7 +40,7 @@ use ops::Plan;
 use pageferry_hal::{PAGE_SIZE, Prot};
 use pageferry_kernel::{OpenFlags, Program, User};
 use pageferry_model::Model;
-use pageferry_trace::strace::{Log, Skipped};
+use pageferry_trace::strace::{Log, SkippedLines};
 use pageferry_vm::{Inherit, VmDefect};
 use plan::{kernel_path, kernel_target};
 use play::Stage;
@@ -56,13 +56,13 @@ const BLOCK_BYTES: u32 = 2048;
 /// What is written at once when files are made.
 const PIECE: usize = 1 << 16;
 /// Processes of a recording, at most: as many threads as the kernel has, but for the first.
-const MOST_PROCESSES: usize = 200;
+const MAX_PROCESSES: usize = 200;
 /// With their threads.
-const MOST_THREADS: usize = 2000;
+const MAX_THREADS: usize = 2000;
 
 /// What a recording's calls cost on a modelled machine.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Replayed {
+pub struct ReplayReport {
     /// The machine's name.
     pub machine: String,
     /// The kernel's name.
@@ -106,7 +106,7 @@ pub struct Replayed {
 }
 
 /// Deviations that are told of.
-const MOST_TOLD: usize = 10;
+const MAX_TOLD: usize = 10;
 
 /// Runs the recording in `bytes`, which `name` names, again. What files held comes from below `files`, where it is
 /// there.
@@ -120,7 +120,7 @@ pub fn replay(
     name: &str,
     bytes: &[u8],
     files: Option<&Path>,
-) -> Result<Replayed, LabError> {
+) -> Result<ReplayReport, LabError> {
     replay_planted(machine, kernel, name, bytes, files, None)
 }
 
@@ -135,21 +135,21 @@ pub fn replay_planted(
     bytes: &[u8],
     files: Option<&Path>,
     defect: Option<VmDefect>,
-) -> Result<Replayed, LabError> {
+) -> Result<ReplayReport, LabError> {
     let began = ThreadTime::now();
     let refuse = |problem: String| LabError::Input { file: name.to_owned(), problem };
     let log = Log::read(bytes);
     is_a_recording(&log).map_err(refuse)?;
     let pids: BTreeSet<u32> = log.entries.iter().map(|entry| entry.pid).collect();
-    if pids.len() > MOST_THREADS {
+    if pids.len() > MAX_THREADS {
         let count = pids.len();
-        return Err(refuse(format!("{count} processes and threads, expected at most {MOST_THREADS}")));
+        return Err(refuse(format!("{count} processes and threads, expected at most {MAX_THREADS}")));
     }
     let given = |path: &names::Path, len: usize| files.and_then(|folder| host_bytes(folder, path, len));
     let plan = plan::plan(&log, &given).map_err(refuse)?;
-    if plan.processes.len() > MOST_PROCESSES {
+    if plan.processes.len() > MAX_PROCESSES {
         let count = plan.processes.len();
-        return Err(refuse(format!("{count} processes, expected at most {MOST_PROCESSES}")));
+        return Err(refuse(format!("{count} processes, expected at most {MAX_PROCESSES}")));
     }
     let testbed = Testbed::new(machine, kernel, Schedule::Timed, 0)?;
     let clock_mhz = machine.config.cpu.clock_mhz.value as f64;
@@ -174,8 +174,8 @@ pub fn replay_planted(
     });
     laws.push(Law::new("every answer and every byte is the plain model's", fault.map_or(Ok(()), Err)));
     let measured = outcome.measured;
-    let Skipped { count: skipped, first: first_skipped } = log.skipped;
-    Ok(Replayed {
+    let SkippedLines { count: skipped, first: first_skipped } = log.skipped;
+    Ok(ReplayReport {
         machine: machine.name.clone(),
         kernel: kernel.name.clone(),
         processes,
@@ -190,7 +190,7 @@ pub fn replay_planted(
         not_modelled,
         waits: state.as_ref().map_or(0, |state| state.waits),
         deviations: deviations.len(),
-        first_deviations: deviations.into_iter().take(MOST_TOLD).collect(),
+        first_deviations: deviations.into_iter().take(MAX_TOLD).collect(),
         elapsed_us: outcome.results.get("elapsed_us").copied().unwrap_or(0.0),
         counters: measured.as_ref().map(counters).unwrap_or_default(),
         cycles: measured.as_ref().map(cycles).unwrap_or_default(),

@@ -74,7 +74,7 @@ pub(super) struct Original {
     pub(super) bytes: Vec<u8>,
 }
 
-/// See the [module](self).
+/// The tree of names.
 pub(super) struct Names {
     nodes: Vec<Inode>,
     finds: bool,
@@ -83,12 +83,12 @@ pub(super) struct Names {
 }
 
 /// The longest file that is believed in: a number that is larger is a slip of the recording.
-pub(super) const MOST_BYTES: u64 = 1 << 29;
+pub(super) const MAX_BYTES: u64 = 1 << 29;
 
 const ROOT: Node = 0;
 
 /// Symbolic links that one path leads through, at most: as many as the modelled kernel follows.
-const MOST_LINKS: usize = 32;
+const MAX_LINKS: usize = 32;
 
 impl Names {
     /// A tree of which nothing is known but these symbolic links.
@@ -228,7 +228,7 @@ impl Names {
             let leads_to = self.known(&done).and_then(|node| self.leads_to(node));
             let Some(leads_to) = leads_to.filter(|_| follows || !rest.is_empty()) else { continue };
             links += 1;
-            if links > MOST_LINKS {
+            if links > MAX_LINKS {
                 return Err(Errno::Loop);
             }
             done.pop();
@@ -480,7 +480,7 @@ impl Names {
     /// A call tells that a file is so long, at least.
     pub(super) fn is_as_long_as(&mut self, node: Node, size: u64) {
         let inode = &mut self.nodes[node];
-        if !self.finds || size > MOST_BYTES || size <= inode.size || !matches!(inode.kind, Kind::File) {
+        if !self.finds || size > MAX_BYTES || size <= inode.size || !matches!(inode.kind, Kind::File) {
             return;
         }
         if inode.origin.is_none() {

@@ -171,7 +171,7 @@ pub struct Deviation {
     pub what: String,
 }
 
-/// See the [module](self).
+/// All that is to be done, process by process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Plan {
     pub(super) image: Image,

@@ -24,16 +24,17 @@ pub(super) enum Thing {
 /// A process by its number in the plan, and how many of its calls must be over.
 pub(super) type After = (usize, usize);
 
+/// What was done last with a thing: by whom alone, and by whom beside others.
 #[derive(Default)]
-struct Met {
+struct LastUses {
     alone: Option<After>,
     beside: BTreeMap<usize, usize>,
 }
 
-/// See the [module](self).
+/// Which calls must wait for which, as far as the plan has come.
 #[derive(Default)]
 pub(super) struct Order {
-    met: BTreeMap<Thing, Met>,
+    met: BTreeMap<Thing, LastUses>,
     /// Of each process: what it knows to be over of each other one.
     known: Vec<BTreeMap<usize, usize>>,
 }

@@ -64,31 +64,31 @@ pub(super) struct Mapping {
 
 /// A process while its calls are gone through.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Running {
+pub(super) struct ProcessView {
     pub(super) table: BTreeMap<i32, Descriptor>,
     pub(super) here: Path,
     pub(super) mappings: Vec<Mapping>,
 }
 
 /// Which bytes of a pipe a process's call moves.
-type Moved = (usize, usize, Range<usize>);
+type PipeBytes = (usize, usize, Range<usize>);
 
 /// What went through a pipe: bytes in the order of writes, and which process writes and which reads each of them.
 #[derive(Default)]
 pub(super) struct Through {
     pub(super) bytes: Vec<u8>,
     pub(super) read: usize,
-    pub(super) reads: Vec<Moved>,
-    pub(super) writes: Vec<Moved>,
+    pub(super) reads: Vec<PipeBytes>,
+    pub(super) writes: Vec<PipeBytes>,
 }
 
-/// See the [module](self).
+/// The plan while it is made: what every process has, and the plain model of names and pipes.
 pub(super) struct Planner {
     pub(super) names: Names,
     pub(super) order: Order,
     pub(super) opens: Vec<Open>,
     pub(super) pipes: Vec<Through>,
-    pub(super) running: Vec<Running>,
+    pub(super) running: Vec<ProcessView>,
     pub(super) plan: Plan,
     /// Which process has a number, threads with their process.
     pids: BTreeMap<u32, usize>,
@@ -116,10 +116,10 @@ pub(super) struct Context<'a> {
 const SOMEWHERE: &[u8] = b"somewhere";
 
 /// The most that files hold at the beginning, as far as they are looked at.
-const MOST_NEEDED: u64 = 1 << 28;
+const MAX_NEEDED: u64 = 1 << 28;
 
 /// How often what was there is found: symbolic links to directories with symbolic links are seldom longer chains.
-const MOST_TIMES: usize = 8;
+const MAX_TIMES: usize = 8;
 
 /// Makes the plan of a recording; `given` has the bytes of files, where there are any.
 ///
@@ -132,15 +132,15 @@ pub(super) fn plan(log: &Log, given: &dyn Fn(&Path, usize) -> Option<Vec<u8>>) -
         let mut finding = Planner::new(Names::finding(&links));
         finding.go_through(log, &here);
         times += 1;
-        if *finding.names.links() == links || times == MOST_TIMES {
+        if *finding.names.links() == links || times == MAX_TIMES {
             break finding;
         }
         links = finding.names.links().clone();
     };
     let least = finding.fillers;
     let needed = finding.names.needed_bytes();
-    if needed > MOST_NEEDED {
-        let (needed, most) = (crate::text::bytes(needed), crate::text::bytes(MOST_NEEDED));
+    if needed > MAX_NEEDED {
+        let (needed, most) = (crate::text::bytes(needed), crate::text::bytes(MAX_NEEDED));
         return Err(format!("{needed} of files are read, expected at most {most}"));
     }
     let mut image = finding.names.image(given);
@@ -255,7 +255,7 @@ impl Planner {
             let process = match self.pids.get(&entry.pid) {
                 Some(process) => *process,
                 None => {
-                    let running = Running { here: here.clone(), ..Running::default() };
+                    let running = ProcessView { here: here.clone(), ..ProcessView::default() };
                     let process = self.add(entry.pid, running, None);
                     self.plan.first.push(process);
                     process
@@ -269,7 +269,7 @@ impl Planner {
     }
 
     /// One more process.
-    pub(super) fn add(&mut self, pid: u32, running: Running, parent: Option<After>) -> usize {
+    pub(super) fn add(&mut self, pid: u32, running: ProcessView, parent: Option<After>) -> usize {
         let process = self.running.len();
         self.running.push(running);
         self.plan.processes.push(Process { pid, ops: Vec::new() });

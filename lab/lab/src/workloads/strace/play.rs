@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// The most that is read at once of what is not there.
-const MOST_ASKED: usize = 1 << 20;
+const MAX_ASKED: usize = 1 << 20;
 /// What a program copies at once that has no call for it (`MAXBSIZE` of FreeBSD).
 const COPIED_AT_ONCE: usize = 1 << 16;
 /// Where processes sleep that wait for others: below all addresses of the kernel.
@@ -54,7 +54,7 @@ pub(super) struct State {
 
 /// What a process has of its own; a child begins with a copy.
 #[derive(Clone, Default)]
-struct Own {
+struct ProcessState {
     fds: BTreeMap<i32, Fd>,
     mappings: BTreeMap<usize, Va>,
 }
@@ -63,14 +63,14 @@ struct Player<'a> {
     stage: &'a Rc<Stage>,
     user: &'a User<Model>,
     process: usize,
-    own: Own,
+    own: ProcessState,
     buffer: Va,
     buffer_len: usize,
     ended: BTreeSet<Pid>,
 }
 
 /// A call could not be made: why the process ends.
-type Stopped = (String, Errno);
+type CallFailure = (String, Errno);
 
 impl Stage {
     pub(super) fn new(user: &User<Model>, plan: Plan, cell: OutcomeCell) -> Rc<Stage> {
@@ -80,14 +80,14 @@ impl Stage {
 
     /// The program of a first process.
     pub(super) fn program(self: &Rc<Stage>, process: usize) -> Program<Model> {
-        program(self.clone(), process, Own::default())
+        program(self.clone(), process, ProcessState::default())
     }
 
     /// The buffer that a process needs.
     pub(super) fn buffer_bytes(&self, process: usize) -> usize {
         let of = |op: &Op| match op.action {
             Action::Read { count, answer, .. } | Action::ReadPipe { count, answer, .. } => {
-                answer.max(count.min(MOST_ASKED))
+                answer.max(count.min(MAX_ASKED))
             }
             Action::Write { len, .. } => len,
             Action::Copy { len, .. } => len.min(COPIED_AT_ONCE),
@@ -98,7 +98,7 @@ impl Stage {
     }
 }
 
-fn program(stage: Rc<Stage>, process: usize, own: Own) -> Program<Model> {
+fn program(stage: Rc<Stage>, process: usize, own: ProcessState) -> Program<Model> {
     Box::new(move |user: &User<Model>| {
         let buffer_len = stage.buffer_bytes(process);
         let result = match user.map(buffer_len, Prot::RW, Inherit::None) {
@@ -131,7 +131,7 @@ impl Stage {
     }
 
     /// Sleeps until another process has made so many of its calls.
-    fn wait_for(&self, user: &User<Model>, other: usize, done: usize) -> Result<(), Stopped> {
+    fn wait_for(&self, user: &User<Model>, other: usize, done: usize) -> Result<(), CallFailure> {
         let mut slept = false;
         loop {
             let progress = self.progress.lock();
@@ -167,7 +167,7 @@ impl Player<'_> {
         }
     }
 
-    fn play(&mut self) -> Result<(), Stopped> {
+    fn play(&mut self) -> Result<(), CallFailure> {
         let stage = self.stage.clone();
         // Resident from the beginning.
         self.user.store(self.buffer, &vec![0; self.buffer_len]);
@@ -201,7 +201,7 @@ impl Player<'_> {
     }
 
     /// Makes a call; answers how many bytes it moved to the process.
-    fn make(&mut self, op: &Op) -> Result<usize, Stopped> {
+    fn make(&mut self, op: &Op) -> Result<usize, CallFailure> {
         let user = self.user;
         match &op.action {
             Action::Open { path, flags, fd, answer } => {
@@ -288,7 +288,7 @@ impl Player<'_> {
         Ok(0)
     }
 
-    fn make_with(&mut self, op: &Op, file: Fd) -> Result<usize, Stopped> {
+    fn make_with(&mut self, op: &Op, file: Fd) -> Result<usize, CallFailure> {
         let (user, buffer) = (self.user, self.buffer);
         match &op.action {
             Action::Close { fd } => {
@@ -368,7 +368,7 @@ impl Player<'_> {
         (to, to_offset): (Fd, Option<u64>),
         len: usize,
         expected: u64,
-    ) -> Result<usize, Stopped> {
+    ) -> Result<usize, CallFailure> {
         let (user, buffer) = (self.user, self.buffer);
         let mut bytes = Vec::new();
         while bytes.len() < len {
@@ -423,7 +423,7 @@ impl Player<'_> {
         op: &Op,
         here: &Result<T, Errno>,
         model: &Result<T, Errno>,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), CallFailure> {
         if here == model {
             return Ok(());
         }

@@ -23,7 +23,7 @@ use pageferry_hal::{Account, Instructions, Machine as _, Prot, Va};
 use pageferry_kernel::{Fd, OpenFlags, Program, User};
 use pageferry_model::{MachineConfig, Model};
 use pageferry_vm::Inherit;
-use script::{MOST_BYTES, Script, Step};
+use script::{MAX_BYTES, Script, Step};
 
 /// The stream's buffer: a file system's preferred size (`st_blksize`), here as in FreeBSD's, larger than any file.
 const BUFFER_BYTES: usize = 16384;
@@ -97,7 +97,7 @@ impl Workload for PostMark {
             clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
         };
         // What the disk has, and the same in the page cache. A file takes whole blocks.
-        let file = (MOST_BYTES * 3 / 2).next_multiple_of(u64::from(work.block_bytes).max(1));
+        let file = (MAX_BYTES * 3 / 2).next_multiple_of(u64::from(work.block_bytes).max(1));
         let most = work.disk_bytes.min((2 * work.files as u64).saturating_mul(file).saturating_add(8 << 20))
             as usize;
         Ok(first_process(work.cell.clone(), 2 * most, move |user| {

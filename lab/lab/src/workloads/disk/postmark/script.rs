@@ -8,8 +8,8 @@
 
 use super::random::Random;
 
-pub(super) const LEAST_BYTES: u64 = 500;
-pub(super) const MOST_BYTES: u64 = 10_000;
+pub(super) const MIN_BYTES: u64 = 500;
+pub(super) const MAX_BYTES: u64 = 10_000;
 const BIAS: u64 = 5;
 
 /// One thing that is done to a file: the slot and the file's number, which is its name.
@@ -67,7 +67,7 @@ pub(super) struct Script {
 impl Script {
     pub(super) fn new(seed: u32, files: usize) -> Script {
         let mut random = Random::new(seed);
-        let source = (0..2 * MOST_BYTES).map(|_| 32 + random.below(95) as u8).collect();
+        let source = (0..2 * MAX_BYTES).map(|_| 32 + random.below(95) as u8).collect();
         Script {
             random,
             slots: vec![None; 2 * files],
@@ -87,7 +87,7 @@ impl Script {
         let at_cursor = self.slots.get(self.cursor).is_some_and(Option::is_none);
         let slot = if at_cursor { self.cursor } else { self.slots.iter().position(Option::is_none)? };
         self.cursor = slot + 1;
-        let bytes = LEAST_BYTES + self.random.below(MOST_BYTES - LEAST_BYTES);
+        let bytes = MIN_BYTES + self.random.below(MAX_BYTES - MIN_BYTES);
         self.names += 1;
         self.slots[slot] = Some(File { name: self.names, bytes });
         self.counts.created += 1;
@@ -125,8 +125,7 @@ impl Script {
             self.counts.bytes_read += file.bytes;
             Step::Read { slot, name: file.name, bytes: file.bytes as usize }
         } else {
-            let more =
-                if file.bytes < MOST_BYTES { self.random.below(MOST_BYTES - file.bytes) + 1 } else { 0 };
+            let more = if file.bytes < MAX_BYTES { self.random.below(MAX_BYTES - file.bytes) + 1 } else { 0 };
             if more > 0 {
                 self.slots[slot] = Some(File { bytes: file.bytes + more, ..file });
                 self.counts.appended += 1;

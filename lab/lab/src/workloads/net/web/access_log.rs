@@ -8,7 +8,7 @@
 //! # What can fail
 //! Reading the file; a log without such a request. Lines in another form are passed over and counted.
 
-use super::site::{Site, Skipped};
+use super::site::{Site, SkippedLines};
 use crate::error::LabError;
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read};
@@ -17,7 +17,7 @@ use std::path::Path;
 /// Reads the log at `path`, and has it ask for the next `count` files.
 ///
 /// # Errors
-/// See the [module](self).
+/// A file that cannot be read, or has no request that was answered with a file.
 pub(super) fn read(path: &Path, count: usize) -> Result<Site, LabError> {
     let unreadable = |error| LabError::io("read the log", path, error);
     let mut file = BufReader::new(std::fs::File::open(path).map_err(unreadable)?);
@@ -31,7 +31,7 @@ pub(super) fn read(path: &Path, count: usize) -> Result<Site, LabError> {
 
 /// The outer error is of reading, the inner of what was read.
 fn parse(log: impl Read, count: usize) -> std::io::Result<Result<Site, String>> {
-    let (mut sizes, mut all, mut skipped) = (Vec::new(), Vec::new(), Skipped::default());
+    let (mut sizes, mut all, mut skipped) = (Vec::new(), Vec::new(), SkippedLines::default());
     let mut known: HashMap<Vec<u8>, u32> = HashMap::new();
     let mut lines = 0;
     for line in BufReader::new(log).split(b'\n') {
@@ -146,7 +146,7 @@ host - - [01/Aug/1995:00:00:13 -0400] \"GET /shuttle/a.txt\" 200 1840
     #[test]
     fn broken_lines_are_counted_and_the_first_is_named() {
         let skipped = site(LOG.as_bytes(), 1).expect("a log").skipped;
-        assert_eq!(skipped, Skipped { count: 2, first: Some((3, "no request in quotes")) });
+        assert_eq!(skipped, SkippedLines { count: 2, first: Some((3, "no request in quotes")) });
     }
 
     #[test]

@@ -18,7 +18,7 @@ struct Answer {
     heard: u64,
 }
 
-/// See the [module](self).
+/// All clients: what they ask for next, and which answers are under way.
 pub(super) struct Clients {
     site: Rc<Site>,
     contents: Contents,

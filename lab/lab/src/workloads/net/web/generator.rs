@@ -13,7 +13,7 @@
 //!   distributed exponentially with its popularity. A stream as long as NASA's trace asks for every file many times, so
 //!   the two do not differ.
 
-use super::site::{Site, Skipped};
+use super::site::{Site, SkippedLines};
 use rand::{Rng, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
@@ -94,7 +94,7 @@ impl Published {
         });
         let requests = requests.collect();
         let last_used = ages.into_iter().map(|(_, file)| file).collect();
-        Site { sizes, last_used, requests, skipped: Skipped::default() }
+        Site { sizes, last_used, requests, skipped: SkippedLines::default() }
     }
 
     fn sizes(&self, rng: &mut ChaCha8Rng) -> Vec<u64> {

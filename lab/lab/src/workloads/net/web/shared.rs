@@ -11,7 +11,7 @@ use std::rc::Rc;
 /// Where the server listens.
 pub(super) const SERVER: SocketAddrV4 = SocketAddrV4::new(MACHINE, 80);
 
-/// See the top of the file.
+/// A run: what is asked of the server, by how many, and where that is noted.
 pub(crate) struct Web {
     pub(super) model: Model,
     pub(super) cell: OutcomeCell,

@@ -4,7 +4,7 @@
 
 use pageferry_hal::PAGE_SIZE;
 
-/// See the [module](self). Files go by their index.
+/// A site's files, which go by their index, and who asks for which.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Site {
     /// Bytes of each file.
@@ -14,18 +14,18 @@ pub(crate) struct Site {
     /// The file that is asked for next.
     pub(super) requests: Vec<u32>,
     /// Lines of a log that could not be read.
-    pub(super) skipped: Skipped,
+    pub(super) skipped: SkippedLines,
 }
 
 /// Lines of a log that could not be read.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Skipped {
+pub(crate) struct SkippedLines {
     pub(super) count: u64,
     /// The first: its number, from 1, and what is wrong with it.
     pub(super) first: Option<(u64, &'static str)>,
 }
 
-impl Skipped {
+impl SkippedLines {
     /// One more.
     pub(super) fn add(&mut self, line: u64, problem: &'static str) {
         self.count += 1;
@@ -63,7 +63,7 @@ mod tests {
             sizes: vec![3 * page, 1, 2 * page + 1],
             last_used: vec![1, 2, 0],
             requests: Vec::new(),
-            skipped: Skipped::default(),
+            skipped: SkippedLines::default(),
         };
         assert_eq!(site.still_mapped(0), []);
         assert_eq!(site.still_mapped(2), [(0, 1)]);
