@@ -82,7 +82,7 @@ fn us_over_margin(time: f64, other: f64) -> f64 {
     (time - (1.05 * other + 2e3)) / 1e3
 }
 
-struct Asked<'a> {
+struct BarList<'a> {
     report: &'a Report,
     bars: Vec<Bar>,
 }
@@ -90,7 +90,7 @@ struct Asked<'a> {
 #[derive(Clone, Copy)]
 struct At(usize, Pattern, Wait);
 
-impl Asked<'_> {
+impl BarList<'_> {
     fn series(&self, method: Method, At(bytes, pattern, wait): At) -> Option<&Series> {
         self.report.series(method, bytes, pattern, wait)
     }
@@ -147,7 +147,7 @@ fn judge(measured: Estimate, sign: &str, limit: f64, steady: bool) -> Outcome {
 fn python_bars(report: &Report) -> Vec<Bar> {
     use Method::{Ferry, FerryArray, MpQueue, Pickle5, TorchKept};
     use Pattern::{Read, Refilled};
-    let mut asked = Asked { report, bars: Vec::new() };
+    let mut asked = BarList { report, bars: Vec::new() };
     let mut than = |method: Method, bytes, pattern, other, limit| {
         let at = At(bytes, pattern, Wait::Sleep);
         asked.bar(method.name(), method, &[other], at, (faster, ">=", limit, against(other)));
@@ -191,7 +191,7 @@ pub fn bars(report: &Report) -> Vec<Bar> {
     }
     use Method::{Auto, CopyBuffer, Donate, Floor, Loan, LoanFilled, LoanOrdinary, LoanStreamed};
     use Pattern::{Read, Refilled, Untouched};
-    let mut asked = Asked { report, bars: Vec::new() };
+    let mut asked = BarList { report, bars: Vec::new() };
     let spin = |bytes, pattern| At(bytes, pattern, Wait::Spin);
     for bytes in SIZES {
         let at = spin(bytes, Untouched);

@@ -6,10 +6,10 @@ use crate::stats::Estimate;
 use core::fmt::Write as _;
 
 /// What is drawn, the colour, and the line's width.
-type Drawn = (Method, &'static str, f64);
+type LineStyle = (Method, &'static str, f64);
 
 /// Beside the floor, which is 1.
-const RATIOS: &[Drawn] = &[
+const RATIOS: &[LineStyle] = &[
     (Method::Pipe, "#9a9a9a", 1.2),
     (Method::Unix, "#b08d57", 1.2),
     (Method::Readv, "#7d6b91", 1.2),
@@ -24,7 +24,7 @@ const RATIOS: &[Drawn] = &[
 ];
 
 /// From Python, and what there is without it.
-const TIMES: &[Drawn] = &[
+const TIMES: &[LineStyle] = &[
     (Method::Floor, "#000000", 1.0),
     (Method::Pipe, "#9a9a9a", 1.0),
     (Method::Unix, "#b08d57", 1.0),
@@ -55,15 +55,15 @@ const TOP: f64 = 84.0;
 const LINE: f64 = 13.0;
 
 /// What all panels show.
-struct Shown<'a> {
+struct PanelStyle<'a> {
     report: &'a Report,
-    drawn: &'static [Drawn],
+    drawn: &'static [LineStyle],
     wait: Wait,
     /// Microseconds rather than ratios to the base.
     times: bool,
 }
 
-impl Shown<'_> {
+impl PanelStyle<'_> {
     fn value(&self, series: &Series) -> Option<Estimate> {
         if !self.times {
             return self.report.ratios(series);
@@ -126,7 +126,7 @@ impl Panel {
 pub(crate) fn svg(report: &Report) -> String {
     let times = report.series.iter().any(|of| of.method.carrier() != Carrier::Own);
     let drawn = if times { TIMES } else { RATIOS };
-    let shown = Shown { report, drawn, wait: report.wait(), times };
+    let shown = PanelStyle { report, drawn, wait: report.wait(), times };
     let width = PATTERNS.len() as f64 * (LEFT + WIDTH + LABELS);
     let height = TOP + HEIGHT + 60.0;
     let mut svg = format!(
@@ -153,7 +153,7 @@ fn line(svg: &mut String, (x1, y1): (f64, f64), (x2, y2): (f64, f64), style: &st
     let _ = writeln!(svg, "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" {style}/>");
 }
 
-fn panel(svg: &mut String, shown: &Shown<'_>, left: f64, pattern: Pattern) {
+fn panel(svg: &mut String, shown: &PanelStyle<'_>, left: f64, pattern: Pattern) {
     text(svg, (left, TOP - 16.0), "font-size=\"13\" font-weight=\"bold\"", pattern.name());
     let here = shown.report.series.iter().filter(|of| (of.pattern, of.wait) == (pattern, shown.wait));
     let mut sizes: Vec<_> = here.map(|of| of.bytes).collect();

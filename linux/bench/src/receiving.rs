@@ -17,7 +17,7 @@ pub(crate) fn serve() -> Result<()> {
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let link = Link::of(std::io::stdin().as_fd().try_clone_to_owned().call("dup")?);
     let mut realtime = false;
-    let mut open: Option<Receiving> = None;
+    let mut open: Option<ReceiverSide> = None;
     while let Some((order, fds)) = link.recv::<Order>()? {
         let answer = match order {
             Order::Start { cpu, realtime: wanted } => {
@@ -26,10 +26,12 @@ pub(crate) fn serve() -> Result<()> {
             }
             Order::Open { bytes, wait, pid, own, lines } => {
                 drop(open.take());
-                Receiving::open(&parent, bytes, wait, (pid, own), fds, &lines).map(|(receiving, missing)| {
-                    open = Some(receiving);
-                    Answer::Opened { missing }
-                })
+                ReceiverSide::open(&parent, bytes, wait, (pid, own), fds, &lines).map(
+                    |(receiving, missing)| {
+                        open = Some(receiving);
+                        Answer::Opened { missing }
+                    },
+                )
             }
             Order::Close => {
                 drop(open.take());
@@ -49,7 +51,7 @@ pub(crate) fn serve() -> Result<()> {
 }
 
 /// All that messages of one size come by.
-struct Receiving {
+struct ReceiverSide {
     bytes: usize,
     wait: Wait,
     turn: Turn,
@@ -87,7 +89,7 @@ fn write(pattern: Pattern, bytes: &mut [u8]) {
     }
 }
 
-impl Receiving {
+impl ReceiverSide {
     fn open(
         parent: &Parent,
         bytes: usize,
@@ -95,12 +97,12 @@ impl Receiving {
         sender: (u32, u64),
         fds: Vec<OwnedFd>,
         lines: &[Line],
-    ) -> Result<(Receiving, Vec<(usize, String)>)> {
+    ) -> Result<(ReceiverSide, Vec<(usize, String)>)> {
         let [turn, slots, pipe, stream]: [OwnedFd; 4] =
             fds.try_into().map_err(|_| BenchError::Peer("descriptors are missing".to_owned()))?;
         raw::nonblocking(&pipe, wait)?;
         raw::nonblocking(&stream, wait)?;
-        let mut receiving = Receiving {
+        let mut receiving = ReceiverSide {
             bytes,
             wait,
             turn: Turn::of(turn, wait)?,

@@ -4,7 +4,7 @@ use crate::cell::{Carrier, Line, Method, Pattern, Wait};
 use crate::error::{BenchError, Result};
 use crate::link::{Answer, Link, Order};
 use crate::raw;
-use crate::sending::{Sending, slot_bytes};
+use crate::sending::{SenderSide, slot_bytes};
 use crate::series::{FILLED, Report, Series};
 use crate::surroundings::Surroundings;
 use crate::work;
@@ -185,7 +185,7 @@ pub fn bench(options: &Options, progress: &mut dyn FnMut(Step)) -> Result<Report
     let mut done = 0;
     while let Some(&(wait, bytes, _)) = cells.get(done) {
         let (mut sending, missing) =
-            Sending::open(&peer.link, &peer.child, bytes, wait, options.realtime, &Line::ALL)?;
+            SenderSide::open(&peer.link, &peer.child, bytes, wait, options.realtime, &Line::ALL)?;
         for (line, why) in missing {
             let note = format!("{}: {why}", name(line));
             if !notes.contains(&note) {
@@ -221,7 +221,7 @@ fn name(line: Line) -> &'static str {
 
 /// All methods of a cell, each in its turn.
 pub(crate) fn cell(
-    sending: &mut Sending<'_>,
+    sending: &mut SenderSide<'_>,
     options: &Options,
     bytes: usize,
     pattern: Pattern,

@@ -40,7 +40,7 @@ pub(crate) fn config(line: Line, len: usize, wait: Wait) -> Config {
 }
 
 /// A buffer of the library, and what is in it.
-struct Stamped {
+struct StampedBuffer {
     buffer: Buffer,
     stamp: u64,
 }
@@ -74,7 +74,7 @@ impl Slots {
 }
 
 /// All that messages of one size go by.
-pub(crate) struct Sending<'a> {
+pub(crate) struct SenderSide<'a> {
     link: &'a Link,
     bytes: usize,
     turn: Turn,
@@ -82,9 +82,9 @@ pub(crate) struct Sending<'a> {
     own: Slots,
     pipe: OwnedFd,
     stream: OwnedFd,
-    mmu: Option<(Sender, VecDeque<Stamped>)>,
-    typed: Option<(Sender, VecDeque<Stamped>)>,
-    leased: Option<(Sender, VecDeque<Stamped>)>,
+    mmu: Option<(Sender, VecDeque<StampedBuffer>)>,
+    typed: Option<(Sender, VecDeque<StampedBuffer>)>,
+    leased: Option<(Sender, VecDeque<StampedBuffer>)>,
     /// As many are sent again by turns as there are slots, so that the distance of reuse is the same.
     sealed: Option<(Sender, VecDeque<Lent>)>,
     /// What is in the sealed memory that is sent again.
@@ -100,7 +100,7 @@ pub(crate) struct Sending<'a> {
 /// Why a channel is not there.
 pub(crate) type Missing = Vec<(Line, String)>;
 
-impl<'a> Sending<'a> {
+impl<'a> SenderSide<'a> {
     pub(crate) fn open(
         link: &'a Link,
         child: &Child<Same>,
@@ -108,7 +108,7 @@ impl<'a> Sending<'a> {
         wait: Wait,
         realtime: bool,
         lines: &[Line],
-    ) -> Result<(Sending<'a>, Missing)> {
+    ) -> Result<(SenderSide<'a>, Missing)> {
         let turn = Turn::make(wait)?;
         let slots = Memory::shared(SLOTS * slot_bytes(bytes))?;
         let own = Memory::own(SLOTS * slot_bytes(bytes))?;
@@ -136,13 +136,13 @@ impl<'a> Sending<'a> {
             }
         }
         let [mmu, typed, sealed, leased] = senders;
-        let buffers = |sender: Option<Sender>| -> Result<Option<(Sender, VecDeque<Stamped>)>> {
+        let buffers = |sender: Option<Sender>| -> Result<Option<(Sender, VecDeque<StampedBuffer>)>> {
             let Some(sender) = sender else { return Ok(None) };
-            let buffer = |_| Ok(Stamped { buffer: sender.buffer(bytes)?, stamp: 0 });
+            let buffer = |_| Ok(StampedBuffer { buffer: sender.buffer(bytes)?, stamp: 0 });
             let buffers = (0..SLOTS).map(buffer).collect::<Result<_>>()?;
             Ok(Some((sender, buffers)))
         };
-        let mut sending = Sending {
+        let mut sending = SenderSide {
             link,
             bytes,
             turn,
@@ -304,7 +304,7 @@ impl<'a> Sending<'a> {
                 let mut buffer = sender.buffer(self.bytes)?;
                 self.stamp += 1;
                 work::fill(&mut buffer, self.stamp);
-                buffers.push_back(Stamped { buffer, stamp: self.stamp });
+                buffers.push_back(StampedBuffer { buffer, stamp: self.stamp });
             }
             _ => (),
         }
@@ -395,7 +395,7 @@ impl<'a> Sending<'a> {
         self.sum = self.sum.wrapping_add(work::sum_of(self.bytes, stamp));
     }
 
-    fn next_of(&mut self, method: Method) -> Result<(&Sender, &mut VecDeque<Stamped>, Stamped)> {
+    fn next_of(&mut self, method: Method) -> Result<(&Sender, &mut VecDeque<StampedBuffer>, StampedBuffer)> {
         let line = match method {
             Method::Typed => &mut self.typed,
             Method::Leased => &mut self.leased,
@@ -421,7 +421,7 @@ impl<'a> Sending<'a> {
         } else {
             sender.loan(next.buffer)?.wait()?
         };
-        buffers.push_back(Stamped { buffer, stamp });
+        buffers.push_back(StampedBuffer { buffer, stamp });
         self.told(stamp);
         Ok(())
     }
@@ -434,7 +434,7 @@ impl<'a> Sending<'a> {
         }
         let line = &mut self.mmu;
         let Some((sender, buffers)) = line else { return Err(missing()) };
-        let Stamped { mut buffer, .. } = buffers.pop_front().ok_or_else(missing)?;
+        let StampedBuffer { mut buffer, .. } = buffers.pop_front().ok_or_else(missing)?;
         let bytes = self.own.memory.bytes(from * slot_bytes(len), len);
         match method {
             Method::LoanFilled => buffer.fill_with(|to| work::fill_streamed(to, stamp)),
@@ -443,7 +443,7 @@ impl<'a> Sending<'a> {
             _ => buffer.write_from(bytes)?,
         }
         let buffer = sender.loan(buffer)?.wait()?;
-        buffers.push_back(Stamped { buffer, stamp });
+        buffers.push_back(StampedBuffer { buffer, stamp });
         self.told(stamp);
         Ok(())
     }
@@ -467,7 +467,7 @@ impl<'a> Sending<'a> {
         self.turn.wait_done()?;
         let buffer = lent.wait()?;
         let Some((_, buffers)) = &mut self.mmu else { return Err(missing()) };
-        buffers.push_back(Stamped { buffer, stamp });
+        buffers.push_back(StampedBuffer { buffer, stamp });
         self.told(stamp);
         Ok(())
     }

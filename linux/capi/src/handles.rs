@@ -17,7 +17,7 @@ use std::ptr::null_mut;
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// See the top of the file.
+/// One table a kind of handle.
 #[derive(Debug)]
 pub(crate) struct Tables {
     pub(crate) senders: Table<SenderEnd>,

@@ -59,7 +59,7 @@ unsafe fn send(
     buffer: *mut pf_buffer,
     lent: *mut *mut pf_lent,
     wait: Wait,
-    does: impl FnOnce(&SenderEnd, Buffer) -> Result<LentToken, Returned>,
+    does: impl FnOnce(&SenderEnd, Buffer) -> Result<LentToken, SendRefusal>,
 ) -> Result<(), Fault> {
     // SAFETY: by the caller's promise.
     let mut out = unsafe { Out::handle(lent, "lent") }?;
@@ -79,7 +79,7 @@ unsafe fn send_trusting(
     buffer: *mut pf_buffer,
     lent: *mut *mut pf_lent,
     verb: &str,
-    does: impl FnOnce(&Sender<Same>, Buffer) -> Result<LentToken, Returned>,
+    does: impl FnOnce(&Sender<Same>, Buffer) -> Result<LentToken, SendRefusal>,
 ) -> Result<(), Fault> {
     // SAFETY: by the caller's promise.
     let mut out = unsafe { Out::handle(lent, "lent") }?;
@@ -93,13 +93,13 @@ unsafe fn send_trusting(
 }
 
 /// Why a buffer was not sent, and the buffer.
-type Returned = (Error, Buffer);
+type SendRefusal = (Error, Buffer);
 
 /// Uses a buffer up, where that succeeds.
 fn give<R>(
     buffer: *mut pf_buffer,
     wait: Wait,
-    does: impl FnOnce(Buffer) -> Result<R, Returned>,
+    does: impl FnOnce(Buffer) -> Result<R, SendRefusal>,
 ) -> Result<R, Fault> {
     let buffer = Handle::new(buffer.cast(), "buffer");
     Tables::get().buffers.consume(buffer, |buffer| {

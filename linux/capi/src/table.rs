@@ -116,7 +116,7 @@ impl Handle {
 
 type Value<T> = Arc<Mutex<Option<T>>>;
 
-/// See the top of the file.
+/// The values of one kind of handle.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     kind: Kind,
@@ -137,11 +137,11 @@ struct Entries<T> {
 #[derive(Debug)]
 struct Entry<T> {
     generation: u32,
-    held: Held<T>,
+    held: Slot<T>,
 }
 
 #[derive(Debug)]
-enum Held<T> {
+enum Slot<T> {
     Nothing,
     /// It is about to be filled, or a call is about to use it up.
     Claimed,
@@ -166,7 +166,7 @@ impl<T> Table<T> {
 
     /// Handles that are live.
     pub(crate) fn live(&self) -> usize {
-        self.lock().all.iter().filter(|entry| matches!(entry.held, Held::Live(_))).count()
+        self.lock().all.iter().filter(|entry| matches!(entry.held, Slot::Live(_))).count()
     }
 
     /// Room for a handle. Without it a call does not begin what it could not hand out.
@@ -185,11 +185,11 @@ impl<T> Table<T> {
                 {
                     return Err(Fault::budget("no memory is left for another handle".to_owned()));
                 }
-                entries.all.push(Entry { generation: 1, held: Held::Nothing });
+                entries.all.push(Entry { generation: 1, held: Slot::Nothing });
                 index
             }
         };
-        entries.all[index as usize].held = Held::Claimed;
+        entries.all[index as usize].held = Slot::Claimed;
         Ok(Reserved { table: self, index })
     }
 
@@ -209,15 +209,15 @@ impl<T> Table<T> {
         let entry =
             entries.all.get_mut(index as usize).filter(|entry| entry.generation == handle.generation());
         match entry {
-            Some(Entry { held: Held::Nothing, .. }) | None => Err(handle.freed()),
-            Some(Entry { held: Held::Claimed, .. }) => Err(handle.busy()),
+            Some(Entry { held: Slot::Nothing, .. }) | None => Err(handle.freed()),
+            Some(Entry { held: Slot::Claimed, .. }) => Err(handle.busy()),
             Some(entry) => Ok(entry),
         }
     }
 
     fn get(&self, handle: Handle) -> Result<Value<T>, Fault> {
         match &self.find(&mut self.lock(), handle)?.held {
-            Held::Live(value) => Ok(Arc::clone(value)),
+            Slot::Live(value) => Ok(Arc::clone(value)),
             _ => Err(handle.busy()),
         }
     }
@@ -257,7 +257,7 @@ impl<T> Table<T> {
     ) -> Result<R, Fault> {
         let value = self.get(handle)?;
         let mut guard = self.lock_value(&value, handle)?;
-        let claimed = core::mem::replace(&mut self.find(&mut self.lock(), handle)?.held, Held::Claimed);
+        let claimed = core::mem::replace(&mut self.find(&mut self.lock(), handle)?.held, Slot::Claimed);
         let claim = Reserved { table: self, index: handle.index() - self.first };
         let taken = guard.take().ok_or_else(|| handle.freed())?;
         match does(taken) {
@@ -274,7 +274,7 @@ impl<T> Table<T> {
     /// Ends a handle, and its value when no call uses it any more.
     pub(crate) fn free(&self, handle: Handle) -> Result<(), Fault> {
         let mut entries = self.lock();
-        let held = core::mem::replace(&mut self.find(&mut entries, handle)?.held, Held::Nothing);
+        let held = core::mem::replace(&mut self.find(&mut entries, handle)?.held, Slot::Nothing);
         self.retire(&mut entries, handle.index() - self.first);
         // Dropping it takes other locks, and may take long.
         drop(entries);
@@ -285,7 +285,7 @@ impl<T> Table<T> {
     /// The entry begins its next generation, if it has one.
     fn retire(&self, entries: &mut Entries<T>, index: u32) {
         let entry = &mut entries.all[index as usize];
-        entry.held = Held::Nothing;
+        entry.held = Slot::Nothing;
         entry.generation += 1;
         if entry.generation <= self.last_generation {
             // There is room: it was made with the entry.
@@ -308,7 +308,7 @@ impl<T> Reserved<'_, T> {
         let Table { kind, first, .. } = *self.table;
         let index = self.index;
         END.fetch_max(first + index + 1, Ordering::AcqRel);
-        let generation = self.hold(Held::Live(Arc::new(Mutex::new(Some(value)))));
+        let generation = self.hold(Slot::Live(Arc::new(Mutex::new(Some(value)))));
         let bits = MARK << MARK_SHIFT
             | (kind as u64) << KIND_SHIFT
             | u64::from(generation) << GENERATION_SHIFT
@@ -317,7 +317,7 @@ impl<T> Reserved<'_, T> {
     }
 
     /// The entry's generation.
-    fn hold(self, held: Held<T>) -> u32 {
+    fn hold(self, held: Slot<T>) -> u32 {
         let mut entries = self.table.lock();
         let entry = &mut entries.all[self.index as usize];
         entry.held = held;

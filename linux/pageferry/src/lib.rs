@@ -70,7 +70,7 @@ pub mod verify;
 mod view;
 pub mod wire;
 
-pub use arena::{Arena, Held, Limits};
+pub use arena::{Arena, ArenaStats, Limits};
 pub use channel::{
     Buffer, Channel, Child, Command, Config, Confined, Gap, Lent, Listener, Loan, Message, Owned, Parent,
     PassMode, Passed, Passing, Range, Receiver, RecvCounters, SendCounters, Sender, Shared, Sharing, Zeroed,

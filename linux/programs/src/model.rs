@@ -13,7 +13,7 @@ use crate::contents::{Contents, Layer};
 use crate::program::{Ends, Level, Op, Program, Shape};
 use std::collections::{BTreeMap, VecDeque};
 
-/// See the top of the file.
+/// The channels of a program, and who has which of their bytes.
 #[derive(Debug)]
 pub struct Model {
     shape: Shape,

@@ -34,9 +34,10 @@ pub enum Topology {
 
 /// A channel leads from one process to another, or to itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct Ends {
+    /// The sender's process.
     pub from: usize,
+    /// The receiver's.
     pub to: usize,
 }
 
@@ -200,20 +201,22 @@ pub enum Op {
     },
 }
 
-/// An operation; `beside` the last one where processes may run at the same time.
+/// An operation of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct Step {
+    /// It may run beside the one before, where that is another process's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub beside: bool,
+    /// What is done.
     pub op: Op,
 }
 
-/// A program.
+/// A program: processes and channels, and what is done with them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct Program {
+    /// Which channels there are, and what they have.
     pub shape: Shape,
+    /// Its operations, in order.
     pub steps: Vec<Step>,
 }
 

@@ -43,8 +43,11 @@ enum Memory {
 
 /// A message that was received, prepared for Python.
 pub struct Arrival {
+    /// Where its bytes are.
     pub bytes: Bytes,
+    /// How it came.
     pub verb: Verb,
+    /// What is promised of its bytes.
     pub level: Level,
     /// The number that the sender gave it.
     pub tag: u64,

@@ -11,7 +11,7 @@ use crate::arrival::{Arrival, Mode};
 use crate::errors::{raise, usage};
 use crate::export::bytes_of;
 use crate::ledger;
-use crate::loan::Held;
+use crate::loan::HeldMessage;
 use crate::slot::{Slot, State};
 use pageferry::{Arrived, Channel, Error, Lent, Level, Message};
 use pyo3::buffer::PyBuffer;
@@ -486,10 +486,10 @@ impl Receiver {
         mode: Mode,
         timeout: Option<f64>,
         whence: Option<String>,
-    ) -> PyResult<Held> {
+    ) -> PyResult<HeldMessage> {
         let message = patiently(py, timeout, |slice| self.next(slice))?;
         match py.detach(|| Arrival::new(message, mode, self.channel, whence)) {
-            Ok(inner) => Ok(Held::new(inner)),
+            Ok(inner) => Ok(HeldMessage::new(inner)),
             Err(failed) => {
                 let (error, message) = *failed;
                 self.kept.lock().unwrap_or_else(PoisonError::into_inner).replace(message);

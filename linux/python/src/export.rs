@@ -13,8 +13,11 @@ use std::ffi::c_int;
 /// A range of bytes that an object keeps mapped.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes {
+    /// Where they begin.
     pub at: *mut u8,
+    /// How many they are.
     pub len: usize,
+    /// Whether Python may write to them.
     pub writable: bool,
 }
 

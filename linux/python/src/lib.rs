@@ -32,11 +32,11 @@ mod _native {
     #[pymodule_export]
     use crate::ledger::{forget, outstanding};
     #[pymodule_export]
-    use crate::loan::{Held, Loan};
+    use crate::loan::{HeldMessage, Loan};
     #[pymodule_export]
     use crate::memory::{
-        Arrived, Part, Pickle, Pickled, Unmarked, held_blocks, limit_blocks, recv_message, send_message,
-        tidy_blocks, trim_blocks,
+        ArrivedPickle, Part, Pickle, PickleWriter, Unmarked, held_blocks, limit_blocks, recv_message,
+        send_message, tidy_blocks, trim_blocks,
     };
     #[pymodule_export]
     use crate::slot::Slot;

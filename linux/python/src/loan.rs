@@ -2,7 +2,7 @@
 //!
 //! # What it holds
 //! [`Loan`] is what an array's `base` is: it keeps the message, and the message goes home when the last loan of it is
-//! dropped. [`Held`] is for those who give it back at once: it refuses while a loan of it lives.
+//! dropped. [`HeldMessage`] is for those who give it back at once: it refuses while a loan of it lives.
 
 use crate::arrival::Arrival;
 use crate::dlpack;
@@ -93,13 +93,14 @@ impl Loan {
 
 /// A message that can be given back at once.
 #[pyclass(frozen, module = "pageferry._native")]
-pub struct Held {
+pub struct HeldMessage {
     arrival: Mutex<Option<Arc<Arrival>>>,
 }
 
-impl Held {
-    pub fn new(arrival: Arrival) -> Held {
-        Held { arrival: Mutex::new(Some(Arc::new(arrival))) }
+impl HeldMessage {
+    /// The message is kept until it is given back, or this is dropped.
+    pub fn new(arrival: Arrival) -> HeldMessage {
+        HeldMessage { arrival: Mutex::new(Some(Arc::new(arrival))) }
     }
 
     fn read<R>(&self, read: impl FnOnce(&Arc<Arrival>) -> R) -> PyResult<R> {
@@ -109,7 +110,7 @@ impl Held {
 }
 
 #[pymethods]
-impl Held {
+impl HeldMessage {
     /// The memory, for an array to lie on.
     fn loan(&self) -> PyResult<Loan> {
         self.read(|arrival| Loan { arrival: Arc::clone(arrival) })

@@ -42,16 +42,19 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// The memory of a buffer that is to be filled. `whence`: where in the program it was asked for.
     pub fn new(mut buffer: Buffer, channel: u64, whence: Option<String>) -> Slot {
         let bytes = Bytes { at: buffer.as_mut_ptr(), len: buffer.len(), writable: true };
         let entry = ledger::Entry::new("filling", bytes.len, channel, whence);
         Slot { bytes, channel, state: Mutex::new(State::Filling(buffer)), entry }
     }
 
+    /// What has become of the memory. Nothing waits while it is locked.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The bytes, to be read for the time of a call.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: mapped and readable for as long as the slot lives: in every state. What Python stores meanwhile is
         // read as old or new: see the top of the file.

@@ -7,7 +7,9 @@
 //! the receiver is done. Calls take what they take in one thread. Bytes take what they take two threads that do nothing
 //! else, at the same distance of reuse. Nothing is fitted, and nothing overlaps: what does makes the sum too large.
 
-use super::parts::{COPY_AGAIN, COPY_NEW, Kind, LINE, READ_AGAIN, READ_COPIED, READ_NEW, STORE, Written};
+use super::parts::{
+    COPY_AGAIN, COPY_NEW, Kind, LINE, READ_AGAIN, READ_COPIED, READ_NEW, ReceiverWrites, STORE,
+};
 use crate::cell::{Method, Pattern};
 use pageferry::choose::{Nanos, Primitive};
 
@@ -45,11 +47,11 @@ impl Parts<'_> {
         add(line, lines);
         if let Some(kind) = kind {
             let written = match pattern {
-                Pattern::OneWord if method == Method::Loan => Written::OneWord,
-                Pattern::AllPages if method == Method::Loan => Written::AllPages,
+                Pattern::OneWord if method == Method::Loan => ReceiverWrites::OneWord,
+                Pattern::AllPages if method == Method::Loan => ReceiverWrites::AllPages,
                 Pattern::OneWord | Pattern::AllPages => return None,
-                Pattern::Read if method == Method::Resent => Written::OnlyRead,
-                _ => Written::Nothing,
+                Pattern::Read if method == Method::Resent => ReceiverWrites::OnlyRead,
+                _ => ReceiverWrites::Nothing,
             };
             add(of((kind.name(), written.state()))?, 1.0);
         }
@@ -101,8 +103,8 @@ mod tests {
             part(COPY_NEW, 300.0),
             part(COPY_AGAIN, 30.0),
             part(READ_COPIED, 7.0),
-            part((Kind::Loan.name(), Written::Nothing.state()), 1000.0),
-            part((Kind::Copy.name(), Written::Nothing.state()), 400.0),
+            part((Kind::Loan.name(), ReceiverWrites::Nothing.state()), 1000.0),
+            part((Kind::Copy.name(), ReceiverWrites::Nothing.state()), 400.0),
         ]
     }
 

@@ -36,7 +36,7 @@ pub(crate) const READ_COPIED: (&str, &str) = ("read", "copied");
 
 /// What the receiver writes to a message of which all calls are made in one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Written {
+pub(crate) enum ReceiverWrites {
     Nothing,
     /// Nothing, but it reads a word in each page: what is mapped anew is faulted in.
     OnlyRead,
@@ -44,25 +44,30 @@ pub(crate) enum Written {
     AllPages,
 }
 
-impl Written {
-    const ALL: [Written; 4] = [Written::Nothing, Written::OnlyRead, Written::OneWord, Written::AllPages];
+impl ReceiverWrites {
+    const ALL: [ReceiverWrites; 4] = [
+        ReceiverWrites::Nothing,
+        ReceiverWrites::OnlyRead,
+        ReceiverWrites::OneWord,
+        ReceiverWrites::AllPages,
+    ];
 
     /// Whether it is a part of messages of a kind.
     fn is_of(self, kind: Kind, bytes: usize) -> bool {
         match self {
-            Written::Nothing => true,
-            Written::OnlyRead => kind == Kind::Resent,
-            Written::OneWord | Written::AllPages => kind == Kind::Loan && bytes <= 4 << 20,
+            ReceiverWrites::Nothing => true,
+            ReceiverWrites::OnlyRead => kind == Kind::Resent,
+            ReceiverWrites::OneWord | ReceiverWrites::AllPages => kind == Kind::Loan && bytes <= 4 << 20,
         }
     }
 
     /// The state of the part.
     pub(crate) fn state(self) -> &'static str {
         match self {
-            Written::Nothing => "in one thread",
-            Written::OnlyRead => "in one thread, all pages touched",
-            Written::OneWord => "in one thread, one word written",
-            Written::AllPages => "in one thread, all pages written",
+            ReceiverWrites::Nothing => "in one thread",
+            ReceiverWrites::OnlyRead => "in one thread, all pages touched",
+            ReceiverWrites::OneWord => "in one thread, one word written",
+            ReceiverWrites::AllPages => "in one thread, all pages written",
         }
     }
 }
@@ -113,7 +118,7 @@ pub(crate) fn measure(
     for &bytes in sizes {
         progress(bytes);
         for kind in [Kind::Typed, Kind::Loan, Kind::Donation, Kind::Copy, Kind::Resent] {
-            for written in Written::ALL.into_iter().filter(|written| written.is_of(kind, bytes)) {
+            for written in ReceiverWrites::ALL.into_iter().filter(|written| written.is_of(kind, bytes)) {
                 let times = on(&cpus[..1], realtime, || in_one_thread(kind, written, bytes))?;
                 found.extend(part((kind.name(), written.state()), bytes, &times));
             }
@@ -153,7 +158,7 @@ fn timed(mut once: impl FnMut() -> Result<()>) -> Result<Vec<f64>> {
     (0..TIMES).map(time).collect()
 }
 
-fn in_one_thread(kind: Kind, written: Written, bytes: usize) -> Result<Vec<f64>> {
+fn in_one_thread(kind: Kind, written: ReceiverWrites, bytes: usize) -> Result<Vec<f64>> {
     let level = match kind {
         Kind::Typed => Level::Typed,
         Kind::Resent => Level::Sealed,
@@ -174,7 +179,7 @@ fn in_one_thread(kind: Kind, written: Written, bytes: usize) -> Result<Vec<f64>>
         return timed(|| {
             let again = tx.resend(&lent)?;
             let loan = rx.recv()?;
-            if written == Written::OnlyRead {
+            if written == ReceiverWrites::OnlyRead {
                 work::touch_pages(&loan);
             }
             drop((loan, again));
@@ -190,14 +195,20 @@ fn in_one_thread(kind: Kind, written: Written, bytes: usize) -> Result<Vec<f64>>
     })
 }
 
-fn message(tx: &Sender, rx: &Receiver, kind: Kind, written: Written, buffer: Buffer) -> Result<Buffer> {
+fn message(
+    tx: &Sender,
+    rx: &Receiver,
+    kind: Kind,
+    written: ReceiverWrites,
+    buffer: Buffer,
+) -> Result<Buffer> {
     let len = buffer.len();
     let taken = || -> Result<()> {
         let mut loan = rx.recv()?;
         match written {
-            Written::Nothing | Written::OnlyRead => (),
-            Written::OneWord => work::write_one(loan.as_mut()?),
-            Written::AllPages => work::write_pages(loan.as_mut()?),
+            ReceiverWrites::Nothing | ReceiverWrites::OnlyRead => (),
+            ReceiverWrites::OneWord => work::write_one(loan.as_mut()?),
+            ReceiverWrites::AllPages => work::write_pages(loan.as_mut()?),
         }
         Ok(())
     };
@@ -453,7 +464,7 @@ mod tests {
         for of in [LINE, STORE, READ_NEW, READ_AGAIN, COPY_NEW, COPY_AGAIN, READ_COPIED] {
             assert_eq!(has(of), two, "{of:?}");
         }
-        assert!(has((Kind::Typed.name(), Written::Nothing.state())));
+        assert!(has((Kind::Typed.name(), ReceiverWrites::Nothing.state())));
         assert!(found.iter().all(|of| of.time.low <= of.time.median && of.time.median <= of.time.high));
     }
 }

@@ -4,13 +4,13 @@ use super::{Messages, serve};
 use crate::cell::{Carrier, Method, Pattern, Wait};
 use crate::error::{BenchError, Result};
 use crate::run::Peer;
-use crate::sending::Sending;
+use crate::sending::SenderSide;
 use std::ffi::OsString;
 
 struct Own<'a> {
     peer: &'a Peer,
     method: Method,
-    sending: Option<Sending<'a>>,
+    sending: Option<SenderSide<'a>>,
 }
 
 /// Is the program of one method. `again`: the arguments with which this program is the receiver.
@@ -26,7 +26,7 @@ pub(crate) fn own(method: Method, again: &[OsString]) -> Result<()> {
 impl Messages for Own<'_> {
     fn open(&mut self, bytes: usize) -> core::result::Result<(), String> {
         let lines: Vec<_> = self.method.channel().into_iter().collect();
-        let opened = Sending::open(&self.peer.link, &self.peer.child, bytes, Wait::Sleep, false, &lines);
+        let opened = SenderSide::open(&self.peer.link, &self.peer.child, bytes, Wait::Sleep, false, &lines);
         let (sending, missing) = opened.map_err(|error| error.to_string())?;
         if let Some((_, why)) = missing.into_iter().next() {
             return Err(why);

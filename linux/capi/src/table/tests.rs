@@ -69,15 +69,15 @@ fn of_threads_that_free_or_use_up_one_handle_exactly_one_succeeds() {
 
 #[test]
 fn a_value_that_is_freed_in_use_lives_until_that_use_ends() {
-    struct Told(mpsc::Sender<()>);
-    impl Drop for Told {
+    struct TellsDrop(mpsc::Sender<()>);
+    impl Drop for TellsDrop {
         fn drop(&mut self) {
             self.0.send(()).unwrap();
         }
     }
     let table = Table::new(Kind::Sender, 0, false);
     let (tell, told) = mpsc::channel();
-    let pointer = Handle::new(table.reserve().unwrap().fill(Told(tell)), "sender");
+    let pointer = Handle::new(table.reserve().unwrap().fill(TellsDrop(tell)), "sender");
     table
         .with(pointer, |_| {
             assert!(table.with(pointer, |_| Ok(())).is_err(), "another call is refused");

@@ -46,7 +46,7 @@ use std::time::{Duration, Instant};
 
 /// What an arena has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct ArenaStats {
     /// Bytes of all its blocks: filled, lent, or kept.
     pub bytes: u64,
     /// Blocks.
@@ -201,10 +201,10 @@ impl Arena {
     }
 
     /// What there is now.
-    pub fn held(&self) -> Held {
+    pub fn held(&self) -> ArenaStats {
         let state = self.store.state();
         let home = state.lent.iter().filter(|block| block.memory.is_alone()).count();
-        Held {
+        ArenaStats {
             bytes: state.bytes,
             blocks: state.blocks,
             out: state.blocks - home,

@@ -42,7 +42,7 @@ pub use passed::Passed;
 pub use receive::RecvCounters;
 pub use receiver::Receiver;
 pub use send::SendCounters;
-pub(crate) use send::{Fanned, Kept, Outgoing, SendShared};
+pub(crate) use send::{FannedSlots, Outgoing, SendShared, SharedMemory};
 pub use sender::Sender;
 pub use shared::Shared;
 pub use spawn::{Child, Command, Parent};

@@ -30,7 +30,7 @@ use crate::view::Draft;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// See the top of the file.
+/// Memory that a thread makes before it is asked for.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     shop: Arc<Shop>,

@@ -32,11 +32,11 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-/// See the top of the file.
+/// What a receiver and its loans share.
 #[derive(Debug)]
 pub(crate) struct RecvShared {
     /// It leaves the registry before the socket's number can be another's.
-    _registered: fork::Registered,
+    _registered: fork::Registration,
     socket: Socket,
     generation: u32,
     pub(crate) host: &'static Host,
@@ -101,7 +101,7 @@ impl RecvShared {
         settled: Settled,
         view: ReceiverView,
         ring: Inbox<Mapped>,
-        registered: fork::Registered,
+        registered: fork::Registration,
     ) -> Arc<RecvShared> {
         let pool = view.geometry().bytes();
         let base = pool as u64 + ring.geometry().bytes();

@@ -31,11 +31,11 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
-/// See the top of the file.
+/// What a sender, its buffers and its lent memory share.
 #[derive(Debug)]
 pub(crate) struct SendShared {
     /// It leaves the registry before the socket's number can be another's.
-    _registered: fork::Registered,
+    _registered: fork::Registration,
     socket: Socket,
     generation: u32,
     pub(crate) host: &'static Host,
@@ -90,7 +90,7 @@ struct Out {
     lent: bool,
     sealed_bytes: u64,
     /// What it shares with messages to other receivers.
-    _kept: Option<Arc<dyn Kept>>,
+    _kept: Option<Arc<dyn SharedMemory>>,
 }
 
 /// A message to be published.
@@ -103,7 +103,7 @@ pub(crate) struct Outgoing<'a> {
     /// Sealed memory, and its bytes: it goes before the message.
     pub(crate) object: Option<(&'a OwnedFd, u64)>,
     /// What several receivers read: it is let go when the message is home.
-    pub(crate) kept: Option<Arc<dyn Kept>>,
+    pub(crate) kept: Option<Arc<dyn SharedMemory>>,
 }
 
 impl<'a> Outgoing<'a> {
@@ -113,24 +113,24 @@ impl<'a> Outgoing<'a> {
 }
 
 /// Memory that several receivers read.
-pub(crate) trait Kept: core::fmt::Debug + Send + Sync {}
+pub(crate) trait SharedMemory: core::fmt::Debug + Send + Sync {}
 
-impl Kept for Fanned {}
-impl Kept for Snapshot {}
+impl SharedMemory for FannedSlots {}
+impl SharedMemory for Snapshot {}
 
 /// Slots that several receivers read: free again when the last of them has given them back, and nobody here
 /// looks at them.
 #[derive(Debug)]
-pub(crate) struct Fanned {
+pub(crate) struct FannedSlots {
     view: Arc<SenderView>,
     /// Taken out only by `drop`.
     run: Option<Run>,
     generation: u32,
 }
 
-impl Fanned {
-    pub(crate) fn new(view: Arc<SenderView>, run: Run) -> Fanned {
-        Fanned { view, run: Some(run), generation: fork::generation() }
+impl FannedSlots {
+    pub(crate) fn new(view: Arc<SenderView>, run: Run) -> FannedSlots {
+        FannedSlots { view, run: Some(run), generation: fork::generation() }
     }
 
     pub(crate) fn bytes(&self, len: usize) -> &[u8] {
@@ -142,7 +142,7 @@ impl Fanned {
     }
 }
 
-impl Drop for Fanned {
+impl Drop for FannedSlots {
     fn drop(&mut self) {
         if let Some(run) = self.run.take()
             && self.generation == fork::generation()
@@ -175,7 +175,7 @@ impl SendShared {
         settled: Settled,
         view: Arc<SenderView>,
         ring: Outbox<Mapped>,
-        registered: fork::Registered,
+        registered: fork::Registration,
     ) -> Arc<SendShared> {
         let state = State {
             ring,

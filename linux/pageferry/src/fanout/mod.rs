@@ -20,7 +20,8 @@
 //! None of its own; one thread at a time uses a fan-out.
 
 use crate::channel::{
-    Config, Fanned, Kept, Offer, Offered, Outgoing, Peer, Receiver, SendShared, Store, Welcomed, own,
+    Config, FannedSlots, Offer, Offered, Outgoing, Peer, Receiver, SendShared, SharedMemory, Store, Welcomed,
+    own,
 };
 use crate::error::{Error, Usage};
 use crate::host::Host;
@@ -86,7 +87,7 @@ struct Shot {
 
 #[derive(Clone, Debug)]
 enum Memory {
-    Slots(Arc<Fanned>),
+    Slots(Arc<FannedSlots>),
     Sealed(Arc<Snapshot>),
 }
 
@@ -261,7 +262,7 @@ impl Fanout {
                     buffer.store = Some(Store::Slots(run));
                     return Err(error);
                 }
-                Memory::Slots(Arc::new(Fanned::new(Arc::clone(&self.view), run)))
+                Memory::Slots(Arc::new(FannedSlots::new(Arc::clone(&self.view), run)))
             }
             Some(Store::Draft(draft)) => {
                 Memory::Sealed(Arc::new(draft.seal(self.host, self.config.copy_on_write)?))
@@ -390,11 +391,11 @@ fn publish(shared: &SendShared, shot: &Shot, level: Level) -> Result<bool, Error
     let outgoing = match &shot.memory {
         Memory::Slots(fanned) => {
             let descriptor = descriptor.in_slots(fanned.slots());
-            Outgoing { kept: Some(Arc::<Fanned>::clone(fanned)), ..Outgoing::new(descriptor) }
+            Outgoing { kept: Some(Arc::<FannedSlots>::clone(fanned)), ..Outgoing::new(descriptor) }
         }
         Memory::Sealed(snapshot) => {
             let object = Some((snapshot.fd(), snapshot.len() as u64));
-            let kept: Option<Arc<dyn Kept>> = Some(Arc::<Snapshot>::clone(snapshot));
+            let kept: Option<Arc<dyn SharedMemory>> = Some(Arc::<Snapshot>::clone(snapshot));
             Outgoing { object, kept, ..Outgoing::new(descriptor) }
         }
     };

@@ -137,23 +137,23 @@ fn install() {
 
 /// A channel's entry in the registry; leaves it when dropped.
 #[derive(Debug)]
-pub(crate) struct Registered(u64);
+pub(crate) struct Registration(u64);
 
 /// Enters a channel: the socket that a child must not hold, and the memory that a child sees copy-on-write.
-pub(crate) fn register(socket: BorrowedFd<'_>, memory: Vec<Memory>) -> Registered {
+pub(crate) fn register(socket: BorrowedFd<'_>, memory: Vec<Memory>) -> Registration {
     enter(Some(socket.as_raw_fd()), memory)
 }
 
 /// Enters memory that no channel has.
-pub(crate) fn register_memory(memory: Memory) -> Registered {
+pub(crate) fn register_memory(memory: Memory) -> Registration {
     enter(None, vec![memory])
 }
 
-fn enter(socket: Option<RawFd>, memory: Vec<Memory>) -> Registered {
+fn enter(socket: Option<RawFd>, memory: Vec<Memory>) -> Registration {
     install();
     let number = next_number();
     lock_registry().push(Entry { number, socket, memory, own: None });
-    Registered(number)
+    Registration(number)
 }
 
 fn next_number() -> u64 {
@@ -165,7 +165,7 @@ fn lock_registry() -> MutexGuard<'static, Vec<Entry>> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Drop for Registered {
+impl Drop for Registration {
     fn drop(&mut self) {
         lock_registry().retain(|entry| entry.number != self.0);
     }
@@ -224,11 +224,11 @@ impl Drop for Own {
 /// child has not.
 #[derive(Debug)]
 pub(crate) struct PerProcess<T> {
-    made: AtomicPtr<Made<T>>,
+    made: AtomicPtr<OfProcess<T>>,
 }
 
 #[derive(Debug)]
-struct Made<T> {
+struct OfProcess<T> {
     generation: u32,
     value: T,
 }
@@ -247,7 +247,7 @@ impl<T: Send + Sync> PerProcess<T> {
         if let Some(made) = unsafe { found.as_ref() }.filter(|made| made.generation == generation) {
             return &made.value;
         }
-        let made = Box::into_raw(Box::new(Made { generation, value: make() }));
+        let made = Box::into_raw(Box::new(OfProcess { generation, value: make() }));
         let exchanged = self.made.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire);
         let there = match exchanged {
             Ok(_) => made,

@@ -12,7 +12,7 @@ use rustix::event::EventfdFlags;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-/// See the top of the file.
+/// An eventfd, and whether somebody waits by it.
 #[derive(Debug)]
 pub(crate) struct Nudge {
     fd: OwnedFd,

@@ -63,14 +63,14 @@ fn pagemap() -> Result<&'static OwnedFd> {
 /// Which pages are counted: those that have all of one set of categories, of which some are turned round, and one of
 /// another set, where that is not empty.
 #[derive(Clone, Copy, Default)]
-struct Wanted {
+struct PageFilter {
     all: u64,
     inverted: u64,
     any: u64,
 }
 
 /// Pages in the part that are wanted; stops at `max` where that is not 0.
-fn scan(region: &Region, offset: usize, len: usize, wanted: Wanted, max: u64) -> Result<u64> {
+fn scan(region: &Region, offset: usize, len: usize, wanted: PageFilter, max: u64) -> Result<u64> {
     may_fail("PAGEMAP_SCAN")?;
     assert!(offset + len <= region.len());
     let fd = pagemap()?;
@@ -106,7 +106,7 @@ fn scan(region: &Region, offset: usize, len: usize, wanted: Wanted, max: u64) ->
 
 /// Bytes of the part that huge pages map.
 pub(crate) fn huge_bytes(region: &Region, offset: usize, len: usize) -> Result<u64> {
-    let wanted = Wanted { all: PAGE_IS_PRESENT | PAGE_IS_HUGE, ..Wanted::default() };
+    let wanted = PageFilter { all: PAGE_IS_PRESENT | PAGE_IS_HUGE, ..PageFilter::default() };
     Ok(scan(region, offset, len, wanted, 0)? * super::page_bytes() as u64)
 }
 
@@ -115,7 +115,8 @@ pub(crate) fn huge_bytes(region: &Region, offset: usize, len: usize) -> Result<u
 pub(crate) fn written_pages(region: &Region, offset: usize, len: usize, max: u64) -> Result<u64> {
     // A page that was written is anonymous: present or swapped out, and not of a file. What was never touched, or taken
     // away since, has no entry in the table at all.
-    let wanted = Wanted { all: PAGE_IS_FILE, inverted: PAGE_IS_FILE, any: PAGE_IS_PRESENT | PAGE_IS_SWAPPED };
+    let wanted =
+        PageFilter { all: PAGE_IS_FILE, inverted: PAGE_IS_FILE, any: PAGE_IS_PRESENT | PAGE_IS_SWAPPED };
     scan(region, offset, len, wanted, max)
 }
 

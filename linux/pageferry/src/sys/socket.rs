@@ -211,7 +211,7 @@ impl Drop for Socket {
         for _ in 0..LEFT {
             match receive(fd.as_fd(), &mut [0]) {
                 Err(failed) if failed.errno == Errno::CONNRESET => (),
-                Ok(Received { len: 0, bare: true, .. }) | Err(_) => return discard(strange),
+                Ok(Incoming { len: 0, bare: true, .. }) | Err(_) => return discard(strange),
                 Ok(received) => {
                     strange.extend(received.fds.into_iter().filter(|fd| !super::memfd::is_memory(fd)));
                 }
@@ -295,7 +295,7 @@ pub(crate) fn recv_any(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<Came>
     if received.len == 0 && received.fds.is_empty() && !received.fds_cut && has_hung_up(socket)? {
         return Ok(Came::End);
     }
-    let Received { len, fds, cut, fds_cut, .. } = received;
+    let Incoming { len, fds, cut, fds_cut, .. } = received;
     Ok(Came::Packet(Packet { len, fds, cut, fds_cut, strange: false }))
 }
 
@@ -312,7 +312,7 @@ fn has_hung_up(socket: BorrowedFd<'_>) -> Result<bool> {
 struct Control([MaybeUninit<u8>; 4096]);
 
 /// What the kernel gives for one `recvmsg`.
-struct Received {
+struct Incoming {
     len: usize,
     cut: bool,
     fds_cut: bool,
@@ -322,7 +322,7 @@ struct Received {
 }
 
 /// Takes what waits. Owns every descriptor that comes with it.
-fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<Received> {
+fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<Incoming> {
     let mut control = Control([MaybeUninit::uninit(); 4096]);
     let mut slice = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     // SAFETY: a message of zeros and null pointers has no bytes and no control buffer.
@@ -370,7 +370,7 @@ fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<Received> {
         at = unsafe { libc::CMSG_NXTHDR(&raw const message, at) };
     }
     let flag = |flag| message.msg_flags & flag != 0;
-    Ok(Received { len, cut: flag(libc::MSG_TRUNC), fds_cut: flag(libc::MSG_CTRUNC), fds, bare })
+    Ok(Incoming { len, cut: flag(libc::MSG_TRUNC), fds_cut: flag(libc::MSG_CTRUNC), fds, bare })
 }
 
 /// What a side waits for.

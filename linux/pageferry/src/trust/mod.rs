@@ -10,6 +10,7 @@
 //! made to read bytes through a reference that the peer can still change.
 
 mod seal {
+    /// Nobody else says what trust is.
     pub trait Sealed {}
 }
 

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-static FAILING: Mutex<BTreeMap<&'static str, Failing>> = Mutex::new(BTreeMap::new());
+static FAILING: Mutex<BTreeMap<&'static str, FailingCall>> = Mutex::new(BTreeMap::new());
 static USES: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
 /// Whether any call fails, or uses are counted.
 static LOOKING: AtomicU64 = AtomicU64::new(0);
 
 /// How a call fails.
-struct Failing {
+struct FailingCall {
     errno: i32,
     /// Uses before that.
     after: u64,
@@ -24,15 +24,15 @@ struct Failing {
 /// From now on the call fails with this error number, after it has succeeded `after` more times. The name is
 /// the one in [`crate::sys::Failed`].
 pub fn fail(call: &'static str, errno: i32, after: u64) {
-    fails(call, Failing { errno, after, once: false });
+    fails(call, FailingCall { errno, after, once: false });
 }
 
 /// The same, a single time.
 pub fn fail_once(call: &'static str, errno: i32, after: u64) {
-    fails(call, Failing { errno, after, once: true });
+    fails(call, FailingCall { errno, after, once: true });
 }
 
-fn fails(call: &'static str, failing: Failing) {
+fn fails(call: &'static str, failing: FailingCall) {
     FAILING.lock().unwrap().insert(call, failing);
     LOOKING.store(1, Ordering::SeqCst);
 }
@@ -59,7 +59,7 @@ pub(crate) fn injected(call: &'static str) -> Option<i32> {
     }
     *USES.lock().unwrap().entry(call).or_default() += 1;
     let mut failing = FAILING.lock().unwrap();
-    let Failing { errno, after, once } = failing.get_mut(call)?;
+    let FailingCall { errno, after, once } = failing.get_mut(call)?;
     if *after > 0 {
         *after -= 1;
         return None;

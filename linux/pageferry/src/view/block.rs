@@ -4,7 +4,7 @@ use super::{Counted, Filling};
 use crate::arena::Store;
 use crate::error::{Error, Usage};
 use crate::host::Host;
-use crate::sys::fork::{self, Own, Registered};
+use crate::sys::fork::{self, Own, Registration};
 use core::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct Block {
     reader: Option<Own>,
     len: usize,
     generation: u32,
-    _registered: Registered,
+    _registered: Registration,
 }
 
 /// A descriptor by which others have a block: it can be sent over Unix sockets any number of times. The block is used

@@ -16,14 +16,14 @@ use super::make_huge;
 use crate::error::Error;
 use crate::host::Host;
 use crate::sys::copy::{self, Stores};
-use crate::sys::fork::{self, Own, Registered};
+use crate::sys::fork::{self, Own, Registration};
 use crate::sys::map::{Prot, Region};
 use crate::sys::{self, Failed, lease, memfd};
 use core::mem::ManuallyDrop;
 use rustix::fd::AsFd as _;
 use rustix::fs::{OFlags, SealFlags};
 
-/// See the top of the file.
+/// A memfd of this process, and its mapping.
 #[derive(Debug)]
 pub(crate) struct Filling {
     file: Own,
@@ -72,7 +72,7 @@ impl Filling {
     /// A child has the bytes at the same addresses, copy-on-write, for as long as the answer is kept: references of its
     /// parent's find them there.
     /// They map it by `reader`, and are counted.
-    pub(crate) fn seen_by_children(&self, reader: &Own) -> Registered {
+    pub(crate) fn seen_by_children(&self, reader: &Own) -> Registration {
         let len = self.region.len();
         fork::register_memory(self.region.in_children(0, len, len, reader.fd()))
     }

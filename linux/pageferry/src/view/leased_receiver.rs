@@ -49,7 +49,7 @@ enum State {
     Saved,
 }
 
-/// See the top of the file.
+/// The slots, each with its descriptor and the state of its lease.
 #[derive(Debug)]
 pub(super) struct LeasedPool {
     fds: Vec<OwnedFd>,
@@ -183,13 +183,13 @@ impl LeasedPool {
 }
 
 /// A slot that was made.
-struct Made {
+struct NewSlot {
     ours: OwnedFd,
     theirs: OwnedFd,
     huge: bool,
 }
 
-fn make_slot(len: usize, host: &Host) -> Result<Made, Error> {
+fn make_slot(len: usize, host: &Host) -> Result<NewSlot, Error> {
     let original = memfd::create("pageferry-slot", len)?;
     memfd::seal(&original, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     let writable = memfd::reopen(original.as_fd(), OFlags::RDWR)?;
@@ -203,7 +203,7 @@ fn make_slot(len: usize, host: &Host) -> Result<Made, Error> {
     };
     let ours = memfd::reopen(writable.as_fd(), OFlags::RDONLY)?;
     let theirs = memfd::reopen(writable.as_fd(), OFlags::RDONLY)?;
-    Ok(Made { ours, theirs, huge })
+    Ok(NewSlot { ours, theirs, huge })
 }
 
 /// Takes a lease; whether it was granted within [`PATIENCE`].
@@ -225,14 +225,14 @@ fn take_patiently(fd: &OwnedFd) -> Result<bool, sys::Failed> {
 const LOOKS: u8 = 4;
 
 /// The pools of this process, and the fork behind which the thread that looks at them was started.
-static WATCHED: Mutex<Watched> = Mutex::new(Watched { pools: Vec::new(), thread_of: None });
+static WATCHED: Mutex<WatchList> = Mutex::new(WatchList { pools: Vec::new(), thread_of: None });
 
-struct Watched {
+struct WatchList {
     pools: Vec<Weak<LeasedPool>>,
     thread_of: Option<u32>,
 }
 
-fn watched<R>(change: impl FnOnce(&mut Watched) -> R) -> R {
+fn watched<R>(change: impl FnOnce(&mut WatchList) -> R) -> R {
     fork::without_children(|| change(&mut WATCHED.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 

@@ -18,7 +18,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{OFlags, SealFlags};
 use std::collections::HashSet;
 
-/// See the top of the file.
+/// The receiver's slots, as the sender fills and freezes them.
 #[derive(Debug)]
 pub(super) struct LeasedSlots {
     fds: Vec<OwnedFd>,

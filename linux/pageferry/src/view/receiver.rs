@@ -39,7 +39,7 @@ pub(crate) struct Access {
     pub(crate) in_place: bool,
 }
 
-/// See the top of the file.
+/// The pool as its receiver sees it.
 #[derive(Debug)]
 pub(crate) struct ReceiverView {
     geometry: Geometry,
@@ -186,7 +186,7 @@ impl ReceiverView {
 
     /// Enters the process's registry of what `fork` must keep away from children, and of what a child sees
     /// all the same.
-    pub(crate) fn register(&self, socket: &Socket) -> fork::Registered {
+    pub(crate) fn register(&self, socket: &Socket) -> fork::Registration {
         let memory = match (&self.donated, &self.memory) {
             (Some(donated), Memory::Pool(fd)) => {
                 vec![donated.in_children(0, donated.len(), self.geometry.slot_bytes, fd)]

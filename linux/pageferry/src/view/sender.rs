@@ -50,7 +50,7 @@ impl State {
     }
 }
 
-/// See the top of the file.
+/// The pool as its sender sees it.
 #[derive(Debug)]
 pub(crate) struct SenderView {
     geometry: Geometry,
@@ -179,7 +179,7 @@ impl SenderView {
     }
 
     /// Enters the process's registry of what `fork` must keep away from children.
-    pub(crate) fn register(&self, socket: &Socket) -> fork::Registered {
+    pub(crate) fn register(&self, socket: &Socket) -> fork::Registration {
         let piece = self.geometry.slot_bytes;
         let memory = match &self.memory {
             Memory::Pool { fd, .. } => vec![self.used.in_children(0, self.used.len(), piece, fd)],

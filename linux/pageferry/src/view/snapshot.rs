@@ -24,7 +24,7 @@ use rustix::fd::{AsFd, OwnedFd};
 pub(crate) struct Draft {
     fd: OwnedFd,
     region: Region,
-    _registered: fork::Registered,
+    _registered: fork::Registration,
 }
 
 impl Draft {

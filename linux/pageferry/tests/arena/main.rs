@@ -313,7 +313,7 @@ fn a_child_has_blocks_of_its_own() {
     let all = |block: &Option<Block>, byte| block.as_ref().unwrap().iter().all(|&b| b == byte);
     let is_right = child(|| {
         assert_eq!(blocks_of_this_process(), 0, "descriptors of the parent's blocks");
-        assert_eq!(arena.held(), Held::default());
+        assert_eq!(arena.held(), ArenaStats::default());
         assert!(all(&filling, 4), "what the parent was filling");
         filling.as_mut().unwrap().fill(5);
         assert!(matches!(filling.take().unwrap().lend(), Err(Error::Usage(Usage::Forked))));

@@ -21,10 +21,10 @@ const AT_ONCE: Duration = Duration::from_secs(40);
 pub struct Actor {
     senders: BTreeMap<usize, Sender>,
     receivers: BTreeMap<usize, Receiver>,
-    things: BTreeMap<Id, Held>,
+    things: BTreeMap<Id, Thing>,
 }
 
-enum Held {
+enum Thing {
     Buffer(Buffer),
     /// With the address that it was written at.
     Lent(Lent, *mut u8),
@@ -103,7 +103,7 @@ impl Actor {
 
     fn buffer(&mut self, id: Id) -> Result<Buffer, Error> {
         match self.things.remove(&id) {
-            Some(Held::Buffer(buffer)) => Ok(buffer),
+            Some(Thing::Buffer(buffer)) => Ok(buffer),
             _ => panic!("thing {id} is no buffer"),
         }
     }
@@ -113,38 +113,38 @@ impl Actor {
             Action::Buffer { channel, id, len, stamp } => {
                 let mut buffer = self.senders[&channel].try_buffer(len)?;
                 pattern(stamp, 0, &mut buffer);
-                self.things.insert(id, Held::Buffer(buffer));
+                self.things.insert(id, Thing::Buffer(buffer));
             }
             Action::Store { id, at, len, stamp } => {
                 let bytes: &mut [u8] = match self.things.get_mut(&id) {
-                    Some(Held::Buffer(buffer)) => buffer,
-                    Some(Held::Sharing(sharing)) => sharing,
-                    Some(Held::Zeroed(zeroed)) => zeroed,
+                    Some(Thing::Buffer(buffer)) => buffer,
+                    Some(Thing::Sharing(sharing)) => sharing,
+                    Some(Thing::Zeroed(zeroed)) => zeroed,
                     _ => panic!("thing {id} is not to be stored to"),
                 };
                 pattern(stamp, at, &mut bytes[at..at + len]);
             }
             Action::WriteFrom { id, len, stamp, past } => {
-                let Some(Held::Buffer(buffer)) = self.things.get_mut(&id) else { panic!("no buffer") };
+                let Some(Thing::Buffer(buffer)) = self.things.get_mut(&id) else { panic!("no buffer") };
                 let mut bytes = vec![0; len];
                 pattern(stamp, 0, &mut bytes);
                 buffer.write_with(&bytes, if past { Stores::NonTemporal } else { Stores::Ordinary })?;
             }
             Action::Cut { id, len } => {
-                let Some(Held::Buffer(buffer)) = self.things.get_mut(&id) else { panic!("no buffer") };
+                let Some(Thing::Buffer(buffer)) = self.things.get_mut(&id) else { panic!("no buffer") };
                 buffer.set_len(len)?;
             }
             Action::Loan { channel, id, tag } => {
                 let mut buffer = self.buffer(id)?;
                 let at = buffer.as_mut_ptr();
                 let lent = self.senders[&channel].loan_tagged(buffer, tag)?;
-                self.things.insert(id, Held::Lent(lent, at));
+                self.things.insert(id, Thing::Lent(lent, at));
             }
             Action::CopyBuffer { channel, id } => {
                 let mut buffer = self.buffer(id)?;
                 let at = buffer.as_mut_ptr();
                 let lent = self.senders[&channel].copy_buffer(buffer)?;
-                self.things.insert(id, Held::Lent(lent, at));
+                self.things.insert(id, Thing::Lent(lent, at));
             }
             Action::Donate { channel, id, tag } => {
                 let buffer = self.buffer(id)?;
@@ -156,12 +156,12 @@ impl Actor {
                 if zeroed.iter().any(|&byte| byte != 0) {
                     return Ok(Answer::Wrong("what takes the place of a gift is not zero".to_owned()));
                 }
-                self.things.insert(id, Held::Zeroed(zeroed));
+                self.things.insert(id, Thing::Zeroed(zeroed));
             }
             Action::Share { channel, id } => {
                 let buffer = self.buffer(id)?;
                 let sharing = self.senders[&channel].share(buffer)?;
-                self.things.insert(id, Held::Sharing(sharing));
+                self.things.insert(id, Thing::Sharing(sharing));
             }
             Action::Copy { channel, len, stamp, tag } => {
                 let mut bytes = vec![0; len];
@@ -169,16 +169,16 @@ impl Actor {
                 self.senders[&channel].copy_tagged(&bytes, tag)?;
             }
             Action::Resend { channel, id, new } => {
-                let Some(Held::Lent(lent, at)) = self.things.get(&id) else { panic!("nothing is lent") };
-                let again = Held::Lent(self.senders[&channel].resend(lent)?, *at);
+                let Some(Thing::Lent(lent, at)) = self.things.get(&id) else { panic!("nothing is lent") };
+                let again = Thing::Lent(self.senders[&channel].resend(lent)?, *at);
                 self.things.insert(new, again);
             }
             Action::Forward { channel, id } => {
-                let Some(Held::Loan(loan)) = self.things.get(&id) else { panic!("nothing was received") };
+                let Some(Thing::Loan(loan)) = self.things.get(&id) else { panic!("nothing was received") };
                 self.senders[&channel].forward(loan)?;
             }
             Action::Stray { id, at, len, stamp, lands } => {
-                let Some(Held::Lent(lent, first)) = self.things.get(&id) else { panic!("nothing is lent") };
+                let Some(Thing::Lent(lent, first)) = self.things.get(&id) else { panic!("nothing is lent") };
                 assert!(at + len <= lent.len());
                 let mut bytes = vec![0; len];
                 pattern(stamp, at, &mut bytes);
@@ -192,18 +192,18 @@ impl Actor {
             Action::Wait { id, ref contents } => {
                 let lent = self.things.remove(&id);
                 let buffer = match lent {
-                    Some(Held::Lent(lent, _)) => lent.wait_timeout(AT_ONCE).map_err(|(error, _)| error)?,
-                    Some(Held::Sharing(sharing)) => sharing.wait()?,
+                    Some(Thing::Lent(lent, _)) => lent.wait_timeout(AT_ONCE).map_err(|(error, _)| error)?,
+                    Some(Thing::Sharing(sharing)) => sharing.wait()?,
                     _ => panic!("nothing is lent"),
                 };
                 let answer = same(contents, &buffer);
-                self.things.insert(id, Held::Buffer(buffer));
+                self.things.insert(id, Thing::Buffer(buffer));
                 return Ok(answer);
             }
             Action::IsOut { id } => {
                 let is_home = match self.things.get(&id) {
-                    Some(Held::Lent(lent, _)) => lent.is_home()?,
-                    Some(Held::Sharing(sharing)) => sharing.is_home()?,
+                    Some(Thing::Lent(lent, _)) => lent.is_home()?,
+                    Some(Thing::Sharing(sharing)) => sharing.is_home()?,
                     _ => panic!("nothing is lent"),
                 };
                 if is_home {
@@ -220,17 +220,17 @@ impl Actor {
             }
             Action::Write { id, at, len, stamp } => {
                 let bytes: &mut [u8] = match self.things.get_mut(&id) {
-                    Some(Held::Loan(loan)) => loan.as_mut()?,
-                    Some(Held::Owned(owned)) => owned,
+                    Some(Thing::Loan(loan)) => loan.as_mut()?,
+                    Some(Thing::Owned(owned)) => owned,
                     _ => panic!("nothing was received"),
                 };
                 pattern(stamp, at, &mut bytes[at..at + len]);
             }
             Action::Transfer { id, ref contents } => {
                 let answer = self.check(id, contents)?;
-                let Some(Held::Loan(loan)) = self.things.remove(&id) else { panic!("nothing was received") };
+                let Some(Thing::Loan(loan)) = self.things.remove(&id) else { panic!("nothing was received") };
                 let owned = loan.transfer()?;
-                self.things.insert(id, Held::Owned(owned));
+                self.things.insert(id, Thing::Owned(owned));
                 return if answer == Answer::Done { self.check(id, contents) } else { Ok(answer) };
             }
             Action::Check { id, ref contents } => return self.check(id, contents),
@@ -271,8 +271,8 @@ impl Actor {
             return Ok(Answer::Wrong(format!("(tag, sequence, shared) are {found:?}, expected {expect:?}")));
         }
         let held = match message {
-            Message::Loan(loan) => Held::Loan(loan),
-            Message::Shared(shared) => Held::Shared(shared),
+            Message::Loan(loan) => Thing::Loan(loan),
+            Message::Shared(shared) => Thing::Shared(shared),
             Message::Passed(_) => return Ok(Answer::Done),
         };
         self.things.insert(id, held);
@@ -282,13 +282,13 @@ impl Actor {
     fn check(&self, id: Id, contents: &Contents) -> Result<Answer, Error> {
         Ok(match self.things.get(&id) {
             None => panic!("there is no thing {id}"),
-            Some(Held::Buffer(buffer)) => same(contents, buffer),
-            Some(Held::Lent(lent, _)) => same(contents, lent),
-            Some(Held::Sharing(sharing)) => same(contents, sharing),
-            Some(Held::Zeroed(zeroed)) => same(contents, zeroed),
-            Some(Held::Loan(loan)) => same(contents, loan),
-            Some(Held::Owned(owned)) => same(contents, owned),
-            Some(Held::Shared(shared)) => {
+            Some(Thing::Buffer(buffer)) => same(contents, buffer),
+            Some(Thing::Lent(lent, _)) => same(contents, lent),
+            Some(Thing::Sharing(sharing)) => same(contents, sharing),
+            Some(Thing::Zeroed(zeroed)) => same(contents, zeroed),
+            Some(Thing::Loan(loan)) => same(contents, loan),
+            Some(Thing::Owned(owned)) => same(contents, owned),
+            Some(Thing::Shared(shared)) => {
                 let mut bytes = vec![0; shared.len()];
                 shared.read_at(0, &mut bytes)?;
                 same(contents, &bytes)

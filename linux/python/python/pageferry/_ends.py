@@ -542,7 +542,12 @@ def _at(line: Outstanding) -> str:
 class Message:
     """A message that is given back when it is released, at the end of a ``with`` at the latest."""
 
-    def __init__(self, main: _native.Held, parts: list[_native.Held], head: tuple[Any, ...] | None = None) -> None:
+    def __init__(
+        self,
+        main: _native.HeldMessage,
+        parts: list[_native.HeldMessage],
+        head: tuple[Any, ...] | None = None,
+    ) -> None:
         self._main = main
         self._parts = parts
         self._head = head
@@ -631,7 +636,7 @@ class Receiver(_End):
 
     def __init__(self, config: dict[str, Any], socket: int, token: int) -> None:
         super().__init__(config, socket, token)
-        self._parts: list[tuple[int, _native.Held]] = []
+        self._parts: list[tuple[int, _native.HeldMessage]] = []
         # What the sender has told of types and shapes.
         self._heads: dict[int, bytes] = {}
 

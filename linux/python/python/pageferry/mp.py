@@ -40,9 +40,9 @@ from collections import ChainMap
 from multiprocessing import reduction as _reduction
 
 from ._native import (
-    Arrived,
+    ArrivedPickle,
     Pickle,
-    Pickled,
+    PickleWriter,
     Unmarked,
     held_blocks,
     limit_blocks,
@@ -134,7 +134,7 @@ class _Pickler(_reduction.ForkingPickler):
         """What a connection sends, and what is the bytes of a pickle to everybody else."""
         if not _arrays and hasattr(sys.modules.get("numpy"), "ndarray"):
             _arrays[sys.modules["numpy"].ndarray] = _reduce_array
-        pickled = Pickled(_settings["threshold"], min(_MIN_BUFFER, _settings["threshold"]))
+        pickled = PickleWriter(_settings["threshold"], min(_MIN_BUFFER, _settings["threshold"]))
         cls(pickled, 5, True, pickled.apart).dump(obj)
         return pickled.finish()
 
@@ -143,7 +143,7 @@ class _Pickler(_reduction.ForkingPickler):
         """The object of what a connection has received."""
         if type(message) is _Token:
             message = message.arrived
-        if type(message) is Arrived:
+        if type(message) is ArrivedPickle:
             return pickle.loads(message.stream, buffers=message.buffers)
         return pickle.loads(message)
 
@@ -212,7 +212,7 @@ class Connection(_connection.Connection):
 
     def send_bytes(self, buf, offset=0, size=None):
         if type(buf) is _Token:
-            arrived, buf = buf.arrived, Pickled(0, 0)
+            arrived, buf = buf.arrived, PickleWriter(0, 0)
             buf.write(arrived.stream)
             for buffer in arrived.buffers:
                 buf.apart(pickle.PickleBuffer(buffer))

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A pickle that came on a block, which it keeps mapped.
 #[pyclass(frozen, weakref, module = "pageferry._native")]
-pub struct Arrived {
+pub struct ArrivedPickle {
     pub(super) memory: Arc<Memory>,
     /// Offset and length of each, the stream first.
     pub(super) parts: Vec<(usize, usize)>,
@@ -107,9 +107,9 @@ pub(super) fn broken(what: &str) -> PyErr {
     PyOSError::new_err(format!("the peer broke the protocol: {what}"))
 }
 
-impl Arrived {
+impl ArrivedPickle {
     /// Reads the table once, and looks whether the parts are in the block.
-    pub(super) fn new(memory: Memory, envelope: Envelope) -> PyResult<Arrived> {
+    pub(super) fn new(memory: Memory, envelope: Envelope) -> PyResult<ArrivedPickle> {
         let Kind::Pickle(count) = envelope.kind else { return Err(broken("the message has no table")) };
         let used = usize::try_from(envelope.used).unwrap_or(usize::MAX);
         let count = count as usize;
@@ -124,7 +124,7 @@ impl Arrived {
             }
             parts.push((at as usize, len as usize));
         }
-        Ok(Arrived { memory: Arc::new(memory), parts })
+        Ok(ArrivedPickle { memory: Arc::new(memory), parts })
     }
 
     pub(super) fn view<'py>(
@@ -155,7 +155,7 @@ pub(super) fn copy_of<'py>(
 }
 
 #[pymethods]
-impl Arrived {
+impl ArrivedPickle {
     /// The pickle's stream.
     #[getter]
     fn stream<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {

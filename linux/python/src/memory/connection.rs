@@ -1,6 +1,6 @@
 //! Messages through a socket: what goes as a block and what as bytes, and that nothing is lost between the two.
 
-use super::arrived::{Arrived, Memory, broken, copy_of};
+use super::arrived::{ArrivedPickle, Memory, broken, copy_of};
 use super::blocks::ARENA;
 use super::envelope::{BLOCK, Envelope, Kind, LAID_OUT, LONG, TRUSTED};
 use super::pickle::{Pickle, Piece};
@@ -50,7 +50,7 @@ pub(super) fn retry<T: Send>(
     }
 }
 
-/// Sends bytes, or a pickle that [`Pickled::finish`] gave. `threshold`: longer bytes go by a block.
+/// Sends bytes, or a pickle that [`PickleWriter::finish`] gave. `threshold`: longer bytes go by a block.
 #[pyfunction]
 pub fn send_message(py: Python<'_>, fd: RawFd, message: &Bound<'_, PyAny>, threshold: usize) -> PyResult<()> {
     let socket = socket(fd)?;
@@ -163,7 +163,7 @@ pub(super) fn send_all(py: Python<'_>, socket: BorrowedFd<'_>, head: &[u8], byte
 }
 
 /// What waits at a socket.
-pub(super) struct Peeked {
+pub(super) struct Peek {
     bytes: [u8; Envelope::LEN],
     len: usize,
     fds: Vec<OwnedFd>,
@@ -171,7 +171,7 @@ pub(super) struct Peeked {
     cut: bool,
 }
 
-pub(super) fn peek(socket: BorrowedFd<'_>) -> rustix::io::Result<Peeked> {
+pub(super) fn peek(socket: BorrowedFd<'_>) -> rustix::io::Result<Peek> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [0; Envelope::LEN];
@@ -183,7 +183,7 @@ pub(super) fn peek(socket: BorrowedFd<'_>) -> rustix::io::Result<Peeked> {
             fds.extend(rights);
         }
     }
-    Ok(Peeked { bytes, len: came.bytes, fds, cut: came.flags.contains(ReturnFlags::CTRUNC) })
+    Ok(Peek { bytes, len: came.bytes, fds, cut: came.flags.contains(ReturnFlags::CTRUNC) })
 }
 
 /// Looks after blocks of this process that may have come home, for as long as it has nothing else to do: until a
@@ -275,7 +275,7 @@ pub fn recv_message<'py>(
                 return Ok(None);
             }
             let bytes = fill_new(py, socket, envelope.used)?;
-            return Ok(Some(Bound::new(py, Arrived::new(Memory::of(bytes), envelope)?)?.into_any()));
+            return Ok(Some(Bound::new(py, ArrivedPickle::new(Memory::of(bytes), envelope)?)?.into_any()));
         }
         LONG => {
             fill(py, socket, &mut head)?;
@@ -319,7 +319,7 @@ pub(super) fn fill_new(py: Python<'_>, socket: BorrowedFd<'_>, len: u64) -> PyRe
 pub(super) fn fill_head(
     py: Python<'_>,
     socket: BorrowedFd<'_>,
-    peeked: &Peeked,
+    peeked: &Peek,
     head: &mut [u8; 4],
 ) -> PyResult<()> {
     if peeked.len >= head.len() {
@@ -350,9 +350,11 @@ pub(super) fn open<'py>(
     match envelope.kind {
         Kind::Bytes if pickled => {
             let parts = vec![(0, envelope.used as usize)];
-            Ok(Bound::new(py, Arrived { memory: Arc::new(Memory::new(counted)), parts })?.into_any())
+            Ok(Bound::new(py, ArrivedPickle { memory: Arc::new(Memory::new(counted)), parts })?.into_any())
         }
         Kind::Bytes => Ok(copy_of(py, &counted, 0, envelope.used as usize)?.into_any()),
-        Kind::Pickle(_) => Ok(Bound::new(py, Arrived::new(Memory::new(counted), envelope)?)?.into_any()),
+        Kind::Pickle(_) => {
+            Ok(Bound::new(py, ArrivedPickle::new(Memory::new(counted), envelope)?)?.into_any())
+        }
     }
 }

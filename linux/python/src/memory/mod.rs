@@ -31,7 +31,7 @@ mod connection;
 mod envelope;
 mod pickle;
 
-pub use arrived::{Arrived, Part, Unmarked};
+pub use arrived::{ArrivedPickle, Part, Unmarked};
 pub use blocks::{held_blocks, limit_blocks, tidy_blocks, trim_blocks};
 pub use connection::{recv_message, send_message};
-pub use pickle::{Pickle, Pickled};
+pub use pickle::{Pickle, PickleWriter};

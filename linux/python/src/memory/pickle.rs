@@ -2,7 +2,7 @@
 //! bytes of a whole pickle to everybody else. Its block is filled when it is sent, or before, by whoever makes the
 //! bytes.
 
-use super::arrived::{Arrived, Memory, broken};
+use super::arrived::{ArrivedPickle, Memory, broken};
 use super::blocks::ARENA;
 use super::envelope::{ALIGN, Envelope, Kind, LAID_OUT, MAX_PARTS};
 use crate::errors::{raise, usage};
@@ -45,7 +45,7 @@ impl Piece {
 
 /// What a pickler writes to: it keeps the stream's pieces and the buffers that are big enough to go beside it.
 #[pyclass(frozen, module = "pageferry._native")]
-pub struct Pickled {
+pub struct PickleWriter {
     parts: Mutex<Parts>,
     /// A longer stream goes by a block.
     threshold: usize,
@@ -64,10 +64,10 @@ pub(super) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[pymethods]
-impl Pickled {
+impl PickleWriter {
     #[new]
-    fn new(threshold: usize, min_buffer: usize) -> Pickled {
-        Pickled { parts: Mutex::default(), threshold, min_buffer }
+    fn new(threshold: usize, min_buffer: usize) -> PickleWriter {
+        PickleWriter { parts: Mutex::default(), threshold, min_buffer }
     }
 
     /// Takes the next bytes of the stream.
@@ -286,7 +286,7 @@ impl Pickle {
         if let Some((handle, envelope)) = self.lend()? {
             let opened = handle.view();
             self.not_sent(handle, envelope);
-            let arrived = Arrived::new(Memory::new(opened.map_err(raise)?), envelope)?;
+            let arrived = ArrivedPickle::new(Memory::new(opened.map_err(raise)?), envelope)?;
             let mut parts = arrived.parts.iter().map(|&part| arrived.view(py, part));
             let stream = parts.next().ok_or_else(|| broken("the message has no stream"))??;
             return Ok((stream.into_any(), parts.map(|part| Ok(part?.into_any())).collect::<PyResult<_>>()?));
