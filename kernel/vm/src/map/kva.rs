@@ -29,7 +29,7 @@ pub(crate) struct KernelMap<M: Machine> {
 struct State {
     bounds: VaRange,
     /// Allocated addresses, by start. No two entries touch.
-    used: BTreeMap<Va, Used>,
+    used: BTreeMap<Va, KvaEntry>,
     /// Ranges handed out and not given back. Each lies in one entry, each entry holds at least one: so there are never
     /// more entries than ranges, and giving back cannot want for an entry.
     live: usize,
@@ -38,7 +38,7 @@ struct State {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Used {
+struct KvaEntry {
     end: Va,
     at: StructVa,
 }
@@ -115,7 +115,7 @@ impl<M: Machine> KernelMap<M> {
             None => state.zone.alloc().expect("fewer entries than live ranges"),
         };
         self.touch(at, Access::Write);
-        state.used.insert(range.start(), Used { end, at });
+        state.used.insert(range.start(), KvaEntry { end, at });
     }
 
     /// Takes `range` back.
@@ -138,7 +138,7 @@ impl<M: Machine> KernelMap<M> {
             }
             let at = at.take().or_else(|| state.zone.alloc()).expect("fewer entries than live ranges");
             self.touch(at, Access::Write);
-            state.used.insert(rest.start(), Used { end: rest.end(), at });
+            state.used.insert(rest.start(), KvaEntry { end: rest.end(), at });
         }
         if let Some(at) = at {
             state.zone.free(at);
