@@ -4,7 +4,7 @@
 //! pages go to the same buffer that copies go to, where they take the place of those before, and are freed by a flush
 //! behind each read.
 
-use super::os::{Failed, Os, named};
+use super::os::{CallError, Os, named};
 use pageferry_abi::{Fd, ReceiveMode};
 use pageferry_hal::{PAGE_SIZE, Va};
 
@@ -38,7 +38,7 @@ impl NullRead {
     ///
     /// # Errors
     /// A system call that failed.
-    pub fn run(&self, os: &dyn Os, judge: &mut dyn Judge) -> Result<(), Failed> {
+    pub fn run(&self, os: &dyn Os, judge: &mut dyn Judge) -> Result<(), CallError> {
         let socket = os.null_socket().map_err(named("null socket"))?;
         let buffer = os.map(self.size_bytes).map_err(named("map the buffer"))?;
         // The first read finds the clusters that all others use.
@@ -58,12 +58,12 @@ impl NullRead {
         Ok(())
     }
 
-    fn read(&self, os: &dyn Os, socket: Fd, buffer: Va) -> Result<(usize, bool), Failed> {
+    fn read(&self, os: &dyn Os, socket: Fd, buffer: Va) -> Result<(usize, bool), CallError> {
         os.receive(socket, buffer, self.size_bytes, self.mode).map_err(named("read"))
     }
 
     /// Frees what was received, if it came as pages.
-    fn flush(&self, os: &dyn Os, buffer: Va, (len, pages): (usize, bool)) -> Result<(), Failed> {
+    fn flush(&self, os: &dyn Os, buffer: Va, (len, pages): (usize, bool)) -> Result<(), CallError> {
         if !pages {
             return Ok(());
         }

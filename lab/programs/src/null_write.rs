@@ -2,7 +2,7 @@
 //!
 //! A process writes one buffer again and again; the null protocol frees what it gets.
 
-use super::os::{Failed, Os, named};
+use super::os::{CallError, Os, named};
 use pageferry_abi::SendMode;
 use pageferry_hal::Va;
 
@@ -36,7 +36,7 @@ impl NullWrite {
     ///
     /// # Errors
     /// A system call that failed.
-    pub fn run(&self, os: &dyn Os, judge: &mut dyn Judge) -> Result<(), Failed> {
+    pub fn run(&self, os: &dyn Os, judge: &mut dyn Judge) -> Result<(), CallError> {
         let socket = os.null_socket().map_err(named("null socket"))?;
         let buffer = os.map(self.size_bytes).map_err(named("map the buffer"))?;
         os.store(buffer, judge.contents());

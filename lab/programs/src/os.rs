@@ -5,15 +5,15 @@ use pageferry_abi::{Errno, Fd, ReceiveMode, SendMode};
 use pageferry_hal::Va;
 
 /// A system call that failed: what it was for, and why.
-pub type Failed = (&'static str, Errno);
+pub type CallError = (&'static str, Errno);
 
 /// The failure of a system call that was for `what`.
-pub fn named(what: &'static str) -> impl Fn(Errno) -> Failed {
+pub fn named(what: &'static str) -> impl Fn(Errno) -> CallError {
     move |errno| (what, errno)
 }
 
 /// The program of a child.
-pub type Child = Box<dyn FnOnce(&dyn Os) -> Result<(), Failed>>;
+pub type Child = Box<dyn FnOnce(&dyn Os) -> Result<(), CallError>>;
 
 /// A kernel, as one of its processes sees it. Each call fails as the kernel's own does.
 pub trait Os {

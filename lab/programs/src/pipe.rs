@@ -4,7 +4,7 @@
 //! chunk. The measured part begins when the reader has the last byte of the warm-up, and ends when it has the last byte
 //! of all.
 
-use super::os::{Failed, Os, named};
+use super::os::{CallError, Os, named};
 use alloc::boxed::Box;
 use alloc::rc::Rc;
 use pageferry_abi::Fd;
@@ -42,7 +42,7 @@ impl Pipe {
     ///
     /// # Errors
     /// A system call that failed.
-    pub fn run(self, os: &dyn Os, judge: &Rc<impl Judge + 'static>) -> Result<(), Failed> {
+    pub fn run(self, os: &dyn Os, judge: &Rc<impl Judge + 'static>) -> Result<(), CallError> {
         let (from, to) = os.pipe().map_err(named("pipe"))?;
         let theirs = judge.clone();
         let writer = move |os: &dyn Os| {
@@ -59,7 +59,7 @@ impl Pipe {
         result
     }
 
-    fn write(&self, os: &dyn Os, to: Fd, judge: &dyn Judge) -> Result<(), Failed> {
+    fn write(&self, os: &dyn Os, to: Fd, judge: &dyn Judge) -> Result<(), CallError> {
         let buffer = os.map(self.chunk_bytes).map_err(named("map the writer's buffer"))?;
         os.store(buffer, judge.contents());
         let all = self.warmup_bytes + self.total_bytes;
@@ -76,7 +76,7 @@ impl Pipe {
         Ok(())
     }
 
-    fn read(&self, os: &dyn Os, from: Fd, judge: &dyn Judge) -> Result<(), Failed> {
+    fn read(&self, os: &dyn Os, from: Fd, judge: &dyn Judge) -> Result<(), CallError> {
         let buffer = os.map(self.chunk_bytes).map_err(named("map the reader's buffer"))?;
         let all = self.warmup_bytes + self.total_bytes;
         let (mut begun, mut got) = (false, 0);

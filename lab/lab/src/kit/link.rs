@@ -5,7 +5,7 @@ use pageferry_hal::{Instructions, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{ExportId, ExportTo, Fd, Pid, ReceiveMode, SendMode, User};
 use pageferry_model::Model;
 use pageferry_vm::{Inherit, PassMode};
-use pageferry_workloads::{Failed, named};
+use pageferry_workloads::{CallError, named};
 
 /// A message: one number.
 const MESSAGE_BYTES: usize = 8;
@@ -23,7 +23,7 @@ pub struct Link {
 
 impl Link {
     /// Both ends of a new connection; the two processes are still to be forked apart.
-    pub fn pair(user: &User<Model>) -> Result<(Link, Link), Failed> {
+    pub fn pair(user: &User<Model>) -> Result<(Link, Link), CallError> {
         let (a, b) = user.socket_pair().map_err(named("socket pair"))?;
         let link = |socket| Link {
             socket,
@@ -35,7 +35,7 @@ impl Link {
     }
 
     /// The same, with memory for messages.
-    pub fn with_message(self, user: &User<Model>) -> Result<Link, Failed> {
+    pub fn with_message(self, user: &User<Model>) -> Result<Link, CallError> {
         let message = user.map(PAGE_SIZE, Prot::RW, Inherit::Copy).map_err(named("map the message"))?;
         Ok(Link { message, ..self })
     }
@@ -59,25 +59,25 @@ impl Link {
     ///
     /// # Errors
     /// The call fails.
-    pub fn close(self, user: &User<Model>) -> Result<(), Failed> {
+    pub fn close(self, user: &User<Model>) -> Result<(), CallError> {
         user.close(self.socket).map_err(named("close"))
     }
 
     /// Passes what is at `at` to `peer`, and says so: it is an offer, whose number is sent.
-    pub fn pass(&self, user: &User<Model>, at: Va, len_bytes: usize, peer: Pid) -> Result<(), Failed> {
+    pub fn pass(&self, user: &User<Model>, at: Va, len_bytes: usize, peer: Pid) -> Result<(), CallError> {
         let to = ExportTo::Process(peer);
         let id = user.export(at, len_bytes, PassMode::Donate, to).map_err(named("export"))?;
         self.tell(user, id.0)
     }
 
     /// Takes what the other end passes, where it is from now on; `None` when that end was closed.
-    pub fn take(&self, user: &User<Model>) -> Result<Option<Va>, Failed> {
+    pub fn take(&self, user: &User<Model>) -> Result<Option<Va>, CallError> {
         let Some(id) = self.hear(user)? else { return Ok(None) };
         Ok(Some(user.import(ExportId(id), None).map_err(named("import"))?.at))
     }
 
     /// Sends `len_bytes`.
-    pub fn send(&self, user: &User<Model>, from: Va, len_bytes: usize) -> Result<(), Failed> {
+    pub fn send(&self, user: &User<Model>, from: Va, len_bytes: usize) -> Result<(), CallError> {
         let mut done = 0;
         while done < len_bytes {
             done +=
@@ -87,7 +87,7 @@ impl Link {
     }
 
     /// Receives `len_bytes`; false when the other end was closed.
-    pub fn receive(&self, user: &User<Model>, to: Va, len_bytes: usize) -> Result<bool, Failed> {
+    pub fn receive(&self, user: &User<Model>, to: Va, len_bytes: usize) -> Result<bool, CallError> {
         let mut done = 0;
         while done < len_bytes {
             let mode = self.receive;
@@ -105,13 +105,13 @@ impl Link {
     }
 
     /// Sends a number.
-    pub fn tell(&self, user: &User<Model>, number: u64) -> Result<(), Failed> {
+    pub fn tell(&self, user: &User<Model>, number: u64) -> Result<(), CallError> {
         user.store(self.message, &number.to_le_bytes());
         self.copying().send(user, self.message, MESSAGE_BYTES)
     }
 
     /// Receives a number; none when the other end was closed.
-    pub fn hear(&self, user: &User<Model>) -> Result<Option<u64>, Failed> {
+    pub fn hear(&self, user: &User<Model>) -> Result<Option<u64>, CallError> {
         if !self.copying().receive(user, self.message, MESSAGE_BYTES)? {
             return Ok(None);
         }

@@ -15,7 +15,7 @@ pub use mode::{measure_first, receive_by};
 pub use net::stream_socket;
 pub(crate) use os::Process;
 pub use outcome::{Outcome, OutcomeCell};
-pub use pageferry_workloads::{Failed, named};
+pub use pageferry_workloads::{CallError, named};
 pub use payload::{Payload, bytes_behind, differs, differs_behind, fill_behind};
 pub use process::{first_process, other_process, over_a_pipe, room_for};
 pub use stopwatch::Stopwatch;

@@ -3,7 +3,7 @@
 use pageferry_hal::Va;
 use pageferry_kernel::{Arrived, Carrier, Errno, Fd, ReceiveMode, SendMode, User};
 use pageferry_model::Model;
-use pageferry_workloads::{Failed, named};
+use pageferry_workloads::{CallError, named};
 
 crate::choice! {
     /// What carries a buffer from process to process.
@@ -19,7 +19,7 @@ crate::choice! {
 
 /// Whether buffers are passed, by a `by` choice. For `auto` the kernel says what is cheaper for buffers of
 /// this size that are used like this, once: both ends have to do the same.
-pub fn by_pass(user: &User<Model>, by: By, size_bytes: usize, arrived: Arrived) -> Result<bool, Failed> {
+pub fn by_pass(user: &User<Model>, by: By, size_bytes: usize, arrived: Arrived) -> Result<bool, CallError> {
     if by != By::Auto {
         return Ok(by == By::Pass);
     }
@@ -47,7 +47,7 @@ pub fn receive_by(
 
 /// Where the kernel is to choose, lets it measure what its choices rest on before anything is sent, so that both ends
 /// begin as they do without a choice.
-pub fn measure_first(user: &User<Model>, send: SendMode, receive: ReceiveMode) -> Result<(), Failed> {
+pub fn measure_first(user: &User<Model>, send: SendMode, receive: ReceiveMode) -> Result<(), CallError> {
     if send == SendMode::Auto || receive == ReceiveMode::Auto {
         user.measure_moves().map_err(named("measure"))?;
     }

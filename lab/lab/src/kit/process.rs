@@ -7,14 +7,14 @@ use crate::text;
 use pageferry_hal::PAGE_SIZE;
 use pageferry_kernel::{Fd, Program, User};
 use pageferry_model::Model;
-use pageferry_workloads::{Failed, named};
+use pageferry_workloads::{CallError, named};
 
 /// The program of a first process, which needs `buffers_bytes` of memory; why it could not do its work is left in
 /// `cell`.
 pub fn first_process(
     cell: OutcomeCell,
     buffers_bytes: usize,
-    work: impl FnOnce(&User<Model>) -> Result<(), Failed> + 'static,
+    work: impl FnOnce(&User<Model>) -> Result<(), CallError> + 'static,
 ) -> Program<Model> {
     Box::new(move |user: &User<Model>| {
         if let Err(problem) = room_for(user, buffers_bytes) {
@@ -28,7 +28,7 @@ pub fn first_process(
 /// The program of another process.
 pub fn other_process(
     cell: OutcomeCell,
-    work: impl FnOnce(&User<Model>) -> Result<(), Failed> + 'static,
+    work: impl FnOnce(&User<Model>) -> Result<(), CallError> + 'static,
 ) -> Program<Model> {
     Box::new(move |user: &User<Model>| {
         if let Err((what, errno)) = work(user) {
@@ -38,7 +38,7 @@ pub fn other_process(
 }
 
 /// What a process does at its end of a pipe.
-pub type AtEnd<W> = fn(&W, &User<Model>, Fd) -> Result<(), Failed>;
+pub type AtEnd<W> = fn(&W, &User<Model>, Fd) -> Result<(), CallError>;
 
 /// A pipe: a child does `write` of the work at its one end, the caller `read` at the other.
 pub fn over_a_pipe<W: Clone + 'static>(
@@ -47,7 +47,7 @@ pub fn over_a_pipe<W: Clone + 'static>(
     work: &W,
     write: AtEnd<W>,
     read: AtEnd<W>,
-) -> Result<(), Failed> {
+) -> Result<(), CallError> {
     let (from, to) = user.pipe().map_err(named("pipe"))?;
     let theirs = work.clone();
     let writer = other_process(cell.clone(), move |user| {

@@ -14,7 +14,7 @@
 //! * `fork`: a process with `n` MB of memory forks; its child ends at once.
 
 use crate::error::LabError;
-use crate::kit::{Failed, OutcomeCell, named, room_for};
+use crate::kit::{CallError, OutcomeCell, named, room_for};
 use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
@@ -117,7 +117,7 @@ fn counted_call<R>(call: impl FnOnce() -> R) -> R {
     call()
 }
 
-fn vm_named(what: &'static str) -> impl Fn(VmError) -> Failed {
+fn vm_named(what: &'static str) -> impl Fn(VmError) -> CallError {
     move |error| (what, error.into())
 }
 
@@ -146,14 +146,14 @@ impl<'a> Meter<'a> {
     }
 
     /// A buffer of `len_pages` pages, each stored to.
-    fn buffer(&self, len_pages: usize, inherit: Inherit) -> Result<Va, Failed> {
+    fn buffer(&self, len_pages: usize, inherit: Inherit) -> Result<Va, CallError> {
         let at = self.user.map(len_pages * PAGE_SIZE, Prot::RW, inherit).map_err(named("map a buffer"))?;
         (0..len_pages).for_each(|page| self.user.store(at + page * PAGE_SIZE, &[1]));
         Ok(at)
     }
 }
 
-fn loan(meter: &mut Meter<'_>, pages: usize, times: usize) -> Result<usize, Failed> {
+fn loan(meter: &mut Meter<'_>, pages: usize, times: usize) -> Result<usize, CallError> {
     let user = meter.user;
     let at = meter.buffer(pages, Inherit::None)?;
     for time in 0..=times {
@@ -174,7 +174,7 @@ fn once<R>(meter: &mut Meter<'_>, time: usize, call: impl FnOnce() -> R) -> R {
     if time == 0 { call() } else { meter.measure(call) }
 }
 
-fn transfer(meter: &mut Meter<'_>, pages: usize, times: usize) -> Result<usize, Failed> {
+fn transfer(meter: &mut Meter<'_>, pages: usize, times: usize) -> Result<usize, CallError> {
     let (user, len_bytes) = (meter.user, pages * PAGE_SIZE);
     let (space, vm) = (user.space(), user.kernel().vm());
     let at = user.map(len_bytes, Prot::RW, Inherit::None).map_err(named("map"))?;
@@ -190,7 +190,7 @@ fn transfer(meter: &mut Meter<'_>, pages: usize, times: usize) -> Result<usize, 
     Ok(pages)
 }
 
-fn passing(meter: &mut Meter<'_>, pages: usize, times: usize) -> Result<usize, Failed> {
+fn passing(meter: &mut Meter<'_>, pages: usize, times: usize) -> Result<usize, CallError> {
     let (user, len_bytes) = (meter.user, pages * PAGE_SIZE);
     let (own, t) = (user.space(), user.thread());
     let other = user.kernel().vm().space().map_err(vm_named("another address space"))?;
@@ -213,7 +213,11 @@ fn passing(meter: &mut Meter<'_>, pages: usize, times: usize) -> Result<usize, F
 }
 
 /// Maps `entries` pages with a hole of a page between any two, which keeps them apart; says where each is.
-fn scattered(user: &User<Model>, from: Va, entries: usize) -> Result<impl Fn(usize) -> Va + use<>, Failed> {
+fn scattered(
+    user: &User<Model>,
+    from: Va,
+    entries: usize,
+) -> Result<impl Fn(usize) -> Va + use<>, CallError> {
     let place = move |index: usize| from + index * 2 * PAGE_SIZE;
     for index in 0..entries {
         let place = MapAddr::Free(place(index));
@@ -225,7 +229,7 @@ fn scattered(user: &User<Model>, from: Va, entries: usize) -> Result<impl Fn(usi
     Ok(place)
 }
 
-fn look_up(meter: &mut Meter<'_>, entries: usize, times: usize) -> Result<usize, Failed> {
+fn look_up(meter: &mut Meter<'_>, entries: usize, times: usize) -> Result<usize, CallError> {
     let (user, space) = (meter.user, meter.user.space());
     // Far enough up for what is mapped already.
     let place = scattered(user, Va(1 << 24), entries)?;
@@ -238,7 +242,7 @@ fn look_up(meter: &mut Meter<'_>, entries: usize, times: usize) -> Result<usize,
     Ok(1)
 }
 
-fn find_space(meter: &mut Meter<'_>, entries: usize, times: usize) -> Result<usize, Failed> {
+fn find_space(meter: &mut Meter<'_>, entries: usize, times: usize) -> Result<usize, CallError> {
     let (user, space) = (meter.user, meter.user.space());
     // The entries follow the lowest page that is free, so that there is no room below them.
     let lowest = space
@@ -254,7 +258,7 @@ fn find_space(meter: &mut Meter<'_>, entries: usize, times: usize) -> Result<usi
     Ok(1)
 }
 
-fn amap(meter: &mut Meter<'_>, percent: usize, times: usize) -> Result<usize, Failed> {
+fn amap(meter: &mut Meter<'_>, percent: usize, times: usize) -> Result<usize, CallError> {
     let (user, len_bytes) = (meter.user, AMAP_PAGES * PAGE_SIZE);
     let in_memory = |page: &usize| page % 100 < percent;
     for time in 0..=times {
@@ -265,7 +269,7 @@ fn amap(meter: &mut Meter<'_>, percent: usize, times: usize) -> Result<usize, Fa
     Ok((0..AMAP_PAGES).filter(in_memory).count())
 }
 
-fn fork(meter: &mut Meter<'_>, size_mb: usize, times: usize) -> Result<usize, Failed> {
+fn fork(meter: &mut Meter<'_>, size_mb: usize, times: usize) -> Result<usize, CallError> {
     let (user, pages) = (meter.user, size_mb << 20 >> 12);
     let at = meter.buffer(pages, Inherit::Copy)?;
     for time in 0..=times {

@@ -8,7 +8,8 @@
 
 use crate::error::LabError;
 use crate::kit::{
-    Failed, OutcomeCell, Payload, Stopwatch, differs_behind, first_process, measure_first, named, receive_by,
+    CallError, OutcomeCell, Payload, Stopwatch, differs_behind, first_process, measure_first, named,
+    receive_by,
 };
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
@@ -88,7 +89,7 @@ impl Workload for FileRead {
 }
 
 impl FileRead {
-    fn run(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn run(&self, user: &User<Model>) -> Result<(), CallError> {
         let file = self.make_file(user)?;
         measure_first(user, SendMode::Copy, self.mode.unwrap_or_default())?;
         let buffer = match self.mode {
@@ -109,7 +110,7 @@ impl FileRead {
     }
 
     /// Reads the file from its beginning to its end.
-    fn pass(&self, user: &User<Model>, file: Fd, buffer: Va, watch: &mut Stopwatch) -> Result<(), Failed> {
+    fn pass(&self, user: &User<Model>, file: Fd, buffer: Va, watch: &mut Stopwatch) -> Result<(), CallError> {
         let contents = self.contents.chunk(0);
         let mut offset = 0;
         while offset < contents.len() {
@@ -135,7 +136,7 @@ impl FileRead {
         Ok(())
     }
 
-    fn make_file(&self, user: &User<Model>) -> Result<Fd, Failed> {
+    fn make_file(&self, user: &User<Model>) -> Result<Fd, CallError> {
         let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
         let file = user.open(NAME, flags).map_err(named("open"))?;
         let contents = self.contents.chunk(0);
@@ -148,7 +149,13 @@ impl FileRead {
     }
 
     /// Gets the next piece; returns where it is, and how long.
-    fn read(&self, user: &User<Model>, file: Fd, buffer: Va, offset: usize) -> Result<(Va, usize), Failed> {
+    fn read(
+        &self,
+        user: &User<Model>,
+        file: Fd,
+        buffer: Va,
+        offset: usize,
+    ) -> Result<(Va, usize), CallError> {
         match self.mode {
             Some(mode) => {
                 let (len, _) =

@@ -15,7 +15,7 @@
 use crate::error::LabError;
 use crate::files::Experiment;
 use crate::judge::Reproduction;
-use crate::kit::{Failed, OutcomeCell, first_process, named, other_process};
+use crate::kit::{CallError, OutcomeCell, first_process, named, other_process};
 use crate::plot::{Axis, Chart, Key, Part, Plot, Stack, StackRow, Table};
 use crate::record::{Metric, Record, metric};
 use crate::run::{Testbed, Workload};
@@ -174,7 +174,7 @@ impl Ispc {
         matches!(self.op, Op::SyncRequest | Op::AsyncRequest)
     }
 
-    fn application(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn application(&self, user: &User<Model>) -> Result<(), CallError> {
         if user.ispc_crosses() && !self.is_synchronous() {
             let what = "op: an asynchronous request where threads cross into servers (kernel.ispc.method=migrating), \
                         which are in one place at a time: expected sync-request or sync-return";
@@ -194,7 +194,7 @@ impl Ispc {
     }
 
     /// Makes the requests of the server `pid`, and ends it.
-    fn requests(&self, user: &User<Model>, pid: Pid) -> Result<(), Failed> {
+    fn requests(&self, user: &User<Model>, pid: Pid) -> Result<(), CallError> {
         let control = user.ica_alloc(1, Wait::Yes).map_err(named("allocate a control piece"))?;
         let data = self.data_pages.map(|pages| user.ica_alloc(pages, Wait::Yes)).transpose();
         let data = data.map_err(named("allocate a data piece"))?;
@@ -242,7 +242,7 @@ impl Ispc {
         Ok(())
     }
 
-    fn serve(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn serve(&self, user: &User<Model>) -> Result<(), CallError> {
         if user.ispc_crosses() {
             return self.be_crossed(user);
         }
@@ -262,7 +262,7 @@ impl Ispc {
     }
 
     /// Serves threads that cross into this process, until a signal comes.
-    fn be_crossed(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn be_crossed(&self, user: &User<Model>) -> Result<(), CallError> {
         let (work, next) = (self.clone(), Cell::new(0));
         let procedure = move |user: &User<Model>, &Inquiry { control, data, .. }: &Inquiry| {
             let number = next.get();

@@ -14,7 +14,7 @@
 //! Servers say whether they serve before a client starts; all that was started ends.
 
 use crate::error::LabError;
-use crate::kit::{Failed, OutcomeCell, Payload, Stopwatch, first_process, named, other_process};
+use crate::kit::{CallError, OutcomeCell, Payload, Stopwatch, first_process, named, other_process};
 use crate::run::{Testbed, Workload};
 use pageferry_hal::{PAGE_SIZE, Va};
 use pageferry_kernel::{Errno, Inquiry, Pid, Program, User, Wait};
@@ -129,7 +129,7 @@ fn no_entries(testbed: &Testbed, servers: usize) -> String {
 impl IspcClients {
     // ------------------------------------------------------------------------------------------- the first process
 
-    fn run(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn run(&self, user: &User<Model>) -> Result<(), CallError> {
         let mut servers = Vec::new();
         for server in 0..self.servers {
             let work = self.clone();
@@ -154,14 +154,14 @@ impl IspcClients {
         self.wait_for(user, self.servers)
     }
 
-    fn wait_for(&self, user: &User<Model>, children: usize) -> Result<(), Failed> {
+    fn wait_for(&self, user: &User<Model>, children: usize) -> Result<(), CallError> {
         (0..children).try_for_each(|_| user.wait().map(|_| ())).map_err(named("wait"))
     }
 
     // ------------------------------------------------------------------------------------------- a server
 
     /// Until a signal comes.
-    fn serve(&self, user: &User<Model>, service: u32) -> Result<(), Failed> {
+    fn serve(&self, user: &User<Model>, service: u32) -> Result<(), CallError> {
         let serving = if user.ispc_crosses() {
             let work = self.clone();
             let procedure = move |user: &User<Model>, request: &Inquiry| work.answer(user, request);
@@ -206,7 +206,7 @@ impl IspcClients {
 
     // ------------------------------------------------------------------------------------------- a client
 
-    fn ask(&self, user: &User<Model>, client: u64) -> Result<(), Failed> {
+    fn ask(&self, user: &User<Model>, client: u64) -> Result<(), CallError> {
         let pages = self.data_bytes.div_ceil(PAGE_SIZE);
         while self.progress.beginning.replace(true) {
             user.yield_now().map_err(named("yield"))?;

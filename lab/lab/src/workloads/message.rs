@@ -14,7 +14,7 @@
 use crate::error::LabError;
 use crate::files::Experiment;
 use crate::judge::Reproduction;
-use crate::kit::{Failed, Link, OutcomeCell, Payload, Stopwatch, first_process, named, other_process};
+use crate::kit::{CallError, Link, OutcomeCell, Payload, Stopwatch, first_process, named, other_process};
 use crate::plot::{Axis, Chart, Plot, Stack, StackRow, Table, causes_in, parts};
 use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
@@ -126,7 +126,7 @@ impl Message {
     // -------------------------------------------------------------------------------------- pipes, sockets and passing
 
     /// As the kernel says, once: both processes have to do the same.
-    fn as_is_cheaper(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn as_is_cheaper(&self, user: &User<Model>) -> Result<(), CallError> {
         user.measure_moves().map_err(named("measure"))?;
         let carrier = user.choose_any_carrier(self.size_bytes, Arrived::Touched);
         match carrier.map_err(named("choose a carrier"))? {
@@ -135,7 +135,7 @@ impl Message {
         }
     }
 
-    fn correspond(&self, user: &User<Model>, passes: bool) -> Result<(), Failed> {
+    fn correspond(&self, user: &User<Model>, passes: bool) -> Result<(), CallError> {
         let parent = user.pid();
         let (own, theirs, fds) = if self.by == By::Pipe {
             let [(a, b), (c, d)] = [user.pipe().map_err(named("pipe"))?, user.pipe().map_err(named("pipe"))?];
@@ -175,7 +175,7 @@ impl Message {
     }
 
     /// The part of the parent, which begins, or of the child.
-    fn play(&self, user: &User<Model>, end: End, is_parent: bool) -> Result<(), Failed> {
+    fn play(&self, user: &User<Model>, end: End, is_parent: bool) -> Result<(), CallError> {
         let end = match end {
             End::Socket(link) => End::Socket(link.with_message(user)?),
             End::Pass(link, peer) => End::Pass(link.with_message(user)?, peer),
@@ -211,7 +211,7 @@ impl Message {
         }
     }
 
-    fn send(&self, user: &User<Model>, end: End, at: Va) -> Result<(), Failed> {
+    fn send(&self, user: &User<Model>, end: End, at: Va) -> Result<(), CallError> {
         match end {
             End::Pipes { to, .. } => {
                 let mut done = 0;
@@ -226,7 +226,7 @@ impl Message {
     }
 
     /// False when the other end is gone.
-    fn receive(&self, user: &User<Model>, end: End, buffer: &mut Va) -> Result<bool, Failed> {
+    fn receive(&self, user: &User<Model>, end: End, buffer: &mut Va) -> Result<bool, CallError> {
         match end {
             End::Pipes { from, .. } => {
                 let mut done = 0;
@@ -250,7 +250,7 @@ impl Message {
 
     // ------------------------------------------------------------------------------------------- requests of a server
 
-    fn request(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn request(&self, user: &User<Model>) -> Result<(), CallError> {
         let work = self.clone();
         let server = other_process(self.cell.clone(), move |user| work.serve(user));
         let server = user.fork("server", server).map_err(named("fork"))?;
@@ -260,7 +260,7 @@ impl Message {
         result
     }
 
-    fn make_requests(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn make_requests(&self, user: &User<Model>) -> Result<(), CallError> {
         let control = user.ica_alloc(1, Wait::Yes).map_err(named("allocate a control piece"))?;
         let pages = self.size_bytes.div_ceil(PAGE_SIZE);
         let data = user.ica_alloc(pages, Wait::Yes).map_err(named("allocate a data piece"))?;
@@ -287,7 +287,7 @@ impl Message {
     }
 
     /// Until a signal comes.
-    fn serve(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn serve(&self, user: &User<Model>) -> Result<(), CallError> {
         let until_ended = |error| match error {
             Errno::Interrupted => Ok(()),
             error => Err(named("receive a request")(error)),

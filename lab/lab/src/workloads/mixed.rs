@@ -9,7 +9,7 @@
 
 use crate::error::LabError;
 use crate::kit::{
-    Failed, OutcomeCell, Payload, Stopwatch, differs_behind, first_process, measure_first, named,
+    CallError, OutcomeCell, Payload, Stopwatch, differs_behind, first_process, measure_first, named,
     over_a_pipe, receive_by,
 };
 use crate::run::{Testbed, Workload};
@@ -89,12 +89,12 @@ impl Mixed {
         &self.payload.chunk(size as u64)[..SIZES_BYTES[size]]
     }
 
-    fn buffers(user: &User<Model>) -> Result<Vec<Va>, Failed> {
+    fn buffers(user: &User<Model>) -> Result<Vec<Va>, CallError> {
         let map = |&len: &usize| user.map(len, Prot::RW, Inherit::Copy).map_err(named("map a buffer"));
         SIZES_BYTES.iter().map(map).collect()
     }
 
-    fn write(&self, user: &User<Model>, to: Fd) -> Result<(), Failed> {
+    fn write(&self, user: &User<Model>, to: Fd) -> Result<(), CallError> {
         let buffers = Mixed::buffers(user)?;
         for (size, &buffer) in buffers.iter().enumerate() {
             user.store(buffer, self.contents(size));
@@ -109,7 +109,7 @@ impl Mixed {
         Ok(())
     }
 
-    fn read(&self, user: &User<Model>, from: Fd) -> Result<(), Failed> {
+    fn read(&self, user: &User<Model>, from: Fd) -> Result<(), CallError> {
         let buffers = Mixed::buffers(user)?;
         let mut watch = Stopwatch::start(user, &self.model);
         for index in 0..self.warmup_rounds + self.rounds {
@@ -139,7 +139,7 @@ impl Mixed {
     }
 
     /// Reads a message of `len` bytes, and returns whether some of it came as pages; none at the end of the stream.
-    fn message(&self, user: &User<Model>, from: Fd, at: Va, len: usize) -> Result<Option<bool>, Failed> {
+    fn message(&self, user: &User<Model>, from: Fd, at: Va, len: usize) -> Result<Option<bool>, CallError> {
         let (mut done, mut pages) = (0, false);
         while done < len {
             let received = receive_by(user, from, at + done, len - done, self.receive);

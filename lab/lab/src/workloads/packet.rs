@@ -11,7 +11,7 @@
 //! memory as the data cache holds. Every packet is compared at the far end of the wire.
 
 use crate::error::LabError;
-use crate::kit::{Failed, OutcomeCell, first_process, named, other_process};
+use crate::kit::{CallError, OutcomeCell, first_process, named, other_process};
 use crate::run::{MACHINE, Testbed, Workload};
 use cpu_time::ThreadTime;
 use pageferry_hal::{Cycles, Instructions, Machine as _, PAGE_SIZE, Prot, Va};
@@ -160,7 +160,7 @@ impl Workload for Packet {
 }
 
 impl Packets {
-    fn run(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn run(&self, user: &User<Model>) -> Result<(), CallError> {
         let (mut children, mut servers) = (0, Vec::new());
         if let Some(bytes) = self.corunner_bytes {
             let work = self.clone();
@@ -199,7 +199,7 @@ impl Packets {
         user: &User<Model>,
         place: Va,
         mut send: impl FnMut() -> Result<(), Errno>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), CallError> {
         let mut all: Vec<u64> = Vec::new();
         let mut start: Option<(Cycles, Snapshot, ThreadTime)> = None;
         for number in 0..self.warmup + self.packets {
@@ -246,7 +246,7 @@ impl Packets {
         Ok(())
     }
 
-    fn send_by_socket(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn send_by_socket(&self, user: &User<Model>) -> Result<(), CallError> {
         let place = user.map(PAGE_SIZE, Prot::RW, Inherit::Copy).map_err(named("map the data"))?;
         let socket = user.socket(SocketKind::Datagram).map_err(named("socket"))?;
         user.connect(socket, RECEIVER).map_err(named("connect"))?;
@@ -254,7 +254,7 @@ impl Packets {
         user.close(socket).map_err(named("close"))
     }
 
-    fn send_by_servers(&self, user: &User<Model>, servers: &[Pid]) -> Result<(), Failed> {
+    fn send_by_servers(&self, user: &User<Model>, servers: &[Pid]) -> Result<(), CallError> {
         let control = user.ica_alloc(1, Wait::Yes).map_err(named("allocate a control piece"))?;
         let data = user.ica_alloc(1, Wait::Yes).map_err(named("allocate a data piece"))?;
         let ask = |len: usize| {
@@ -281,7 +281,7 @@ impl Packets {
     }
 
     /// The protocol server.
-    fn serve(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn serve(&self, user: &User<Model>) -> Result<(), CallError> {
         let own = user.ica_alloc(1, Wait::Yes).map_err(named("allocate a control piece"))?;
         let work = self.clone();
         self.serve_each(user, PROTOCOLS, move |user, control, data| {
@@ -290,7 +290,7 @@ impl Packets {
     }
 
     /// The driver's server.
-    fn drive(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn drive(&self, user: &User<Model>) -> Result<(), CallError> {
         self.serve_each(user, DRIVER, Packets::hand_to_card)
     }
 
@@ -300,8 +300,8 @@ impl Packets {
         &self,
         user: &User<Model>,
         service: u32,
-        work: impl Fn(&User<Model>, Va, Va) -> Result<(), Failed> + 'static,
-    ) -> Result<(), Failed> {
+        work: impl Fn(&User<Model>, Va, Va) -> Result<(), CallError> + 'static,
+    ) -> Result<(), CallError> {
         let data_of = |inquiry: &Inquiry| inquiry.data.ok_or(("find the data", Errno::Invalid));
         if user.ispc_crosses() {
             let cell = self.cell.clone();
@@ -330,7 +330,7 @@ impl Packets {
     }
 
     /// What the protocol server does: headers in front of the data where it is, and a request of the driver.
-    fn put_headers(&self, user: &User<Model>, own: Va, control: Va, data: Va) -> Result<(), Failed> {
+    fn put_headers(&self, user: &User<Model>, own: Va, control: Va, data: Va) -> Result<(), CallError> {
         let len = Packets::asked(user, control);
         let mut words = [0; REQUEST_BYTES];
         if len > 0 {
@@ -351,7 +351,7 @@ impl Packets {
     }
 
     /// What the driver's server does.
-    fn hand_to_card(user: &User<Model>, control: Va, data: Va) -> Result<(), Failed> {
+    fn hand_to_card(user: &User<Model>, control: Va, data: Va) -> Result<(), CallError> {
         let len = Packets::asked(user, control);
         if len > 0 {
             user.card_send(data + (DATA_AT - HEADER_BYTES), len).map_err(named("send"))?;
@@ -361,7 +361,7 @@ impl Packets {
     }
 
     /// Reads and writes memory for ever, at the lowest priority: whatever is woken runs before it.
-    fn corun(&self, user: &User<Model>, bytes: usize) -> Result<(), Failed> {
+    fn corun(&self, user: &User<Model>, bytes: usize) -> Result<(), CallError> {
         let at = user.map(bytes, Prot::RW, Inherit::Copy).map_err(named("map memory"))?;
         let mut page = vec![0; 512];
         while !self.over.get() {

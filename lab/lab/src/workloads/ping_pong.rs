@@ -19,8 +19,8 @@
 
 use crate::error::LabError;
 use crate::kit::{
-    By, Failed, Link, OutcomeCell, Payload, Stopwatch, by_pass, differs_behind, fill_behind, first_process,
-    modify, named, other_process,
+    By, CallError, Link, OutcomeCell, Payload, Stopwatch, by_pass, differs_behind, fill_behind,
+    first_process, modify, named, other_process,
 };
 use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
@@ -111,7 +111,7 @@ struct Player<'a> {
 }
 
 impl PingPong {
-    fn parent(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn parent(&self, user: &User<Model>) -> Result<(), CallError> {
         let (own, other) = Link::pair(user)?;
         let (own, other) = (own.with_auto(self.by == By::Auto), other.with_auto(self.by == By::Auto));
         let (game, parent) = (self.clone(), user.pid());
@@ -129,7 +129,7 @@ impl PingPong {
     }
 
     /// Plays the parent's part, which begins, or the child's.
-    fn play(&self, user: &User<Model>, link: Link, peer: Pid, is_parent: bool) -> Result<(), Failed> {
+    fn play(&self, user: &User<Model>, link: Link, peer: Pid, is_parent: bool) -> Result<(), CallError> {
         let mut buffer = Va(0);
         // What is passed has one place at a time; what is copied has one in each process.
         if is_parent || !self.by_pass {
@@ -173,7 +173,7 @@ impl PingPong {
 
 impl Player<'_> {
     /// Sends transfer `index`.
-    fn send(&mut self, index: u64) -> Result<(), Failed> {
+    fn send(&mut self, index: u64) -> Result<(), CallError> {
         let PingPong { model, payload, size_bytes, touch, by_pass, .. } = self.game;
         if !touch && index > 0 {
             fill_behind(self.user, model, self.buffer, payload.chunk(index));
@@ -185,7 +185,7 @@ impl Player<'_> {
     }
 
     /// Receives transfer `index`, checks it, and goes over it; false when there is none, because the peer is gone.
-    fn receive(&mut self, index: u64) -> Result<bool, Failed> {
+    fn receive(&mut self, index: u64) -> Result<bool, CallError> {
         let PingPong { cell, payload, size_bytes, touch, by_pass, loop_instructions, model, .. } = self.game;
         if *by_pass {
             let Some(at) = self.link.take(self.user)? else { return Ok(false) };

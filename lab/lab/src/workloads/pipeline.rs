@@ -19,7 +19,7 @@
 
 use crate::error::LabError;
 use crate::kit::{
-    By, Failed, Link, OutcomeCell, Payload, by_pass, differs_behind, first_process, modify, named,
+    By, CallError, Link, OutcomeCell, Payload, by_pass, differs_behind, first_process, modify, named,
     other_process, write_over,
 };
 use crate::record::{Metric, metric};
@@ -115,7 +115,7 @@ struct Stage<'a> {
 
 impl Pipeline {
     /// Makes the others, and is the first.
-    fn start(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn start(&self, user: &User<Model>) -> Result<(), CallError> {
         let (first_out, second_in) = Link::pair(user)?;
         let (second_out, third_in) = Link::pair(user)?;
         let (third_done, first_done) = Link::pair(user)?;
@@ -142,8 +142,8 @@ impl Pipeline {
         &self,
         user: &User<Model>,
         name: &str,
-        part: impl FnOnce(&Pipeline, &User<Model>) -> Result<(), Failed> + 'static,
-    ) -> Result<Pid, Failed> {
+        part: impl FnOnce(&Pipeline, &User<Model>) -> Result<(), CallError> + 'static,
+    ) -> Result<Pid, CallError> {
         let line = self.clone();
         let program = other_process(self.cell.clone(), move |user| part(&line, user));
         user.fork(name, program).map_err(named("fork"))
@@ -153,7 +153,7 @@ impl Pipeline {
         self.warmup_rounds + self.rounds
     }
 
-    fn stage<'a>(&'a self, user: &'a User<Model>, ends: Ends) -> Result<(Stage<'a>, Link, Link), Failed> {
+    fn stage<'a>(&'a self, user: &'a User<Model>, ends: Ends) -> Result<(Stage<'a>, Link, Link), CallError> {
         ends.unused.into_iter().try_for_each(|link| link.close(user))?;
         let own = if self.by_pass { Va(0) } else { self.map(user)? };
         let [one, other] = ends.used[..] else { panic!("each stage has two connections") };
@@ -163,11 +163,11 @@ impl Pipeline {
         Ok((Stage { line: self, user, own }, one, other))
     }
 
-    fn map(&self, user: &User<Model>) -> Result<Va, Failed> {
+    fn map(&self, user: &User<Model>) -> Result<Va, CallError> {
         user.map(self.size_bytes, Prot::RW, Inherit::Copy).map_err(named("map a buffer"))
     }
 
-    fn first(&self, user: &User<Model>, ends: Ends, second: Pid) -> Result<(), Failed> {
+    fn first(&self, user: &User<Model>, ends: Ends, second: Pid) -> Result<(), CallError> {
         let (stage, out, done) = self.stage(user, ends)?;
         for round in 0..self.all_rounds() {
             let buffer = if self.by_pass { self.map(user)? } else { stage.own };
@@ -180,7 +180,7 @@ impl Pipeline {
         Ok(())
     }
 
-    fn second(&self, user: &User<Model>, ends: Ends, third: Pid) -> Result<(), Failed> {
+    fn second(&self, user: &User<Model>, ends: Ends, third: Pid) -> Result<(), CallError> {
         let (stage, from, to) = self.stage(user, ends)?;
         for round in 0..self.all_rounds() {
             let Some(buffer) = stage.receive(&from, 2 * round)? else { return Ok(()) };
@@ -191,7 +191,7 @@ impl Pipeline {
         from.hear(user).map(|_| ())
     }
 
-    fn third(&self, user: &User<Model>, ends: Ends) -> Result<(), Failed> {
+    fn third(&self, user: &User<Model>, ends: Ends) -> Result<(), CallError> {
         let (stage, from, done) = self.stage(user, ends)?;
         let null = user.null_socket().map_err(named("null socket"))?;
         let now = || (user.machine().now().0, self.model.snapshot(), ThreadTime::now());
@@ -236,7 +236,7 @@ impl Pipeline {
 
 impl Stage<'_> {
     /// Sends the buffer on to `peer`.
-    fn send(&self, link: &Link, buffer: Va, peer: Pid) -> Result<(), Failed> {
+    fn send(&self, link: &Link, buffer: Va, peer: Pid) -> Result<(), CallError> {
         let size_bytes = self.line.size_bytes;
         if !self.line.by_pass {
             return link.send(self.user, buffer, size_bytes);
@@ -245,7 +245,7 @@ impl Stage<'_> {
     }
 
     /// Receives the buffer and checks that it holds chunk `index`; none when the one before is gone.
-    fn receive(&self, link: &Link, index: u64) -> Result<Option<Va>, Failed> {
+    fn receive(&self, link: &Link, index: u64) -> Result<Option<Va>, CallError> {
         let Pipeline { model, cell, payload, size_bytes, by_pass, .. } = self.line;
         let mut buffer = self.own;
         if *by_pass {

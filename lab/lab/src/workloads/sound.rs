@@ -11,7 +11,8 @@
 
 use crate::error::LabError;
 use crate::kit::{
-    Failed, OutcomeCell, Payload, Stopwatch, differs_behind, first_process, measure_first, named, receive_by,
+    CallError, OutcomeCell, Payload, Stopwatch, differs_behind, first_process, measure_first, named,
+    receive_by,
 };
 use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
@@ -90,7 +91,7 @@ impl Workload for Sound {
 }
 
 impl Sound {
-    fn run(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn run(&self, user: &User<Model>) -> Result<(), CallError> {
         let device = user.open_audio().map_err(named("open the sound device"))?;
         let room = self.size_bytes.next_multiple_of(PAGE_SIZE);
         let buffers =
@@ -145,7 +146,7 @@ impl Sound {
         (spent.clocks.iter().sum::<u64>() - spent.cause(Cause::Idle)) as f64
     }
 
-    fn play(&self, user: &User<Model>, device: Fd, buffer: Va, index: u64) -> Result<usize, Failed> {
+    fn play(&self, user: &User<Model>, device: Fd, buffer: Va, index: u64) -> Result<usize, CallError> {
         user.store(buffer, self.payload.chunk(index));
         user.send(device, buffer, self.size_bytes, self.send).map_err(named("play"))
     }
@@ -157,7 +158,7 @@ impl Sound {
         buffer: Va,
         position: &mut u64,
         watch: &mut Stopwatch,
-    ) -> Result<usize, Failed> {
+    ) -> Result<usize, CallError> {
         let mut done = 0;
         while done < self.size_bytes {
             let to = buffer + done;

@@ -18,7 +18,7 @@
 
 use crate::error::LabError;
 use crate::kit::{
-    Failed, OutcomeCell, Payload, Stopwatch, differs, first_process, measure_first, named, over_a_pipe,
+    CallError, OutcomeCell, Payload, Stopwatch, differs, first_process, measure_first, named, over_a_pipe,
     receive_by,
 };
 use crate::run::{Testbed, Workload};
@@ -112,7 +112,7 @@ impl UvmPipe {
         })
     }
 
-    fn write(&self, user: &User<Model>, to: Fd) -> Result<(), Failed> {
+    fn write(&self, user: &User<Model>, to: Fd) -> Result<(), CallError> {
         let buffer = user.map(self.size_bytes, Prot::RW, Inherit::Copy).map_err(named("map"))?;
         user.store(buffer, self.contents(0));
         let (mut sent, all) = (0, self.all_bytes());
@@ -145,7 +145,7 @@ impl UvmPipe {
         Ok(())
     }
 
-    fn read(&self, user: &User<Model>, from: Fd) -> Result<(), Failed> {
+    fn read(&self, user: &User<Model>, from: Fd) -> Result<(), CallError> {
         let buffer = user.map(self.size_bytes, Prot::RW, Inherit::Copy).map_err(named("map"))?;
         let warmup_bytes = self.warmup_writes * self.size_bytes as u64;
         let (mut got, all) = (0, self.all_bytes());

@@ -8,7 +8,7 @@ use super::stage::{Counterexample, Mechanism, Stage, contents};
 use pageferry_ephemeral::{AllocError, Flags};
 use pageferry_hal::{Account, Cause, Instructions, Machine as _, Mode, PAGE_SIZE, Pfn, Prot, Threads as _};
 use pageferry_kernel::{Errno, User};
-use pageferry_lab::kit::{Failed, named};
+use pageferry_lab::kit::{CallError, named};
 use pageferry_model::Model;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -68,7 +68,7 @@ fn map(user: &User<Model>, frame: Pfn, read: bool) -> Result<[u8; 8], Errno> {
     Ok(bytes)
 }
 
-fn accessed_bit(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
+fn accessed_bit(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     let at = stage.buffer(user, 3)?;
     let wired = user.space().wire(user.thread(), at, 3 * PAGE_SIZE, Prot::READ);
     let wired = wired.map_err(|e| ("wire", e.into()))?;
@@ -96,7 +96,7 @@ fn accessed_bit(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
 }
 
 /// A child on another CPU, which gets the address for `page` when the first CPU has read.
-fn other_cpu(stage: &Stage, user: &User<Model>, story: &Story, page: Pfn) -> Result<(), Failed> {
+fn other_cpu(stage: &Stage, user: &User<Model>, story: &Story, page: Pfn) -> Result<(), CallError> {
     let (story, first) = (story.clone(), user.machine().cpu());
     let child = move |stage: &Stage, user: &User<Model>| {
         story.set(Progress::OtherIsThere);

@@ -5,7 +5,7 @@ use pageferry_hal::{Attr, CopyFault, Flush, Machine as _, Mode, PAGE_SIZE, Prot,
 use pageferry_kernel::{Errno, Fd, OpenFlags, User};
 use pageferry_lab::LabError;
 use pageferry_lab::files::Settings;
-use pageferry_lab::kit::{Failed, named};
+use pageferry_lab::kit::{CallError, named};
 use pageferry_lab::record::Law;
 use pageferry_lab::run::{Choices, Registry, RunSpec, run};
 use pageferry_lab::text;
@@ -44,7 +44,7 @@ const RUNS: &[Variant] = &[
 const LOOKED_AT: usize = 8;
 const NAME: &str = "explained";
 
-fn bat(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
+fn bat(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     if user.machine().board().blocks.is_none() {
         return Err(("map memory by blocks", Errno::NotSupported));
     }
@@ -62,7 +62,7 @@ fn bat(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     result
 }
 
-fn told(stage: &Stage, user: &User<Model>, fd: Fd, at: Va) -> Result<(), Failed> {
+fn told(stage: &Stage, user: &User<Model>, fd: Fd, at: Va) -> Result<(), CallError> {
     let pages = stage.tlb_entries;
     let direct = direct_map(user, at)?;
     user.machine().tlb_flush(Flush::All);
@@ -119,7 +119,7 @@ fn told(stage: &Stage, user: &User<Model>, fd: Fd, at: Va) -> Result<(), Failed>
 }
 
 /// A step, with what was missed in it, and what the kernel has in the TLBs then.
-fn counted(stage: &Stage, what: &str, call: impl FnOnce() -> Result<(), Failed>) -> Result<(), Failed> {
+fn counted(stage: &Stage, what: &str, call: impl FnOnce() -> Result<(), CallError>) -> Result<(), CallError> {
     let before = stage.model.snapshot();
     stage.begin();
     call()?;
@@ -133,7 +133,7 @@ fn counted(stage: &Stage, what: &str, call: impl FnOnce() -> Result<(), Failed>)
 }
 
 /// Where the kernel has the first pages of the program's buffer.
-fn direct_map(user: &User<Model>, at: Va) -> Result<Vec<Va>, Failed> {
+fn direct_map(user: &User<Model>, at: Va) -> Result<Vec<Va>, CallError> {
     let wired = user.space().wire(user.thread(), at, LOOKED_AT * PAGE_SIZE, Prot::READ);
     let wired = wired.map_err(|e| ("wire", e.into()))?;
     let pmaps = user.kernel().vm().pmaps();
@@ -142,7 +142,7 @@ fn direct_map(user: &User<Model>, at: Va) -> Result<Vec<Va>, Failed> {
     direct.ok_or(("find memory mapped for the kernel", Errno::NotSupported))
 }
 
-fn kernel_load(user: &User<Model>, at: Va) -> Result<(), Failed> {
+fn kernel_load(user: &User<Model>, at: Va) -> Result<(), CallError> {
     let loaded = user.machine().load(Mode::Kernel, at, &mut [0; 4]);
     loaded.map_err(|_| ("load from the kernel's memory", Errno::Fault))
 }
@@ -177,7 +177,7 @@ fn say_how_it_is_mapped(stage: &Stage, user: &User<Model>) {
 }
 
 /// The kernel closes a page of its own to stores; the same frame stays open through the direct map.
-fn protection(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
+fn protection(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     let (vm, m) = (user.kernel().vm(), user.machine());
     let pmaps = vm.pmaps();
     let memory = vm.kernel_alloc(1).map_err(|e| ("a page of the kernel's", e.into()))?;

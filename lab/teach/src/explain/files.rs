@@ -3,7 +3,7 @@
 use super::stage::{Mechanism, Stage, contents, look_at};
 use pageferry_hal::{PAGE_SIZE, Prot};
 use pageferry_kernel::{Fd, OpenFlags, User};
-use pageferry_lab::kit::{Failed, named};
+use pageferry_lab::kit::{CallError, named};
 use pageferry_model::Model;
 use pageferry_vm::MapAddr;
 
@@ -45,11 +45,11 @@ const FILE_TRANSFER: Mechanism = Mechanism {
 const NAME: &str = "explained";
 const PAGES: usize = 4;
 
-fn promotion(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
+fn promotion(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     with_file(stage, user, promoted)
 }
 
-fn file_transfer(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
+fn file_transfer(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     with_file(stage, user, transferred)
 }
 
@@ -57,8 +57,8 @@ fn file_transfer(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
 fn with_file(
     stage: &Stage,
     user: &User<Model>,
-    work: fn(&Stage, &User<Model>, Fd) -> Result<(), Failed>,
-) -> Result<(), Failed> {
+    work: fn(&Stage, &User<Model>, Fd) -> Result<(), CallError>,
+) -> Result<(), CallError> {
     let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
     let fd = user.open(NAME, flags).map_err(named("open"))?;
     let from = stage.buffer(user, PAGES)?;
@@ -70,7 +70,7 @@ fn with_file(
 }
 
 /// Reads the file again, by copy, and checks that it has not changed.
-fn read_again(stage: &Stage, user: &User<Model>, fd: Fd, what: &'static str) -> Result<(), Failed> {
+fn read_again(stage: &Stage, user: &User<Model>, fd: Fd, what: &'static str) -> Result<(), CallError> {
     let copy = stage.buffer(user, PAGES)?;
     user.seek(fd, 0).map_err(named("seek"))?;
     stage.step(what, || user.read(fd, copy, PAGES * PAGE_SIZE))?;
@@ -78,7 +78,7 @@ fn read_again(stage: &Stage, user: &User<Model>, fd: Fd, what: &'static str) -> 
     Ok(())
 }
 
-fn transferred(stage: &Stage, user: &User<Model>, fd: Fd) -> Result<(), Failed> {
+fn transferred(stage: &Stage, user: &User<Model>, fd: Fd) -> Result<(), CallError> {
     let at = stage.buffer(user, PAGES)?;
     read_again(stage, user, fd, "A file of four pages, in memory, is read by copy: every byte moves.")?;
     user.seek(fd, 0).map_err(named("seek"))?;
@@ -101,7 +101,7 @@ fn transferred(stage: &Stage, user: &User<Model>, fd: Fd) -> Result<(), Failed> 
     read_again(stage, user, fd, "The file is read again, by copy.")
 }
 
-fn promoted(stage: &Stage, user: &User<Model>, fd: Fd) -> Result<(), Failed> {
+fn promoted(stage: &Stage, user: &User<Model>, fd: Fd) -> Result<(), CallError> {
     let at = stage
         .step("A file of four pages is mapped privately: an entry that refers to its object.", || {
             user.map_file(fd, 0, MapAddr::Anywhere, PAGES * PAGE_SIZE, Prot::RW, false)

@@ -3,7 +3,7 @@
 use super::stage::{Mechanism, Stage, contents, look_at, map};
 use pageferry_hal::{PAGE_SIZE, Va};
 use pageferry_kernel::{Errno, User, Wait};
-use pageferry_lab::kit::{Failed, named};
+use pageferry_lab::kit::{CallError, named};
 use pageferry_model::Model;
 
 pub(super) const ALL: &[Mechanism] = &[
@@ -49,14 +49,14 @@ fn counted<R>(
     stage: &Stage,
     what: &'static str,
     call: impl FnOnce() -> Result<R, Errno>,
-) -> Result<R, Failed> {
+) -> Result<R, CallError> {
     let before = stage.model.snapshot();
     let done = stage.step(what, call)?;
     stage.count("tlb_misses", stage.model.snapshot().since(&before).hardware.tlb_misses);
     Ok(done)
 }
 
-fn ispc(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
+fn ispc(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     let (from, to) = user.pipe().map_err(named("pipe"))?;
     let server = stage.fork(user, "server", serve)?;
     user.yield_now().map_err(named("yield"))?;
@@ -97,7 +97,7 @@ fn ispc(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     Ok(())
 }
 
-fn serve(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
+fn serve(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     counted(
         stage,
         "A process becomes a server: one entry shows it all of the area, a page of 1 MB.",
@@ -127,7 +127,7 @@ fn serve(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     }
 }
 
-fn reserved(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
+fn reserved(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     let reserved = user.kernel().vm().pmaps().reserved_entries();
     let pages = 2 * stage.tlb_entries;
     let at = map(user, pages).map_err(named("map a buffer"))?;

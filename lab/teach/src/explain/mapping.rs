@@ -4,7 +4,7 @@ use super::stage::{Mechanism, Stage};
 use pageferry_ephemeral::{AllocError, Flags, Mapping};
 use pageferry_hal::{Account, Cause, CpuSet, Machine as _, Mode, PAGE_SIZE, Pfn, Prot, Threads as _};
 use pageferry_kernel::{Errno, User};
-use pageferry_lab::kit::{Failed, named};
+use pageferry_lab::kit::{CallError, named};
 use pageferry_model::Model;
 use pageferry_vm::Wired;
 
@@ -53,13 +53,13 @@ fn use_mapping(user: &User<Model>, frame: Pfn, flags: Flags) -> Result<Mapping, 
     Ok(mapping)
 }
 
-fn wired(stage: &Stage, user: &User<Model>, len_pages: usize) -> Result<Wired, Failed> {
+fn wired(stage: &Stage, user: &User<Model>, len_pages: usize) -> Result<Wired, CallError> {
     let at = stage.buffer(user, len_pages)?;
     let wired = user.space().wire(user.thread(), at, len_pages * PAGE_SIZE, Prot::READ);
     wired.map_err(|e| ("wire", e.into()))
 }
 
-fn sf_buf(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
+fn sf_buf(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     // One page more than the cache has entries.
     let wired = wired(stage, user, 5)?;
     let pages = wired.frames().to_vec();
@@ -103,7 +103,7 @@ fn sf_buf(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     Ok(())
 }
 
-fn shootdown(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
+fn shootdown(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     let (vm, m) = (user.kernel().vm(), user.machine());
     let memory = vm.kernel_alloc(1).map_err(|e| ("a page of the kernel's", e.into()))?;
     user.thread().pin();

@@ -3,7 +3,7 @@
 use super::stage::{Mechanism, Stage, contents, look_at, map};
 use pageferry_hal::{PAGE_SIZE, Prot};
 use pageferry_kernel::User;
-use pageferry_lab::kit::{Failed, named};
+use pageferry_lab::kit::{CallError, named};
 use pageferry_model::Model;
 use pageferry_vm::Inherit;
 
@@ -40,7 +40,7 @@ pub(super) const ALL: &[Mechanism] = &[
     },
 ];
 
-fn cow(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
+fn cow(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     const PAGES: usize = 4;
     let at = stage.step("Four pages are mapped: a map entry, and no frame.", || {
         user.map(PAGES * PAGE_SIZE, Prot::RW, Inherit::Copy)
@@ -78,7 +78,7 @@ fn cow(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     )
 }
 
-fn pageout(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
+fn pageout(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     let pages = user.kernel().vm().free_frames() + 256;
     stage.begin();
     let at = map(user, pages).map_err(named("map"))?;

@@ -8,7 +8,7 @@ use pageferry_kernel::{Fd, OpenFlags, Polled, SendMode, Shutdown, SocketKind, Us
 use pageferry_lab::LabError;
 use pageferry_lab::files::LentMappingName;
 use pageferry_lab::kit::stream_socket;
-use pageferry_lab::kit::{Failed, named};
+use pageferry_lab::kit::{CallError, named};
 use pageferry_model::Model;
 use pageferry_vm::Inherit;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -63,16 +63,16 @@ const RUNS: &[Variant] = &[
 ];
 
 /// Sleeps until something can be received, which comes unless the mechanism is broken.
-fn wait_for(user: &User<Model>, fd: Fd) -> Result<(), Failed> {
+fn wait_for(user: &User<Model>, fd: Fd) -> Result<(), CallError> {
     user.poll(&mut [Polled::new(fd, true, false)], None).map_err(named("poll")).map(|_| ())
 }
 
 /// Lets the far end answer: some milliseconds, of any machine.
-fn pause(user: &User<Model>) -> Result<(), Failed> {
+fn pause(user: &User<Model>) -> Result<(), CallError> {
     user.sleep_for(Cycles(100_000_000)).map_err(named("sleep"))
 }
 
-fn flip(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
+fn flip(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     let sent = contents(SENT);
     let to = map(user, SENT).map_err(named("map"))?;
     user.store(to, &vec![1; SENT * PAGE_SIZE]);
@@ -136,7 +136,7 @@ fn flip(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
 const PAGES: usize = 4;
 const BYTES: usize = PAGES * PAGE_SIZE;
 
-fn send_file(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
+fn send_file(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     let at = stage.buffer(user, PAGES)?;
     let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
     let file = user.open("file", flags).map_err(named("open"))?;

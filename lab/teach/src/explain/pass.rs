@@ -3,7 +3,7 @@
 use super::stage::{Mechanism, Stage, contents, look_at, map};
 use pageferry_hal::PAGE_SIZE;
 use pageferry_kernel::{ExportId, ExportTo, User};
-use pageferry_lab::kit::{Failed, named};
+use pageferry_lab::kit::{CallError, named};
 use pageferry_model::Model;
 use pageferry_vm::PassMode;
 
@@ -42,7 +42,7 @@ pub(super) const ALL: &[Mechanism] = &[
     },
 ];
 
-fn pass(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
+fn pass(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     let parent = user.pid();
     let shared = stage.buffer(user, PAGES)?;
     let copied = stage.buffer(user, PAGES)?;
@@ -76,7 +76,7 @@ fn importer(
     share: ExportId,
     copy: ExportId,
     donate: ExportId,
-) -> Result<(), Failed> {
+) -> Result<(), CallError> {
     let write = |at| {
         user.store(at, &[1; 4]);
         Ok(())
@@ -99,7 +99,7 @@ fn importer(
     })
 }
 
-fn quick_ref(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
+fn quick_ref(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     // The child waits on a socket with its memory until it is done with.
     let (ours, theirs) = user.socket_pair().map_err(named("socket pair"))?;
     let at = stage.buffer(user, 1)?;

@@ -3,7 +3,7 @@
 use super::stage::{Mechanism, Stage, contents, look_at, map};
 use pageferry_hal::PAGE_SIZE;
 use pageferry_kernel::{Errno, Fd, User};
-use pageferry_lab::kit::{Failed, named};
+use pageferry_lab::kit::{CallError, named};
 use pageferry_model::Model;
 
 pub(super) const ALL: &[Mechanism] = &[Mechanism {
@@ -25,7 +25,7 @@ pub(super) const ALL: &[Mechanism] = &[Mechanism {
 const PAGES: usize = 16;
 const BYTES: usize = PAGES * PAGE_SIZE;
 
-fn direct_pipe(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
+fn direct_pipe(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     let (read, write) = user.pipe().map_err(named("pipe"))?;
     let at = stage.buffer(user, PAGES)?;
     stage.step(
@@ -59,7 +59,7 @@ fn direct_pipe(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     user.wait().map_err(named("wait")).map(|_| ())
 }
 
-fn reader(stage: &Stage, user: &User<Model>, (read, write): (Fd, Fd)) -> Result<(), Failed> {
+fn reader(stage: &Stage, user: &User<Model>, (read, write): (Fd, Fd)) -> Result<(), CallError> {
     user.close(write).map_err(named("close"))?;
     let to = map(user, PAGES).map_err(named("map"))?;
     let receive = || {

@@ -11,7 +11,7 @@ use pageferry_hal::{
 };
 use pageferry_kernel::{Errno, User};
 use pageferry_lab::LabError;
-use pageferry_lab::kit::{Failed, named};
+use pageferry_lab::kit::{CallError, named};
 use pageferry_model::{Action, Model, Observation, Spent};
 use pageferry_pmap::{RefillPaths, Reload};
 use pageferry_vm::Inherit;
@@ -69,7 +69,7 @@ const PAGES: usize = 32;
 const REHEARSED: usize = 4;
 const FOLLOWED: usize = 20;
 
-fn refill(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
+fn refill(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     if matches!(user.machine().board().mmu, Mmu::Radix(_)) {
         return Err(("follow a miss that hardware resolves by itself", Errno::NotSupported));
     }
@@ -122,7 +122,7 @@ fn refill(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
 }
 
 /// Closes a page to stores, which takes its entry out of the hash table.
-fn close(user: &User<Model>, page: Va) -> Result<(), Failed> {
+fn close(user: &User<Model>, page: Va) -> Result<(), CallError> {
     user.protect(page, PAGE_SIZE, Prot::READ).map_err(named("protect a page"))
 }
 

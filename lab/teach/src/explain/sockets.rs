@@ -3,7 +3,7 @@
 use super::stage::{Mechanism, Stage, contents, look_at, map, times};
 use pageferry_hal::PAGE_SIZE;
 use pageferry_kernel::{Fd, SendMode, User};
-use pageferry_lab::kit::{Failed, named};
+use pageferry_lab::kit::{CallError, named};
 use pageferry_model::Model;
 
 const PAGES: usize = 4;
@@ -74,7 +74,7 @@ pub(super) const ALL: &[Mechanism] = &[
 ];
 
 /// Receives all that was sent, by copy, and checks it.
-fn receive(stage: &Stage, user: &User<Model>, from: Fd, at: pageferry_hal::Va) -> Result<(), Failed> {
+fn receive(stage: &Stage, user: &User<Model>, from: Fd, at: pageferry_hal::Va) -> Result<(), CallError> {
     let mut done = 0;
     while done < BYTES {
         done += user.receive(from, at + done, BYTES - done).map_err(named("receive"))?;
@@ -83,7 +83,7 @@ fn receive(stage: &Stage, user: &User<Model>, from: Fd, at: pageferry_hal::Va) -
     Ok(())
 }
 
-fn copy(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
+fn copy(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     let (ours, theirs) = user.socket_pair().map_err(named("socket pair"))?;
     let at = stage.buffer(user, PAGES)?;
     stage.step("The sender sends four pages: they are copied into four clusters.", || {
@@ -104,7 +104,7 @@ fn copy(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     })
 }
 
-fn loan(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
+fn loan(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     let (ours, theirs) = user.socket_pair().map_err(named("socket pair"))?;
     let at = stage.buffer(user, PAGES)?;
     stage.step(
@@ -148,7 +148,7 @@ fn loan(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     )
 }
 
-fn transfer(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
+fn transfer(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     let (ours, theirs) = user.socket_pair().map_err(named("socket pair"))?;
     let at = stage.buffer(user, PAGES)?;
     stage.step("The sender sends four pages by copy: they are in four clusters of the kernel's.", || {
@@ -173,7 +173,7 @@ fn transfer(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
     })
 }
 
-fn anflush(stage: &Stage, user: &User<Model>) -> Result<(), Failed> {
+fn anflush(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     let (ours, theirs) = user.socket_pair().map_err(named("socket pair"))?;
     let at = stage.buffer(user, PAGES)?;
     let send = move |user: &User<Model>| user.send(ours, at, BYTES, SendMode::Copy).map_err(named("send"));

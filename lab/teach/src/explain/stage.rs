@@ -7,7 +7,7 @@ use pageferry_hal::{Cause, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Pid, Program, User};
 use pageferry_lab::LabError;
 use pageferry_lab::files::{KernelChoice, MachineChoice};
-use pageferry_lab::kit::{Failed, Payload, differs_behind, named};
+use pageferry_lab::kit::{CallError, Payload, differs_behind, named};
 use pageferry_lab::record::Law;
 use pageferry_lab::run::{counters, cycles};
 use pageferry_model::{Model, Snapshot, Spent};
@@ -41,7 +41,7 @@ pub struct Mechanism {
     pub more: Option<&'static More>,
     /// There is a host at the far end of the machine's wire.
     pub far_end: bool,
-    pub(super) program: fn(&Stage, &User<Model>) -> Result<(), Failed>,
+    pub(super) program: fn(&Stage, &User<Model>) -> Result<(), CallError>,
 }
 
 /// A kernel under which the program uses a stale translation.
@@ -194,7 +194,7 @@ pub(super) struct Stage {
 pub(super) struct State {
     since: Snapshot,
     pub(super) steps: Vec<Step>,
-    pub(super) failed: Option<Failed>,
+    pub(super) failed: Option<CallError>,
     pub(super) broken: Result<(), String>,
     /// What the table of several runs is made from.
     pub(super) figures: BTreeMap<&'static str, u64>,
@@ -230,7 +230,7 @@ impl Stage {
         &self,
         what: &'static str,
         call: impl FnOnce() -> Result<R, Errno>,
-    ) -> Result<R, Failed> {
+    ) -> Result<R, CallError> {
         self.begin();
         let result = call().map_err(named(what))?;
         self.end(what);
@@ -276,7 +276,7 @@ impl Stage {
     }
 
     /// Keeps the first failure.
-    pub(super) fn settle(&self, result: Result<(), Failed>) {
+    pub(super) fn settle(&self, result: Result<(), CallError>) {
         if let Err(failed) = result {
             self.state.borrow_mut().failed.get_or_insert(failed);
         }
@@ -287,8 +287,8 @@ impl Stage {
         &self,
         user: &User<Model>,
         name: &str,
-        program: impl FnOnce(&Stage, &User<Model>) -> Result<(), Failed> + 'static,
-    ) -> Result<Pid, Failed> {
+        program: impl FnOnce(&Stage, &User<Model>) -> Result<(), CallError> + 'static,
+    ) -> Result<Pid, CallError> {
         let stage = self.clone();
         let program: Program<Model> = Box::new(move |user: &User<Model>| {
             let result = program(&stage, user);
@@ -302,14 +302,14 @@ impl Stage {
         &self,
         user: &User<Model>,
         name: &str,
-        program: impl FnOnce(&Stage, &User<Model>) -> Result<(), Failed> + 'static,
-    ) -> Result<(), Failed> {
+        program: impl FnOnce(&Stage, &User<Model>) -> Result<(), CallError> + 'static,
+    ) -> Result<(), CallError> {
         self.fork(user, name, program)?;
         user.wait().map_err(named("wait")).map(|_| ())
     }
 
     /// `len_pages` pages of memory with the bytes of [`contents`], which a child does not get; no step.
-    pub(super) fn buffer(&self, user: &User<Model>, len_pages: usize) -> Result<Va, Failed> {
+    pub(super) fn buffer(&self, user: &User<Model>, len_pages: usize) -> Result<Va, CallError> {
         let at = map(user, len_pages).map_err(named("map a buffer"))?;
         user.store(at, &contents(len_pages));
         Ok(at)

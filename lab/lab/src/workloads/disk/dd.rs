@@ -6,7 +6,7 @@
 //! device. Every byte is checked.
 
 use crate::error::LabError;
-use crate::kit::{Failed, OutcomeCell, Payload, Stopwatch, differs, first_process, named};
+use crate::kit::{CallError, OutcomeCell, Payload, Stopwatch, differs, first_process, named};
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
@@ -61,7 +61,7 @@ impl Workload for Dd {
 }
 
 impl Dd {
-    fn run(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn run(&self, user: &User<Model>) -> Result<(), CallError> {
         let flags = OpenFlags::READ | OpenFlags::WRITE;
         let disk = user.open("/dev/md0", flags).map_err(named("open the disk"))?;
         let null = user.open("/dev/null", OpenFlags::WRITE).map_err(named("open the null device"))?;
@@ -73,7 +73,7 @@ impl Dd {
         user.close(disk).and(user.close(null)).map_err(named("close")).and(result)
     }
 
-    fn fill(&self, user: &User<Model>, disk: Fd, buffer: Va) -> Result<(), Failed> {
+    fn fill(&self, user: &User<Model>, disk: Fd, buffer: Va) -> Result<(), CallError> {
         user.store(buffer, self.contents.chunk(0));
         for (i, len) in self.blocks() {
             let filled = self.model.poke(buffer, &self.contents.chunk(i)[..len]);
@@ -97,7 +97,7 @@ impl Dd {
         null: Fd,
         buffer: Va,
         mut watch: Stopwatch,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), CallError> {
         let mut scratch = Vec::new();
         for (i, len) in self.blocks() {
             let read = user.read(disk, buffer, self.block_bytes).map_err(named("read the disk"))?;

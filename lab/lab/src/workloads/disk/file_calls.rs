@@ -6,7 +6,7 @@
 //! read is compared with what was written, and behind the calls all of the file is.
 
 use crate::error::LabError;
-use crate::kit::{Failed, OutcomeCell, Payload, Stopwatch, differs, first_process, named};
+use crate::kit::{CallError, OutcomeCell, Payload, Stopwatch, differs, first_process, named};
 use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
@@ -87,7 +87,7 @@ impl Workload for FileCalls {
 }
 
 impl FileCalls {
-    fn on_disk(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn on_disk(&self, user: &User<Model>) -> Result<(), CallError> {
         user.make_volume(self.block_bytes).map_err(named("make the volume"))?;
         let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
         let file = user.open("/mnt/file", flags).map_err(named("make the file"))?;
@@ -95,7 +95,7 @@ impl FileCalls {
         user.close(file).and(user.unmount()).map_err(named("unmount the volume")).and(result)
     }
 
-    fn run(&self, user: &User<Model>, file: Fd) -> Result<(), Failed> {
+    fn run(&self, user: &User<Model>, file: Fd) -> Result<(), CallError> {
         let buffer = user.map(self.size_bytes, Prot::RW, Inherit::Copy).map_err(named("map the buffer"))?;
         let places = (self.file_bytes / self.size_bytes) as u64;
         // The last that was written to each place.
@@ -157,13 +157,13 @@ impl FileCalls {
         Ok(())
     }
 
-    fn read(&self, user: &User<Model>, file: Fd, buffer: Va, place: u64) -> Result<(), Failed> {
+    fn read(&self, user: &User<Model>, file: Fd, buffer: Va, place: u64) -> Result<(), CallError> {
         let at = place * self.size_bytes as u64;
         let read = user.read_at(file, at, buffer, self.size_bytes).map_err(named("read the file"))?;
         if read == self.size_bytes { Ok(()) } else { Err(("read all of a piece", Errno::Io)) }
     }
 
-    fn write(&self, user: &User<Model>, file: Fd, buffer: Va, place: u64) -> Result<(), Failed> {
+    fn write(&self, user: &User<Model>, file: Fd, buffer: Va, place: u64) -> Result<(), CallError> {
         let at = place * self.size_bytes as u64;
         let wrote = user.write_at(file, at, buffer, self.size_bytes).map_err(named("write the file"))?;
         if wrote == self.size_bytes { Ok(()) } else { Err(("write all of a piece", Errno::Io)) }

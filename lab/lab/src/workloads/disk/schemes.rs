@@ -8,7 +8,7 @@
 
 use crate::error::LabError;
 use crate::kit::stream_socket;
-use crate::kit::{Failed, OutcomeCell, Stopwatch, differs, first_process, named, other_process};
+use crate::kit::{CallError, OutcomeCell, Stopwatch, differs, first_process, named, other_process};
 use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
 use pageferry_hal::{Cause, PAGE_SIZE, Prot, Va};
@@ -115,7 +115,7 @@ impl Schemes {
         (self.pages * PAGE_SIZE).next_multiple_of(CALL_BYTES)
     }
 
-    fn run(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn run(&self, user: &User<Model>) -> Result<(), CallError> {
         let buffer = user.map(CALL_BYTES, Prot::RW, Inherit::Copy).map_err(named("map the buffer"))?;
         user.store(buffer, &self.contents());
         match self.part {
@@ -137,7 +137,7 @@ impl Schemes {
         user: &User<Model>,
         mut round: impl FnMut() -> Result<usize, Errno>,
         what: &'static str,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), CallError> {
         round().map_err(named(what))?;
         let watch = Stopwatch::start(user, &self.model);
         let mut pages = 0;
@@ -170,7 +170,7 @@ impl Schemes {
         }
     }
 
-    fn disk(&self, user: &User<Model>, buffer: Va) -> Result<(), Failed> {
+    fn disk(&self, user: &User<Model>, buffer: Va) -> Result<(), CallError> {
         let disk =
             user.open("/dev/md0", OpenFlags::READ | OpenFlags::WRITE).map_err(named("open the disk"))?;
         let calls = self.bytes() / CALL_BYTES;
@@ -190,7 +190,7 @@ impl Schemes {
         user.close(disk).map_err(named("close the disk")).and(result)
     }
 
-    fn ptrace(&self, user: &User<Model>, buffer: Va) -> Result<(), Failed> {
+    fn ptrace(&self, user: &User<Model>, buffer: Va) -> Result<(), CallError> {
         let theirs =
             user.map(self.bytes(), Prot::RW, Inherit::Copy).map_err(named("map the child's memory"))?;
         for at in (0..self.bytes()).step_by(CALL_BYTES) {
@@ -224,7 +224,7 @@ impl Schemes {
         result
     }
 
-    fn pipe(&self, user: &User<Model>, buffer: Va) -> Result<(), Failed> {
+    fn pipe(&self, user: &User<Model>, buffer: Va) -> Result<(), CallError> {
         let (read, write) = user.pipe().map_err(named("pipe"))?;
         let open = move |user: &User<Model>| user.close(read).map_err(named("close")).and(Ok(write));
         let writer = self.sender(open, |user, fd, at, len| user.write(fd, at, len));
@@ -233,7 +233,7 @@ impl Schemes {
         self.receive(user, read, buffer)
     }
 
-    fn socket(&self, user: &User<Model>, buffer: Va) -> Result<(), Failed> {
+    fn socket(&self, user: &User<Model>, buffer: Va) -> Result<(), CallError> {
         let listening = stream_socket(user, CALL_BYTES)?;
         user.bind(listening, SERVER).and(user.listen(listening, 1)).map_err(named("listen"))?;
         let open = |user: &User<Model>| {
@@ -250,7 +250,7 @@ impl Schemes {
     /// A process that has the pages, and sends them once and then as often as is measured.
     fn sender(
         &self,
-        open: impl FnOnce(&User<Model>) -> Result<Fd, Failed> + 'static,
+        open: impl FnOnce(&User<Model>) -> Result<Fd, CallError> + 'static,
         send: impl Fn(&User<Model>, Fd, Va, usize) -> Result<usize, Errno> + 'static,
     ) -> Program<Model> {
         let (bytes, rounds, contents) = (self.bytes(), self.rounds, self.contents());
@@ -274,7 +274,7 @@ impl Schemes {
     }
 
     /// Receives what a [`Schemes::sender`] sends.
-    fn receive(&self, user: &User<Model>, fd: Fd, buffer: Va) -> Result<(), Failed> {
+    fn receive(&self, user: &User<Model>, fd: Fd, buffer: Va) -> Result<(), CallError> {
         let round = || {
             let mut done = 0;
             while done < self.bytes() {
@@ -293,13 +293,13 @@ impl Schemes {
         result
     }
 
-    fn on_volume(&self, user: &User<Model>, buffer: Va) -> Result<(), Failed> {
+    fn on_volume(&self, user: &User<Model>, buffer: Va) -> Result<(), CallError> {
         user.make_volume(1024).map_err(named("make the volume"))?;
         let result = self.file(user, buffer);
         user.unmount().map_err(named("unmount the volume")).and(result)
     }
 
-    fn file(&self, user: &User<Model>, buffer: Va) -> Result<(), Failed> {
+    fn file(&self, user: &User<Model>, buffer: Va) -> Result<(), CallError> {
         let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
         let file: Fd = user.open("/mnt/file", flags).map_err(named("make a file"))?;
         for _ in 0..self.bytes() / CALL_BYTES {

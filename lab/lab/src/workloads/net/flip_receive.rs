@@ -15,7 +15,7 @@ use crate::error::LabError;
 use crate::files::Experiment;
 use crate::judge::Reproduction;
 use crate::kit::{
-    Failed, OutcomeCell, Payload, differs_behind, first_process, measure_first, named, other_process,
+    CallError, OutcomeCell, Payload, differs_behind, first_process, measure_first, named, other_process,
     receive_by, stream_socket,
 };
 use crate::plot::{Axis, CAUSES, Chart, Plot, Stack, StackRow, Table, causes_in, parts};
@@ -202,7 +202,7 @@ impl Workload for FlipReceive {
 }
 
 impl FlipReceive {
-    fn run(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn run(&self, user: &User<Model>) -> Result<(), CallError> {
         let beside = Rc::new(Beside::default());
         for _ in 0..self.others {
             let (beside, bytes) = (beside.clone(), self.other_bytes);
@@ -215,7 +215,7 @@ impl FlipReceive {
         result
     }
 
-    fn receive(&self, user: &User<Model>, beside: &Beside) -> Result<(), Failed> {
+    fn receive(&self, user: &User<Model>, beside: &Beside) -> Result<(), CallError> {
         let buffer = user.map(self.read_bytes, Prot::RW, Inherit::Copy).map_err(named("map the buffer"))?;
         let expected = user.map(self.read_bytes, Prot::RW, Inherit::Copy).map_err(named("map the buffer"))?;
         user.store(buffer, &vec![1; self.read_bytes]);
@@ -277,7 +277,7 @@ struct Beside {
 
 impl Beside {
     /// Reads and writes a word of each line of `len` bytes, and gives the CPU up, until all is over.
-    fn compute(&self, user: &User<Model>, len: usize) -> Result<(), Failed> {
+    fn compute(&self, user: &User<Model>, len: usize) -> Result<(), CallError> {
         let at = user.map(len, Prot::RW, Inherit::Copy).map_err(named("map the memory to compute over"))?;
         while !self.over.get() {
             for line in (0..len).step_by(COMPUTED_BYTES) {

@@ -8,7 +8,8 @@
 use super::Began;
 use crate::error::LabError;
 use crate::kit::{
-    Failed, OutcomeCell, Payload, differs, first_process, measure_first, named, other_process, stream_socket,
+    CallError, OutcomeCell, Payload, differs, first_process, measure_first, named, other_process,
+    stream_socket,
 };
 use crate::record::Metric;
 use crate::run::{Testbed, Workload};
@@ -100,7 +101,7 @@ impl Netperf {
         self.warmup_bytes + self.total_bytes
     }
 
-    fn run(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn run(&self, user: &User<Model>) -> Result<(), CallError> {
         let listening = stream_socket(user, self.socket_bytes)?;
         user.bind(listening, SERVER).map_err(named("bind"))?;
         user.listen(listening, 1).map_err(named("listen"))?;
@@ -116,7 +117,7 @@ impl Netperf {
         result
     }
 
-    fn send(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn send(&self, user: &User<Model>) -> Result<(), CallError> {
         let ring = user.map(self.ring() * self.send_bytes, Prot::RW, Inherit::Copy);
         let ring = ring.map_err(named("map the sender's buffers"))?;
         for i in 0..self.ring() {
@@ -138,7 +139,7 @@ impl Netperf {
         user.close(fd).map_err(named("close"))
     }
 
-    fn receive(&self, user: &User<Model>, listening: pageferry_kernel::Fd) -> Result<(), Failed> {
+    fn receive(&self, user: &User<Model>, listening: pageferry_kernel::Fd) -> Result<(), CallError> {
         let buffer = user.map(self.socket_bytes, Prot::RW, Inherit::Copy);
         let buffer = buffer.map_err(named("map the receiver's buffer"))?;
         let (fd, _) = user.accept(listening).map_err(named("accept"))?;

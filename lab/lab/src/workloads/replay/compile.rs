@@ -13,7 +13,7 @@ use super::stage::{Stage, install, make_file, remove, wait_for};
 use crate::error::LabError;
 use crate::files::Experiment;
 use crate::judge::Reproduction;
-use crate::kit::{Failed, OutcomeCell, Stopwatch, first_process, named};
+use crate::kit::{CallError, OutcomeCell, Stopwatch, first_process, named};
 use crate::plot::Plot;
 use crate::record::Metric;
 use crate::run::{Testbed, Workload};
@@ -84,7 +84,7 @@ impl Workload for Compile {
 }
 
 impl Compile {
-    fn run(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn run(&self, user: &User<Model>) -> Result<(), CallError> {
         // The pages that the largest set of three has at once, and the files of all.
         let pages = |set: &[Arc<RecordedProgram>; 3]| set.iter().map(|r| r.pages.len()).sum::<usize>();
         let most = self.sources.iter().map(pages).max().unwrap_or(0);
@@ -111,7 +111,7 @@ impl Compile {
     }
 
     /// One source: three processes at once.
-    fn compile(&self, user: &User<Model>, set: &[Arc<RecordedProgram>; 3]) -> Result<(), Failed> {
+    fn compile(&self, user: &User<Model>, set: &[Arc<RecordedProgram>; 3]) -> Result<(), CallError> {
         let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
         let source = user.open("source.c", OpenFlags::READ).map_err(named("open the source"))?;
         let object = user.open("object.o", flags).map_err(named("open the object"))?;
@@ -146,6 +146,6 @@ impl Compile {
     }
 }
 
-fn close_all(user: &User<Model>, mut fds: impl Iterator<Item = Fd>) -> Result<(), Failed> {
+fn close_all(user: &User<Model>, mut fds: impl Iterator<Item = Fd>) -> Result<(), CallError> {
     fds.try_for_each(|fd| user.close(fd).map_err(named("close")))
 }

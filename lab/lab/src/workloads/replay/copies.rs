@@ -4,7 +4,7 @@ use super::recorded::{RecordedProgram, recorded};
 use super::stage::{INPUT, Stage, install, make_file, remove, wait_for, with_input};
 use crate::error::LabError;
 use crate::files::WordOrFile;
-use crate::kit::{Failed, OutcomeCell, Stopwatch, first_process};
+use crate::kit::{CallError, OutcomeCell, Stopwatch, first_process};
 use crate::record::Metric;
 use crate::run::{Testbed, Workload};
 use pageferry_hal::{PAGE_SHIFT, PAGE_SIZE, Va};
@@ -60,7 +60,7 @@ impl Workload for Copies {
 }
 
 impl Copies {
-    fn run(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn run(&self, user: &User<Model>) -> Result<(), CallError> {
         let image = self.recorded.pages.len() * PAGE_SIZE;
         let file = usize::try_from(self.recorded.reads_bytes).unwrap_or(usize::MAX);
         let wanted = image.saturating_mul(self.processes + 1).saturating_add(file);

@@ -6,7 +6,7 @@
 use super::calls::RecordedCall;
 use super::recorded::{RecordedProgram, SegmentKind, Step};
 use super::shadow::Shadow;
-use crate::kit::{Failed, OutcomeCell, named};
+use crate::kit::{CallError, OutcomeCell, named};
 use pageferry_hal::{Access, PAGE_SHIFT, PAGE_SIZE, Prot, Reference, Va};
 use pageferry_kernel::{Errno, Fd, OpenFlags, User};
 use pageferry_model::Model;
@@ -57,7 +57,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Maps the program, and runs it to its end.
-    pub(super) fn run(mut self) -> Result<(), Failed> {
+    pub(super) fn run(mut self) -> Result<(), CallError> {
         self.map_segments()?;
         let recorded = self.recorded.clone();
         let mut calls = recorded.calls.iter();
@@ -97,7 +97,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Makes the references of a batch, and looks at what the loads have found.
-    fn refer(&mut self, batch: &mut Vec<Reference>) -> Result<(), Failed> {
+    fn refer(&mut self, batch: &mut Vec<Reference>) -> Result<(), CallError> {
         self.user.refer(batch);
         if self.user.is_killed() {
             return Err(("refer to what nothing maps", Errno::Fault));
@@ -123,7 +123,7 @@ impl<'a> Replay<'a> {
 
     // ------------------------------------------------------------------------------------------- memory
 
-    fn map_segments(&mut self) -> Result<(), Failed> {
+    fn map_segments(&mut self) -> Result<(), CallError> {
         let recorded = self.recorded.clone();
         let base = recorded.base();
         let file = match recorded.file_bytes() {
@@ -157,7 +157,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn map(&mut self, at: Va, len_bytes: usize) -> Result<(), Failed> {
+    fn map(&mut self, at: Va, len_bytes: usize) -> Result<(), CallError> {
         let start = Va(at.0 & !(PAGE_SIZE as u64 - 1));
         let len = (at + len_bytes - start).next_multiple_of(PAGE_SIZE);
         self.shadow.clear(start, len);
@@ -168,7 +168,7 @@ impl<'a> Replay<'a> {
 
     // ------------------------------------------------------------------------------------------- system calls
 
-    fn ask(&mut self, asked: RecordedCall) -> Result<(), Failed> {
+    fn ask(&mut self, asked: RecordedCall) -> Result<(), CallError> {
         match asked {
             RecordedCall::Read { to, len_bytes } => self.read(to, len_bytes),
             RecordedCall::Write { from, len_bytes } => self.write(from, len_bytes),
@@ -182,7 +182,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn set_break(&mut self, at: Va) -> Result<(), Failed> {
+    fn set_break(&mut self, at: Va) -> Result<(), CallError> {
         let page_end = |at: Va| Va(at.0.next_multiple_of(PAGE_SIZE as u64));
         match self.at_break.replace(at) {
             // The rest of the page that it begins in is the program's own.
@@ -193,7 +193,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn read(&mut self, to: Va, len_bytes: usize) -> Result<(), Failed> {
+    fn read(&mut self, to: Va, len_bytes: usize) -> Result<(), CallError> {
         let Some(input) = self.ends.input else { return self.user.null_call().map_err(named("read")) };
         let mut done = 0;
         let mut rewound = false;
@@ -231,7 +231,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn write(&mut self, from: Va, len_bytes: usize) -> Result<(), Failed> {
+    fn write(&mut self, from: Va, len_bytes: usize) -> Result<(), CallError> {
         let Some(output) = self.ends.output else { return self.user.null_call().map_err(named("write")) };
         if let Some(wire) = self.ends.output_wire.as_ref().filter(|_| len_bytes > 0) {
             // What the reader must find: it may read before the call is over.
@@ -253,7 +253,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Reads what is left of its input, so that its writer comes to its end, and closes both.
-    fn end(&mut self) -> Result<(), Failed> {
+    fn end(&mut self) -> Result<(), CallError> {
         if let Some(input) = self.ends.input {
             if self.ends.input_wire.is_some() {
                 let at = self.user.map(PAGE_SIZE, Prot::RW, Inherit::Copy).map_err(named("map"))?;

@@ -10,7 +10,7 @@
 use super::recorded::{RecordedProgram, recorded};
 use super::stage::{INPUT, Stage, install, make_file, remove, wait_for, with_input};
 use crate::error::LabError;
-use crate::kit::{Failed, OutcomeCell, Stopwatch, first_process, named};
+use crate::kit::{CallError, OutcomeCell, Stopwatch, first_process, named};
 use crate::record::Metric;
 use crate::run::{Testbed, Workload};
 use pageferry_hal::{Access, PAGE_SIZE, Prot, Reference, Va};
@@ -88,7 +88,7 @@ impl Workload for Screen {
 }
 
 impl Screen {
-    fn run(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn run(&self, user: &User<Model>) -> Result<(), CallError> {
         let wanted = self.recorded.pages.len() * PAGE_SIZE * (self.compilers + 1);
         if !self.stage.has_room(user, wanted) {
             return Ok(());
@@ -115,7 +115,7 @@ impl Screen {
     }
 
     /// Paints; answers what must be on the screen, and how many references that was.
-    fn paint(&self, user: &User<Model>) -> Result<(HashMap<usize, u32>, u64), Failed> {
+    fn paint(&self, user: &User<Model>) -> Result<(HashMap<usize, u32>, u64), CallError> {
         let mut random = ChaCha8Rng::seed_from_u64(self.seed);
         let mut painted: HashMap<usize, u32> = HashMap::new();
         let mut references = 0;

@@ -3,7 +3,7 @@
 use super::process::{Ends, Replay};
 use super::recorded::RecordedProgram;
 use super::shadow::file_page;
-use crate::kit::{Failed, OutcomeCell, Stopwatch, named, other_process, room_for};
+use crate::kit::{CallError, OutcomeCell, Stopwatch, named, other_process, room_for};
 use crate::record::{Metric, metric};
 use crate::run::Testbed;
 use pageferry_hal::{PAGE_SHIFT, PAGE_SIZE, Prot};
@@ -80,8 +80,8 @@ impl Stage {
         &self,
         user: &User<Model>,
         recorded: &Arc<RecordedProgram>,
-        open: impl FnOnce(&User<Model>) -> Result<Ends, Failed> + 'static,
-    ) -> Result<(), Failed> {
+        open: impl FnOnce(&User<Model>) -> Result<Ends, CallError> + 'static,
+    ) -> Result<(), CallError> {
         let (model, cell, program) = (self.model.clone(), self.cell.clone(), recorded.clone());
         let child = other_process(cell.clone(), move |user| {
             let ends = open(user)?;
@@ -120,12 +120,12 @@ impl Stage {
 }
 
 /// Waits for so many children.
-pub(super) fn wait_for(user: &User<Model>, children: usize) -> Result<(), Failed> {
+pub(super) fn wait_for(user: &User<Model>, children: usize) -> Result<(), CallError> {
     (0..children).try_for_each(|_| user.wait().map(drop).map_err(named("wait")))
 }
 
 /// Opens the file that a program reads.
-pub(super) fn with_input(user: &User<Model>) -> Result<Ends, Failed> {
+pub(super) fn with_input(user: &User<Model>) -> Result<Ends, CallError> {
     let input = user.open(INPUT, OpenFlags::READ).map_err(named("open the input"))?;
     Ok(Ends { input: Some(input), ..Ends::default() })
 }
@@ -136,7 +136,7 @@ fn programs(all: &[Arc<RecordedProgram>]) -> BTreeSet<&str> {
 }
 
 /// Writes the programs' files: the pages that they refer to, and holes between.
-pub(super) fn install(user: &User<Model>, all: &[Arc<RecordedProgram>]) -> Result<(), Failed> {
+pub(super) fn install(user: &User<Model>, all: &[Arc<RecordedProgram>]) -> Result<(), CallError> {
     let buffer = user.map(PAGE_SIZE, Prot::RW, Inherit::Copy).map_err(named("map a buffer"))?;
     let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
     let mut written: BTreeSet<(&str, u64)> = BTreeSet::new();
@@ -158,7 +158,7 @@ pub(super) fn install(user: &User<Model>, all: &[Arc<RecordedProgram>]) -> Resul
 }
 
 /// Writes a file of so many bytes.
-pub(super) fn make_file(user: &User<Model>, name: &str, len_bytes: usize) -> Result<(), Failed> {
+pub(super) fn make_file(user: &User<Model>, name: &str, len_bytes: usize) -> Result<(), CallError> {
     let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
     let file = user.open(name, flags).map_err(named("make a file"))?;
     let buffer = user.map(PAGE_SIZE, Prot::RW, Inherit::Copy).map_err(named("map a buffer"))?;
@@ -172,6 +172,10 @@ pub(super) fn make_file(user: &User<Model>, name: &str, len_bytes: usize) -> Res
 }
 
 /// Removes these files and the programs'.
-pub(super) fn remove(user: &User<Model>, names: &[&str], all: &[Arc<RecordedProgram>]) -> Result<(), Failed> {
+pub(super) fn remove(
+    user: &User<Model>,
+    names: &[&str],
+    all: &[Arc<RecordedProgram>],
+) -> Result<(), CallError> {
     names.iter().copied().chain(programs(all)).try_for_each(|name| user.unlink(name).map_err(named("unlink")))
 }

@@ -30,7 +30,7 @@ pub use ops::Deviation;
 
 use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice};
-use crate::kit::{Failed, OutcomeCell, Stopwatch, first_process, named, room_for};
+use crate::kit::{CallError, OutcomeCell, Stopwatch, first_process, named, room_for};
 use crate::record::{Cycles, Law};
 use crate::run::Schedule;
 use crate::run::Testbed;
@@ -276,7 +276,7 @@ fn on_disk(
     model: &Model,
     clock_mhz: f64,
     defect: Option<VmDefect>,
-) -> Result<(), Failed> {
+) -> Result<(), CallError> {
     user.make_volume(BLOCK_BYTES).map_err(named("make the volume"))?;
     let filled = fill(user, &stage.plan);
     user.unmount().map_err(named("unmount the volume")).and(filled)?;
@@ -290,7 +290,7 @@ fn on_disk(
 }
 
 /// Puts on the volume what was there.
-fn fill(user: &User<Model>, plan: &Plan) -> Result<(), Failed> {
+fn fill(user: &User<Model>, plan: &Plan) -> Result<(), CallError> {
     for directory in &plan.image.directories {
         user.mkdir(&kernel_path(directory)).map_err(named("make a directory"))?;
     }
@@ -316,7 +316,7 @@ fn fill(user: &User<Model>, plan: &Plan) -> Result<(), Failed> {
 }
 
 /// Runs the processes that none in the recording has made, and waits for them.
-fn run(user: &User<Model>, stage: &Rc<Stage>) -> Result<(), Failed> {
+fn run(user: &User<Model>, stage: &Rc<Stage>) -> Result<(), CallError> {
     let mut result = Ok(());
     let mut running = 0;
     for process in &stage.plan.first {

@@ -15,7 +15,7 @@ mod random;
 mod script;
 
 use crate::error::LabError;
-use crate::kit::{Failed, OutcomeCell, Stopwatch, differs, first_process, named};
+use crate::kit::{CallError, OutcomeCell, Stopwatch, differs, first_process, named};
 use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
@@ -124,13 +124,13 @@ fn path(name: u64) -> String {
 }
 
 impl PostMark {
-    fn on_disk(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn on_disk(&self, user: &User<Model>) -> Result<(), CallError> {
         user.make_volume(self.block_bytes).map_err(named("make the volume"))?;
         let result = self.run(user);
         user.unmount().map_err(named("unmount the volume")).and(result)
     }
 
-    fn run(&self, user: &User<Model>) -> Result<(), Failed> {
+    fn run(&self, user: &User<Model>) -> Result<(), CallError> {
         let buffer = user.map(BUFFER_BYTES, Prot::RW, Inherit::Copy).map_err(named("map the buffer"))?;
         let script = Script::new(SEED, self.files);
         let pieces = vec![Vec::new(); script.slots()];
@@ -174,7 +174,7 @@ impl PostMark {
 }
 
 impl Files<'_> {
-    fn act(&mut self, step: Option<Step>, watch: &mut Stopwatch) -> Result<(), Failed> {
+    fn act(&mut self, step: Option<Step>, watch: &mut Stopwatch) -> Result<(), CallError> {
         let user = self.user;
         user.machine().execute(self.work.user_instructions);
         match step {
@@ -214,7 +214,7 @@ impl Files<'_> {
         Ok(())
     }
 
-    fn write(&mut self, fd: Fd, slot: usize, bytes: usize) -> Result<(), Failed> {
+    fn write(&mut self, fd: Fd, slot: usize, bytes: usize) -> Result<(), CallError> {
         let user = self.user;
         user.file_size(fd).map_err(named("fstat"))?;
         let contents = contents(&self.script.source, &[bytes]);

@@ -9,7 +9,7 @@
 use super::clients::Clients;
 use super::contents::{asked, header, name};
 use super::shared::{SERVER, Web};
-use crate::kit::{Failed, named, other_process};
+use crate::kit::{CallError, named, other_process};
 use crate::workloads::net::Began;
 use pageferry_hal::{Instructions, Prot, Va};
 use pageferry_kernel::{Errno, Fd, OpenFlags, Polled, SendMode, Shutdown, SocketKind, SocketOption, User};
@@ -36,14 +36,14 @@ struct Progress {
 
 impl Web {
     /// What the first process does.
-    pub(super) fn run(self: Rc<Self>, user: &User<Model>, files: &[u32]) -> Result<(), Failed> {
+    pub(super) fn run(self: Rc<Self>, user: &User<Model>, files: &[u32]) -> Result<(), CallError> {
         self.make_files(user, files)?;
         let result = self.map_what_was_used(user).and_then(|()| self.open(user));
         self.remove_files(user, files).and(result)
     }
 
     /// Serves until all is answered.
-    fn open(self: &Rc<Self>, user: &User<Model>) -> Result<(), Failed> {
+    fn open(self: &Rc<Self>, user: &User<Model>) -> Result<(), CallError> {
         let listening = user.socket(SocketKind::Stream).map_err(named("socket"))?;
         user.bind(listening, SERVER).map_err(named("bind"))?;
         user.listen(listening, self.clients).map_err(named("listen"))?;
@@ -89,7 +89,7 @@ impl Web {
         listening: Fd,
         clients: &RefCell<Clients>,
         progress: &Progress,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), CallError> {
         let buffer = user.map(BUFFER_BYTES, Prot::RW, Inherit::Copy).map_err(named("map a buffer"))?;
         user.store(buffer, &[0; BUFFER_BYTES]);
         while !progress.over.get() {
@@ -133,7 +133,7 @@ impl Web {
     }
 
     /// One request, from accept to close.
-    fn answer(&self, user: &User<Model>, listening: Fd, buffer: Va) -> Result<(), Failed> {
+    fn answer(&self, user: &User<Model>, listening: Fd, buffer: Va) -> Result<(), CallError> {
         let (fd, _) = user.accept(listening).map_err(named("accept"))?;
         user.socket_names(fd).map_err(named("getsockname"))?;
         user.set_socket_option(fd, SocketOption::NoDelay(true)).map_err(named("setsockopt"))?;
@@ -168,7 +168,7 @@ impl Web {
     }
 
     /// Reads a request, and takes from it which file is asked for.
-    fn heard(&self, user: &User<Model>, fd: Fd, buffer: Va) -> Result<Option<u32>, Failed> {
+    fn heard(&self, user: &User<Model>, fd: Fd, buffer: Va) -> Result<Option<u32>, CallError> {
         let mut seen = Vec::new();
         while !seen.ends_with(b"\r\n\r\n") {
             let len = user.read(fd, buffer + seen.len(), BUFFER_BYTES - seen.len());
@@ -183,7 +183,7 @@ impl Web {
         Ok(asked(&seen))
     }
 
-    fn say(&self, user: &User<Model>, fd: Fd, buffer: Va, bytes: &[u8]) -> Result<(), Failed> {
+    fn say(&self, user: &User<Model>, fd: Fd, buffer: Va, bytes: &[u8]) -> Result<(), CallError> {
         user.store(buffer, bytes);
         let mut said = 0;
         while said < bytes.len() {

@@ -7,7 +7,7 @@
 
 use super::contents::{Contents, name};
 use super::shared::Web;
-use crate::kit::{Failed, named};
+use crate::kit::{CallError, named};
 use pageferry_hal::{PAGE_SIZE, Prot};
 use pageferry_kernel::{Errno, Fd, OpenFlags, SendMode, User};
 use pageferry_model::Model;
@@ -15,7 +15,7 @@ use pageferry_vm::{Inherit, MapAddr};
 
 impl Web {
     /// Makes the files.
-    pub(super) fn make_files(&self, user: &User<Model>, files: &[u32]) -> Result<(), Failed> {
+    pub(super) fn make_files(&self, user: &User<Model>, files: &[u32]) -> Result<(), CallError> {
         let contents = Contents::new(self.seed);
         for &file in files {
             let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
@@ -37,7 +37,7 @@ impl Web {
         contents: &Contents,
         file: u32,
         len: usize,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), CallError> {
         let mapped = user.map_file(fd, 0, MapAddr::Anywhere, len, Prot::RW, true);
         let at = mapped.map_err(named("map a file"))?;
         for page in (0..len).step_by(PAGE_SIZE) {
@@ -50,7 +50,7 @@ impl Web {
     }
 
     /// Makes the mappings that a long run of the trace leaves.
-    pub(super) fn map_what_was_used(&self, user: &User<Model>) -> Result<(), Failed> {
+    pub(super) fn map_what_was_used(&self, user: &User<Model>) -> Result<(), CallError> {
         let mapped = self.site.still_mapped(self.mapping_entries);
         let mut lent = Lent(None);
         for &(file, first) in &mapped {
@@ -76,8 +76,8 @@ impl Web {
         user: &User<Model>,
         file: u32,
         first: u64,
-        mut with: impl FnMut(Fd, u64) -> Result<(), Failed>,
-    ) -> Result<(), Failed> {
+        mut with: impl FnMut(Fd, u64) -> Result<(), CallError>,
+    ) -> Result<(), CallError> {
         let fd = user.open(&name(file), OpenFlags::READ).map_err(named("open a file"))?;
         let len = self.site.sizes[file as usize];
         for at in (first * PAGE_SIZE as u64..len).step_by(PAGE_SIZE) {
@@ -86,7 +86,7 @@ impl Web {
         user.close(fd).map_err(named("close a file"))
     }
 
-    pub(super) fn remove_files(&self, user: &User<Model>, files: &[u32]) -> Result<(), Failed> {
+    pub(super) fn remove_files(&self, user: &User<Model>, files: &[u32]) -> Result<(), CallError> {
         files.iter().try_for_each(|&file| user.unlink(&name(file)).map_err(named("unlink a file")))
     }
 }
@@ -95,7 +95,7 @@ impl Web {
 struct Lent(Option<(Fd, Fd)>);
 
 impl Lent {
-    fn lend(&mut self, user: &User<Model>, file: Fd, at: u64) -> Result<(), Failed> {
+    fn lend(&mut self, user: &User<Model>, file: Fd, at: u64) -> Result<(), CallError> {
         loop {
             let fresh = self.0.is_none();
             let (to, _) = match self.0 {
@@ -114,7 +114,7 @@ impl Lent {
         }
     }
 
-    fn take_back(&mut self, user: &User<Model>) -> Result<(), Failed> {
+    fn take_back(&mut self, user: &User<Model>) -> Result<(), CallError> {
         let Some((to, from)) = self.0.take() else { return Ok(()) };
         user.close(from).map_err(named("close"))?;
         user.close(to).map_err(named("close"))
