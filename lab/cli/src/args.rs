@@ -322,9 +322,12 @@ pub(crate) struct Serve {
     /// How uploads (PUT) are received: pages of the card become the server's and then the file's, or are copied
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub(crate) receive: ReceiveWord,
-    /// Where uploads are written to when they are whole; otherwise they end with the machine
+    /// Where uploads are written to when they are whole, made if it is not there; otherwise they end with the machine
     #[arg(long, value_name = "DIR")]
     pub(crate) uploads: Option<PathBuf>,
+    /// Write a line for each request to the end of a file, in the Common Log Format, which the experiment `web` reads
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log: Option<PathBuf>,
     /// Write all frames on the machine's wire to a file that tshark and Wireshark read
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,

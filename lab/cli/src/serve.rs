@@ -1,11 +1,12 @@
 //! `pageferry serve`.
 
 use crate::args::Serve;
+use crate::progress;
 use crate::run::{chosen, counts, stack};
 use crate::terminal::{print_all, table, tell};
 use pageferry_lab::record::Law;
 use pageferry_lab::{LabError, text};
-use pageferry_serve::{Link, MACHINE, Port, ServeReport, Service, Tap, serve as run};
+use pageferry_serve::{Link, MACHINE, Port, Progress, ServeReport, Service, Tap, serve as run};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::process::ExitCode;
@@ -31,18 +32,29 @@ pub(crate) fn serve(options: &Serve) -> Result<ExitCode, LabError> {
         }
     };
     let title = &machine.config.title;
-    let ready = || {
-        let (kernel, directory) = (&kernel.name, options.directory.display());
-        tell(&format!("{title} under {kernel} serves {directory} at http://{address}/"));
-        tell("Ctrl-C ends it, and tells what it has cost.");
+    let (kernel_name, directory) = (kernel.name.clone(), options.directory.display().to_string());
+    let says = format!("{title} under {kernel_name} serves {directory} at http://{address}/");
+    let loading = progress::bytes(Some(0));
+    let hear = move |progress: Progress<'_>| match progress {
+        Progress::Loaded { bytes, of } => {
+            loading.set_length(of);
+            loading.set_position(bytes);
+        }
+        Progress::Ready { left_out } => {
+            loading.finish_and_clear();
+            tell(&says);
+            tell_left_out(left_out);
+            tell("Ctrl-C ends it, and tells what it has cost.");
+        }
     };
     let service = Service {
         send: options.send.mode(),
         receive: options.receive.mode(),
         uploads: options.uploads.clone(),
+        log: options.log.clone(),
         pcap: options.pcap.clone(),
     };
-    let served = run(&machine, &kernel, &options.directory, link, service, stop, ready)?;
+    let served = run(&machine, &kernel, &options.directory, link, service, stop, hear)?;
     if options.json {
         print_all(&(serde_json::to_string_pretty(&served).expect("plain data") + "\n"))?;
     } else {
@@ -50,13 +62,24 @@ pub(crate) fn serve(options: &Serve) -> Result<ExitCode, LabError> {
     }
     let broken = Law::broken(&served.laws);
     if let Some(problem) = &served.host_failed {
-        tell(&format!("warning: an upload could not be written to the host: {problem}"));
+        tell(&format!("warning: {problem}"));
     }
     if !broken.is_empty() {
         let run = format!("serve on {} under {}", served.machine, served.kernel);
         return Err(LabError::Law { run, broken });
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Tells what is not served, but not all of much.
+fn tell_left_out(left_out: &[String]) {
+    const MAX_LINES: usize = 10;
+    for line in left_out.iter().take(MAX_LINES) {
+        tell(&format!("warning: {line}"));
+    }
+    if left_out.len() > MAX_LINES {
+        tell(&format!("warning: {} more are left out", left_out.len() - MAX_LINES));
+    }
 }
 
 fn told(served: &ServeReport, title: &str) -> String {
@@ -69,6 +92,7 @@ fn told(served: &ServeReport, title: &str) -> String {
     let busy = served.cycles.total - served.cycles.by_cause.get("idle").copied().unwrap_or(0);
     let rows = [
         ("requests", format!("{}{by_status}", grouped(requests))),
+        ("answers cut short", grouped(served.cut_short)),
         ("connections", grouped(served.connections)),
         ("bytes of files", text::bytes(served.file_bytes)),
         ("bytes uploaded", text::bytes(served.uploaded_bytes)),

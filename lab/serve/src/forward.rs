@@ -1,31 +1,34 @@
 //! The link to the real world without privileges: a host at the far end of the modelled wire that forwards a real port.
 //!
-//! For each real connection it makes one to the machine, by a TCP of its own (`smoltcp`), and carries bytes both ways.
-//! What is not taken by one side is not read from the other, so windows close as they would. An end of a stream is
-//! handed on as one; a real connection that fails resets the machine's.
+//! For each real connection it makes one to the machine, by a TCP of its own (`smoltcp`); a [`Pair`] carries bytes both
+//! ways.
 //!
-//! While the machine is idle, this waits for the real world and lets modelled time pass with it.
+//! While the machine is idle, this waits for the real world and lets modelled time pass with it, whatever the real
+//! world has that nobody can take now ([`Watch`]). Once the server is to stop, modelled time no longer waits for it.
 
+use super::pair::Pair;
 use super::service::HTTP;
+use super::watch::Watch;
 use pageferry_lab::run::{FAR_END, MACHINE, PREFIX_BITS};
 use pageferry_model::net::FarEnd;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
+use smoltcp::iface::{Config, Interface, SocketSet};
 use smoltcp::phy::{self, DeviceCapabilities, Medium};
 use smoltcp::socket::tcp;
 use smoltcp::time::Instant as At;
 use smoltcp::wire::{EthernetAddress, EthernetFrame, HardwareAddress, IpCidr};
-use std::collections::VecDeque;
-use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 /// Bytes that a connection buffers, each way.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Connections at a time; others wait in the real port's backlog.
-const MAX_CONNECTIONS: usize = 64;
+/// Connections at a time of which the machine has not said all; others wait in the real port's backlog.
+const MAX_TALKING: usize = 64;
+/// Connections at a time, with those whose clients do not end them.
+const MAX_CONNECTIONS: usize = 512;
 /// The first port of this host, and the last.
 const PORTS: std::ops::RangeInclusive<u16> = 20_000..=60_000;
 /// The longest wait in the real world.
@@ -80,27 +83,22 @@ impl phy::Device for Frames {
     }
 }
 
-/// A real connection and the one to the machine.
-struct Pair {
-    real: TcpStream,
-    socket: SocketHandle,
-    /// The real side has said all.
-    real_ended: bool,
-    /// The machine has said all, and the real side knows.
-    machine_ended: bool,
-    /// What the last turn could not do for the real side: it was not ready to be read from, or written to.
-    awaits_read: bool,
-    awaits_write: bool,
-}
+/// The listening port's number among the sources.
+const LISTENER: u64 = 0;
 
 /// Connections of the host, carried to the machine and back.
 pub(super) struct Forward {
     listener: TcpListener,
+    /// Clients may wait to be taken.
+    clients_wait: bool,
+    watch: Watch,
     stop: Arc<AtomicBool>,
     frames: Frames,
     interface: Interface,
     sockets: SocketSet<'static>,
-    pairs: Vec<Pair>,
+    /// By their numbers among the sources.
+    pairs: BTreeMap<u64, Pair>,
+    next_source: u64,
     next_port: u16,
     /// Modelled time, as it was told last or has passed in waiting since.
     now_ns: u64,
@@ -119,7 +117,9 @@ fn at(now_ns: u64) -> At {
 }
 
 impl Forward {
-    pub(super) fn new(listener: TcpListener, mtu_bytes: u64, stop: Arc<AtomicBool>) -> Forward {
+    /// # Errors
+    /// When the host has no descriptors or memory left to watch connections with.
+    pub(super) fn new(listener: TcpListener, mtu_bytes: u64, stop: Arc<AtomicBool>) -> io::Result<Forward> {
         let mut frames = Frames { in_: VecDeque::new(), out: VecDeque::new(), mtu_bytes: mtu_bytes as usize };
         let mut config = Config::new(HardwareAddress::Ethernet(STATION));
         config.random_seed = 1;
@@ -127,17 +127,22 @@ impl Forward {
         interface.update_ip_addrs(|addresses| {
             addresses.push(IpCidr::new(FAR_END.into(), PREFIX_BITS)).expect("there is room for one");
         });
-        Forward {
+        let watch = Watch::new()?;
+        watch.add(&listener, LISTENER)?;
+        Ok(Forward {
             listener,
+            clients_wait: true,
+            watch,
             stop,
             frames,
             interface,
             sockets: SocketSet::new(Vec::new()),
-            pairs: Vec::new(),
+            pairs: BTreeMap::new(),
+            next_source: LISTENER + 1,
             next_port: *PORTS.start(),
             now_ns: 0,
             ready: true,
-        }
+        })
     }
 
     /// Takes real connections in, moves what can be moved, and lets the stack work.
@@ -145,96 +150,82 @@ impl Forward {
         self.now_ns = now_ns.max(self.now_ns);
         self.ready = false;
         self.accept();
-        self.interface.poll(at(self.now_ns), &mut self.frames, &mut self.sockets);
-        let mut i = 0;
-        while i < self.pairs.len() {
-            let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.pairs[i].socket);
-            if self.pairs[i].pump(socket) {
-                i += 1;
-            } else {
-                let pair = self.pairs.swap_remove(i);
-                self.sockets.get_mut::<tcp::Socket<'_>>(pair.socket).abort();
-                self.interface.poll(at(self.now_ns), &mut self.frames, &mut self.sockets);
-                self.sockets.remove(pair.socket);
+        self.stack();
+        let mut over = Vec::new();
+        for (source, pair) in &mut self.pairs {
+            let socket = self.sockets.get_mut::<tcp::Socket<'_>>(pair.socket);
+            if !pair.pump(socket, self.now_ns) {
+                over.push(*source);
             }
         }
+        for source in over {
+            let pair = self.pairs.remove(&source).expect("it was just there");
+            self.sockets.get_mut::<tcp::Socket<'_>>(pair.socket).abort();
+            self.stack();
+            self.sockets.remove(pair.socket);
+        }
+        // There may be room now for those who wait.
+        self.accept();
+        self.stack();
+    }
+
+    fn stack(&mut self) {
         self.interface.poll(at(self.now_ns), &mut self.frames, &mut self.sockets);
+    }
+
+    fn has_room(&self) -> bool {
+        let talking = || self.pairs.values().filter(|pair| !pair.is_delivered()).count();
+        self.pairs.len() < MAX_CONNECTIONS && talking() < MAX_TALKING
     }
 
     fn accept(&mut self) {
-        while self.pairs.len() < MAX_CONNECTIONS {
-            let Ok((real, _)) = self.listener.accept() else { return };
-            if real.set_nonblocking(true).is_err() || real.set_nodelay(true).is_err() {
-                continue;
+        while self.clients_wait && self.has_room() {
+            match self.listener.accept() {
+                // One that cannot be carried is closed.
+                Ok((real, _)) => _ = self.connect(real),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.clients_wait = false,
+                Err(e)
+                    if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
+                // No descriptors: when one is free again.
+                Err(_) => return,
             }
-            let buffer = || tcp::SocketBuffer::new(vec![0; BUFFER_BYTES]);
-            let mut socket = tcp::Socket::new(buffer(), buffer());
-            socket.set_nagle_enabled(false);
-            // As the host's own TCP does: with them a segment that fills a large frame holds whole pages.
-            socket.set_tsval_generator(Some(milliseconds));
-            let port = self.next_port;
-            self.next_port = if port == *PORTS.end() { *PORTS.start() } else { port + 1 };
-            let begun = socket.connect(self.interface.context(), (MACHINE, HTTP), port);
-            begun.expect("a fresh socket connects from a port");
-            let socket = self.sockets.add(socket);
-            self.pairs.push(Pair {
-                real,
-                socket,
-                real_ended: false,
-                machine_ended: false,
-                awaits_read: false,
-                awaits_write: false,
-            });
         }
     }
-}
 
-impl Pair {
-    /// Moves what can be moved; false when the pair is over.
-    fn pump(&mut self, socket: &mut tcp::Socket<'_>) -> bool {
-        (self.awaits_read, self.awaits_write) = (false, false);
-        while !self.real_ended && socket.can_send() {
-            let moved = socket.send(|room| match self.real.read(room) {
-                Ok(len) => (len, Ok(len)),
-                Err(e) => (0, Err(e)),
-            });
-            match moved {
-                Ok(Ok(0)) => {
-                    self.real_ended = true;
-                    socket.close();
-                }
-                Ok(Ok(_)) => {}
-                Ok(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => {
-                    self.awaits_read = true;
-                    break;
-                }
-                Ok(Err(e)) if e.kind() == io::ErrorKind::Interrupted => {}
-                _ => return false,
+    /// Begins a connection to the machine for a real one.
+    fn connect(&mut self, real: TcpStream) -> io::Result<()> {
+        real.set_nonblocking(true)?;
+        real.set_nodelay(true)?;
+        let source = self.next_source;
+        self.watch.add(&real, source)?;
+        self.next_source += 1;
+        let buffer = || tcp::SocketBuffer::new(vec![0; BUFFER_BYTES]);
+        let mut socket = tcp::Socket::new(buffer(), buffer());
+        socket.set_nagle_enabled(false);
+        // As the host's own TCP does: with them a segment that fills a large frame holds whole pages.
+        socket.set_tsval_generator(Some(milliseconds));
+        let port = self.next_port;
+        self.next_port = if port == *PORTS.end() { *PORTS.start() } else { port + 1 };
+        let begun = socket.connect(self.interface.context(), (MACHINE, HTTP), port);
+        begun.expect("a fresh socket connects from a port");
+        let socket = self.sockets.add(socket);
+        self.pairs.insert(source, Pair::new(real, socket));
+        Ok(())
+    }
+
+    /// Waits for the real world, at most so long; true when it has something.
+    fn hear(&mut self, most: Duration) -> bool {
+        let news = self.watch.wait(most);
+        for news in &news {
+            if news.source == LISTENER {
+                self.clients_wait = true;
+            } else if let Some(pair) = self.pairs.get_mut(&news.source) {
+                pair.readable |= news.readable;
+                pair.writable |= news.writable;
+                pair.failed |= news.failed;
             }
         }
-        while socket.can_recv() {
-            let moved = socket.recv(|bytes| match self.real.write(bytes) {
-                Ok(len) => (len, Ok(len)),
-                Err(e) => (0, Err(e)),
-            });
-            match moved {
-                Ok(Ok(_)) => {}
-                Ok(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => {
-                    self.awaits_write = true;
-                    break;
-                }
-                Ok(Err(e)) if e.kind() == io::ErrorKind::Interrupted => {}
-                _ => return false,
-            }
-        }
-        let opening = matches!(socket.state(), tcp::State::SynSent | tcp::State::SynReceived);
-        if !self.machine_ended && !opening && !socket.may_recv() {
-            self.machine_ended = true;
-            // All was written: there is nothing to be received any more.
-            let _ = self.real.shutdown(Shutdown::Write);
-        }
-        let over = !socket.is_active() || socket.state() == tcp::State::TimeWait;
-        !(over || self.machine_ended && self.real_ended && socket.send_queue() == 0)
+        !news.is_empty()
     }
 }
 
@@ -255,32 +246,90 @@ impl FarEnd for Forward {
         if self.ready || !self.frames.out.is_empty() {
             return Some(now_ns.max(self.now_ns));
         }
-        let due = self.interface.poll_at(at(now_ns), &self.sockets)?;
-        Some((due.total_micros() as u64 * 1000).max(now_ns))
+        let stack = self.interface.poll_at(at(now_ns), &self.sockets);
+        let stack = stack.map(|due| due.total_micros() as u64 * 1000);
+        let pairs = self.pairs.values().filter_map(Pair::ends_at_ns);
+        pairs.chain(stack).min().map(|due| due.max(now_ns))
     }
 
-    fn wait(&mut self, until_ns: Option<u64>) -> bool {
-        let most = until_ns.map(|until| Duration::from_nanos(until.saturating_sub(self.now_ns)));
-        let most = most.unwrap_or(MAX_WAIT).min(MAX_WAIT);
-        if self.stop.load(Ordering::Relaxed) {
-            return false;
+    fn wait(&mut self, now_ns: u64, until_ns: Option<u64>) -> bool {
+        self.now_ns = self.now_ns.max(now_ns);
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return false;
+            }
+            let left = until_ns.map(|until| Duration::from_nanos(until.saturating_sub(self.now_ns)));
+            let most = left.unwrap_or(MAX_WAIT).min(MAX_WAIT);
+            let began = Instant::now();
+            self.ready = self.hear(most);
+            self.now_ns += began.elapsed().min(most).as_nanos() as u64;
+            // Without an event the machine itself has nothing to wait for: time passes by this.
+            if self.ready || until_ns.is_none() {
+                return true;
+            }
+            if until_ns.is_some_and(|until| until <= self.now_ns) {
+                return false;
+            }
         }
-        let began = Instant::now();
-        let mut fds = vec![PollFd::new(&self.listener, PollFlags::IN)];
-        for pair in &self.pairs {
-            let mut flags = PollFlags::empty();
-            flags.set(PollFlags::IN, pair.awaits_read);
-            flags.set(PollFlags::OUT, pair.awaits_write);
-            fds.push(PollFd::new(&pair.real, flags));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    /// A millisecond, and as long as any host takes for it.
+    const MS: u64 = 1_000_000;
+
+    /// Waits until nothing is ready any more and time passes by the wait; false if that does not come.
+    fn time_passes(forward: &mut Forward) -> bool {
+        let mut now = forward.now_ns;
+        for _ in 0..2_000 {
+            let until = now + 5 * MS;
+            let ready = forward.wait(now, Some(until));
+            now = forward.now_ns;
+            if !ready {
+                return now >= until;
+            }
+            while forward.next_at(now).is_some_and(|at| at <= now) {
+                // What it sends goes nowhere: the machine does not answer.
+                let _ = forward.poll(now);
+            }
         }
-        let timeout = Timespec { tv_sec: 0, tv_nsec: most.as_nanos() as i64 };
-        // A signal ends the wait, as time does.
-        let ready = poll(&mut fds, Some(&timeout)).unwrap_or(0) > 0;
-        drop(fds);
-        let passed = began.elapsed().min(most).as_nanos() as u64;
-        self.now_ns += passed;
-        self.ready = ready;
-        // Without an event the machine itself has nothing to wait for: time passes by this.
-        ready || until_ns.is_none()
+        false
+    }
+
+    #[test]
+    fn what_nobody_takes_does_not_stop_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("a socket");
+        let address = listener.local_addr().expect("bound");
+        let mut forward = Forward::new(listener, 1500, Arc::default()).expect("made");
+        // More than there is room for, each with bytes that the machine does not take, and some that have failed.
+        let mut clients: Vec<TcpStream> =
+            (0..MAX_TALKING + 9).map(|_| TcpStream::connect(address).expect("it listens")).collect();
+        for client in &mut clients {
+            client.write_all(b"GET / HTTP/1.1\r\n").expect("sent");
+        }
+        assert!(time_passes(&mut forward));
+        assert_eq!(forward.pairs.len(), MAX_TALKING);
+        for client in clients.drain(..9) {
+            rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).expect("set");
+        }
+        assert!(time_passes(&mut forward));
+        // Those that have failed made room.
+        assert_eq!(forward.pairs.len(), MAX_TALKING);
+        drop(clients);
+        assert!(time_passes(&mut forward));
+    }
+
+    #[test]
+    fn a_wait_ends_when_the_server_is_to_stop() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut forward = Forward::new(listener, 1500, stop.clone()).expect("made");
+        stop.store(true, Ordering::Relaxed);
+        assert!(!forward.wait(0, None) && !forward.wait(0, Some(u64::MAX)));
     }
 }

@@ -1,18 +1,22 @@
-//! The web server: HTTP/1.1 (RFC 9110, 9112), GET and HEAD, single ranges, PUT, connections that are kept. Each process
-//! of several takes connections from one listening socket, one after the other; files go by `sendfile`, and come as
-//! [`upload`](super::upload) has it.
+//! The web server: HTTP/1.1 (RFC 9110, 9112), GET and HEAD, single ranges, conditions, PUT, connections that are kept.
+//! Each process of several takes connections from one listening socket, one after the other; files go by `sendfile`,
+//! and come as [`upload`](super::upload) has it.
 //!
-//! Requests are read into the process's own memory and loaded from there, as a program on that machine would; only
-//! their meaning is found out on the host (`httparse`). A path is looked up among the names of the site and nowhere
-//! else: there is no way out of it.
+//! Only the meaning of a request is found out on the host ([`request`](super::request)). A path is looked up among the
+//! names of the site and nowhere else: there is no way out of it.
 
-use super::request::{Body, Parse, Request, name_of, parse, parse_range};
-use super::service::{HTTP, Service};
-use super::site::{Page, Site, kind};
-use pageferry_hal::{Cycles, Machine as _, PAGE_SIZE, Prot, Va};
-use pageferry_kernel::{
-    Errno, Fd, OpenFlags, Polled, Program, ReceiveMode, SendMode, Shutdown, SocketKind, User,
-};
+use super::access_log::{AccessLog, Entry};
+use super::body::{BodyError, BodyReader};
+use super::connection::{Answer, Connection, MAX_HEADER_BYTES, SILENT_MS};
+use super::kept::Keeper;
+use super::request::{Parse, Request, first_line, parse};
+use super::response::{ALLOWED, Length, reason};
+use super::service::{HTTP, Progress, Service};
+use super::site::{Page, Site};
+use super::target::Target;
+use super::workers::{WaitError, Workers, cycles};
+use pageferry_hal::{Machine as _, PAGE_SIZE, Prot};
+use pageferry_kernel::{Errno, Fd, OpenFlags, Program, ReceiveMode, SendMode, SocketKind, User};
 use pageferry_lab::kit::room_for;
 use pageferry_lab::run::MACHINE;
 use pageferry_model::{Model, Snapshot};
@@ -20,36 +24,39 @@ use pageferry_vm::Inherit;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::net::SocketAddrV4;
-use std::ops::Range;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// Processes that take connections: as many can be served at a time, and as many more wait.
-const WORKERS: usize = 48;
-/// The longest request that is understood.
-const MAX_REQUEST_BYTES: usize = 16 << 10;
-/// How often a process looks whether it is to end, and how long it keeps a connection that says nothing.
-const LOOK_MS: u64 = 200;
-const KEEP_MS: u64 = 15_000;
+pub(super) const WORKERS: usize = 48;
+/// A body that nobody asked for is read, so that the connection can be kept, if it is no longer.
+const MAX_IDLE_BODY_BYTES: u64 = 1 << 20;
+/// How long what was said last is on its way to the clients, once the server is to stop.
+const FLUSH_MS: u64 = 300;
 
 /// What the processes have done.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) connections: u64,
     pub(super) requests: BTreeMap<u16, u64>,
+    /// Answers that their clients did not get to their end.
+    pub(super) cut_short: u64,
     pub(super) file_bytes: u64,
     pub(super) uploaded_bytes: u64,
     pub(super) failed: Option<String>,
-    /// Why an upload could not be written to the host, of the first of those.
+    /// Why an upload or the log could not be written to the host, of the first of those.
     pub(super) host_failed: Option<String>,
     start: Option<(u64, Snapshot)>,
     pub(super) measured: Option<Snapshot>,
     pub(super) elapsed_cycles: u64,
 }
+
+/// Who is told how far the server has come.
+type Tell = Box<dyn FnMut(Progress<'_>)>;
 
 /// The server, before it runs and in each of its processes.
 #[derive(Clone)]
@@ -57,20 +64,56 @@ pub(super) struct Server {
     pub(super) model: Model,
     pub(super) site: Rc<RefCell<Site>>,
     pub(super) service: Service,
-    stop: Arc<AtomicBool>,
+    workers: Rc<Workers>,
+    pub(super) keeper: Option<Keeper>,
+    log: Option<Rc<RefCell<AccessLog>>>,
+    tell: Rc<RefCell<Tell>>,
     pub(super) state: Rc<RefCell<State>>,
 }
 
+/// Why a file of the host is not there in the machine.
+enum InstallError {
+    /// The host's could not be read.
+    Unreadable(io::Error),
+    /// The machine's could not be written.
+    Failed(Errno),
+}
+
+impl From<Errno> for InstallError {
+    fn from(errno: Errno) -> InstallError {
+        InstallError::Failed(errno)
+    }
+}
+
+/// The line that a request begins with; and what it is, or by which status it is refused.
+type Arrival = (Vec<u8>, Result<Request, u16>);
+
 impl Server {
-    pub(super) fn new(model: Model, site: Site, service: Service, stop: Arc<AtomicBool>) -> Server {
-        Server { model, site: Rc::new(RefCell::new(site)), service, stop, state: Rc::default() }
+    pub(super) fn new(
+        model: Model,
+        site: Site,
+        service: Service,
+        (keeper, log): (Option<Keeper>, Option<AccessLog>),
+        stop: Arc<AtomicBool>,
+        tell: impl FnMut(Progress<'_>) + 'static,
+    ) -> Server {
+        Server {
+            model,
+            site: Rc::new(RefCell::new(site)),
+            service,
+            workers: Rc::new(Workers::new(stop)),
+            keeper,
+            log: log.map(|log| Rc::new(RefCell::new(log))),
+            tell: Rc::new(RefCell::new(Box::new(tell))),
+            state: Rc::default(),
+        }
     }
 
     pub(super) fn state(&self) -> Rc<RefCell<State>> {
         self.state.clone()
     }
 
-    /// The first process: listens, writes the files, and forks the others.
+    /// The first process: listens, writes the files, forks those that serve, and looks after them.
     pub(super) fn program(self) -> Program<Model> {
         Box::new(move |user: &User<Model>| {
             if let Err(problem) = self.run(user) {
@@ -81,300 +124,279 @@ impl Server {
 
     fn run(&self, user: &User<Model>) -> Result<(), String> {
         // Before all else: clients that come meanwhile wait, and are not refused.
-        let listening = self.listen(user).map_err(|e| format!("listen: {e}"))?;
+        let listening = listen(user).map_err(|e| format!("listen: {e}"))?;
         room_for(user, self.site.borrow().memory_bytes())?;
-        let installs = self.site.borrow().installs();
-        for (host, page) in installs {
-            self.install(user, &host, &page).map_err(|problem| format!("{}: {problem}", host.display()))?;
-        }
+        self.load(user)?;
         if self.service.send == SendMode::Auto || self.service.receive == ReceiveMode::Auto {
             user.measure_moves().map_err(|e| format!("measure: {e}"))?;
         }
+        if self.service.receive == ReceiveMode::Transfer {
+            self.try_transfer(user).map_err(|e| format!("--receive transfer: this kernel says: {e}"))?;
+        }
         self.state.borrow_mut().start = Some((user.machine().now().0, self.model.snapshot()));
-        let mut children = 0;
-        for _ in 1..WORKERS {
-            let worker = self.clone();
-            let body = Box::new(move |user: &User<Model>| worker.work(user, listening));
+        let mut pids = Vec::new();
+        for _ in 0..WORKERS {
+            let (server, worker) = (self.clone(), self.workers.begin());
+            let body = Box::new(move |user: &User<Model>| {
+                server.work(user, listening, worker);
+                server.workers.end();
+            });
             // As many as there is memory for.
             match user.fork("httpd", body) {
-                Ok(_) => children += 1,
-                Err(_) => break,
+                Ok(pid) => pids.push(pid),
+                Err(e) => {
+                    self.workers.end();
+                    if pids.is_empty() {
+                        return Err(format!("fork: {e}"));
+                    }
+                    break;
+                }
             }
         }
-        self.work(user, listening);
-        for _ in 0..children {
-            let _ = user.wait();
-        }
+        (self.tell.borrow_mut())(Progress::Ready { left_out: self.site.borrow().left_out() });
+        self.workers.supervise(user, &pids);
         let mut state = self.state.borrow_mut();
         if let Some((began, before)) = state.start.take() {
             state.elapsed_cycles = user.machine().now().0.saturating_sub(began);
             state.measured = Some(self.model.snapshot().since(&before));
         }
         drop(state);
+        let _ = user.sleep_for(cycles(user, FLUSH_MS));
         self.site.borrow().files().iter().for_each(|file| {
             let _ = user.unlink(file);
         });
         Ok(())
     }
 
+    /// Makes the files of the host files of the modelled kernel. One that cannot be read any more is left out.
+    fn load(&self, user: &User<Model>) -> Result<(), String> {
+        let (installs, of) = (self.site.borrow().installs(), self.site.borrow().len_bytes());
+        let mut bytes = 0;
+        for (path, host, page) in installs {
+            if self.workers.stops(user) {
+                return Ok(());
+            }
+            match self.install(user, &host, &page) {
+                Ok(()) => {}
+                Err(InstallError::Unreadable(e)) => {
+                    let _ = user.unlink(&page.file);
+                    self.site.borrow_mut().lose(&path, &e);
+                }
+                Err(InstallError::Failed(errno)) => return Err(format!("{}: {errno}", host.display())),
+            }
+            bytes += page.len_bytes;
+            (self.tell.borrow_mut())(Progress::Loaded { bytes, of });
+        }
+        Ok(())
+    }
+
     /// Makes a file of the modelled kernel with the bytes of one of the host.
-    fn install(&self, user: &User<Model>, host: &Path, page: &Page) -> Result<(), String> {
+    fn install(&self, user: &User<Model>, host: &Path, page: &Page) -> Result<(), InstallError> {
         const CHUNK: usize = 256 << 10;
-        let mut input = File::open(host).map_err(|e| e.to_string())?;
-        let flags = OpenFlags::WRITE | OpenFlags::CREATE;
-        let file = user.open(&page.file, flags).map_err(|e| e.to_string())?;
-        let buffer = user.map(CHUNK, Prot::RW, Inherit::Copy).map_err(|e| e.to_string())?;
+        let mut input = File::open(host).map_err(InstallError::Unreadable)?;
+        let file = user.open(&page.file, OpenFlags::WRITE | OpenFlags::CREATE)?;
+        let buffer = user.map(CHUNK, Prot::RW, Inherit::Copy)?;
         let mut chunk = vec![0; CHUNK];
         let mut left = page.len_bytes;
         user.store(buffer, &chunk);
-        while left > 0 {
-            let want = CHUNK.min(usize::try_from(left).unwrap_or(CHUNK));
-            input.read_exact(&mut chunk[..want]).map_err(|e| format!("it has become shorter: {e}"))?;
-            // What a process computes to have a file's bytes is none of what is measured.
-            self.model.poke(buffer, &chunk[..want]);
-            let mut done = 0;
-            while done < want {
-                done += user.write(file, buffer + done, want - done).map_err(|e| e.to_string())?;
+        let mut copy = || {
+            while left > 0 {
+                let want = CHUNK.min(usize::try_from(left).unwrap_or(CHUNK));
+                input.read_exact(&mut chunk[..want]).map_err(InstallError::Unreadable)?;
+                // What a process computes to have a file's bytes is none of what is measured.
+                self.model.poke(buffer, &chunk[..want]);
+                let mut done = 0;
+                while done < want {
+                    done += user.write(file, buffer + done, want - done)?;
+                }
+                left -= want as u64;
             }
-            left -= want as u64;
-        }
-        user.unmap(buffer, CHUNK).and_then(|()| user.close(file)).map_err(|e| e.to_string())
+            Ok(())
+        };
+        let copied = copy();
+        user.unmap(buffer, CHUNK).and_then(|()| user.close(file))?;
+        copied
     }
 
-    fn listen(&self, user: &User<Model>) -> Result<Fd, Errno> {
-        let listening = user.socket(SocketKind::Stream)?;
-        user.bind(listening, SocketAddrV4::new(MACHINE, HTTP))?;
-        user.listen(listening, WORKERS)?;
-        user.set_nonblocking(listening, true)?;
-        Ok(listening)
-    }
-
-    fn stops(&self, user: &User<Model>) -> bool {
-        self.stop.load(Ordering::Relaxed) || user.is_killed()
-    }
-
-    fn ms(&self, user: &User<Model>, ms: u64) -> Cycles {
-        let config = user.kernel().config().net.expect("it listens");
-        Cycles(config.ms_cycles.0 * ms)
-    }
-
-    /// Takes connections until it is to end.
-    fn work(&self, user: &User<Model>, listening: Fd) {
-        let Ok(buffer) = user.map(MAX_REQUEST_BYTES, Prot::RW, Inherit::Copy) else { return };
-        while !self.stops(user) {
-            let look = self.ms(user, LOOK_MS);
-            let ready = user.poll(&mut [Polled::new(listening, true, false)], Some(look));
-            if ready.unwrap_or(0) == 0 {
-                continue;
-            }
-            // Another process may have been faster.
-            let Ok((fd, _)) = user.accept(listening) else { continue };
+    /// Serves connections until the server is to stop.
+    fn work(&self, user: &User<Model>, listening: Fd, worker: usize) {
+        let Ok(buffer) = user.map(MAX_HEADER_BYTES, Prot::RW, Inherit::Copy) else { return };
+        loop {
+            let taken = self.workers.wait(user, worker, None, || user.accept(listening));
+            let (fd, from) = match taken {
+                Ok(taken) => taken,
+                Err(WaitError::Failed(Errno::Killed) | WaitError::Stopped | WaitError::TimedOut) => break,
+                // For want of something that others have.
+                Err(WaitError::Failed(_)) => {
+                    let _ = user.sleep_for(cycles(user, 10));
+                    continue;
+                }
+            };
             self.state.borrow_mut().connections += 1;
+            let mut client = Connection::new(user, (&self.workers, worker), (fd, *from.ip()), buffer);
             // A client that goes away midway ends its connection, and nothing else.
-            let _ = self.converse(user, fd, buffer);
-            let _ = user.close(fd);
+            let _ = self.converse(&mut client);
+            client.close();
         }
         let _ = user.close(listening);
     }
 
     /// Answers the requests of one connection.
-    fn converse(&self, user: &User<Model>, fd: Fd, buffer: Va) -> Result<(), Errno> {
-        let mut have: Vec<u8> = Vec::new();
-        loop {
-            let request = loop {
-                match parse(&have) {
-                    Parse::Whole(request, len) => {
-                        have.drain(..len);
-                        break request;
-                    }
-                    Parse::Bad => return self.refuse(user, fd, buffer, 400, "Bad Request"),
-                    Parse::Part if have.len() >= MAX_REQUEST_BYTES => {
-                        return self.refuse(user, fd, buffer, 431, "Request Header Fields Too Large");
-                    }
-                    Parse::Part => {}
-                }
-                if !self.wait_for(user, fd)? {
-                    return Ok(());
-                }
-                let len = user.read(fd, buffer, MAX_REQUEST_BYTES - have.len())?;
-                if len == 0 {
-                    return Ok(());
-                }
-                let mut part = vec![0; len];
-                user.load(buffer, &mut part);
-                have.extend(part);
+    fn converse(&self, client: &mut Connection<'_>) -> Result<(), WaitError> {
+        while let Some((line, request)) = self.hear(client)? {
+            let keep = match request {
+                Ok(request) => self.answer(client, &request),
+                Err(status) => self.refuse(client, status, false),
             };
-            if request.method == "PUT" {
-                if !self.upload(user, fd, buffer, &request, &mut have)? {
-                    return Ok(());
-                }
-                continue;
-            }
-            let has_body = !matches!(request.body, Body::None | Body::Bytes(0));
-            self.answer(user, fd, buffer, &request)?;
-            if has_body {
-                // It would be taken for the next request.
-                return self.linger(user, fd, buffer);
-            }
-            if !request.keep {
-                return Ok(());
+            self.note(client, &line);
+            if !keep? {
+                break;
             }
         }
+        client.linger()
     }
 
-    /// Ends what is said, and throws away what still comes: a reset would reach a client before the answer does.
-    pub(super) fn linger(&self, user: &User<Model>, fd: Fd, buffer: Va) -> Result<(), Errno> {
-        user.shutdown(fd, Shutdown::Send)?;
-        while self.wait_for(user, fd)? && user.read(fd, buffer, MAX_REQUEST_BYTES)? > 0 {}
-        Ok(())
-    }
-
-    /// Waits until something can be read; false when the connection is not worth keeping any more.
-    pub(super) fn wait_for(&self, user: &User<Model>, fd: Fd) -> Result<bool, Errno> {
-        for _ in 0..KEEP_MS / LOOK_MS {
-            if self.stops(user) {
-                return Ok(false);
-            }
-            let look = self.ms(user, LOOK_MS);
-            if user.poll(&mut [Polled::new(fd, true, false)], Some(look))? > 0 {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    pub(super) fn count(&self, status: u16) {
-        *self.state.borrow_mut().requests.entry(status).or_default() += 1;
-    }
-
-    pub(super) fn say(&self, user: &User<Model>, fd: Fd, buffer: Va, text: &str) -> Result<(), Errno> {
-        assert!(text.len() <= MAX_REQUEST_BYTES, "an answer's header is short");
-        user.store(buffer, text.as_bytes());
-        let mut done = 0;
-        while done < text.len() {
-            done += user.write(fd, buffer + done, text.len() - done)?;
-        }
-        Ok(())
-    }
-
-    fn refuse(&self, user: &User<Model>, fd: Fd, buffer: Va, status: u16, why: &str) -> Result<(), Errno> {
-        self.count(status);
-        let text = format!("HTTP/1.1 {status} {why}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-        self.say(user, fd, buffer, &text)
-    }
-
-    fn answer(&self, user: &User<Model>, fd: Fd, buffer: Va, request: &Request) -> Result<(), Errno> {
-        let keep = if request.keep { "keep-alive" } else { "close" };
-        if !matches!(request.method.as_str(), "GET" | "HEAD") {
-            self.count(405);
-            let text = format!(
-                "HTTP/1.1 405 Method Not Allowed\r\n\
-                 Allow: GET, HEAD, PUT\r\n\
-                 Content-Length: 0\r\n\
-                 Connection: {keep}\r\n\
-                 \r\n"
-            );
-            return self.say(user, fd, buffer, &text);
-        }
-        let Some((name, page, file)) = self.open(user, request)? else {
-            self.count(404);
-            let body = if request.method == "HEAD" { "" } else { "not found\n" };
-            let text = format!(
-                "HTTP/1.1 404 Not Found\r\n\
-                 Content-Type: text/plain\r\n\
-                 Content-Length: 10\r\n\
-                 Connection: {keep}\r\n\
-                 \r\n\
-                 {body}"
-            );
-            return self.say(user, fd, buffer, &text);
-        };
-        let answered = self.answer_with(user, fd, buffer, request, &name, &page, file);
-        user.close(file)?;
-        answered
-    }
-
-    /// Finds and opens what is asked for.
-    fn open(&self, user: &User<Model>, request: &Request) -> Result<Option<(String, Page, Fd)>, Errno> {
-        let Some(path) = name_of(&request.target) else { return Ok(None) };
+    /// Waits for a request. `None` at the end of the connection.
+    fn hear(&self, client: &mut Connection<'_>) -> Result<Option<Arrival>, WaitError> {
+        let mut until = None;
         loop {
-            let found = self.site.borrow().find(&path);
-            let Some((name, page)) = found else { return Ok(None) };
-            match user.open(&page.file, OpenFlags::READ) {
-                Ok(file) => return Ok(Some((name, page, file))),
-                // An upload has taken its place meanwhile.
-                Err(Errno::NoFile) => {}
-                Err(e) => return Err(e),
+            let status = match parse(&client.have) {
+                Parse::Whole(request, len) if len <= MAX_HEADER_BYTES => {
+                    let line = first_line(&client.have).to_owned();
+                    client.have.drain(..len);
+                    return Ok(Some((line, Ok(request))));
+                }
+                Parse::Refused(status) => Some(status),
+                Parse::Part if client.have.len() < MAX_HEADER_BYTES => None,
+                _ if first_line(&client.have).len() + 2 < MAX_HEADER_BYTES => Some(431),
+                _ => Some(414),
+            };
+            let has_begun = !client.have.is_empty();
+            let now = client.user.machine().now();
+            let is_late = has_begun && *until.get_or_insert(now + cycles(client.user, SILENT_MS)) <= now;
+            if let Some(status) = status.or(is_late.then_some(408)) {
+                return Ok(Some((first_line(&client.have).to_owned(), Err(status))));
+            }
+            match client.read_more(SILENT_MS) {
+                Ok(true) => {}
+                Err(WaitError::TimedOut) if has_begun => {}
+                Ok(false) | Err(WaitError::TimedOut) => return Ok(None),
+                Err(gone) => return Err(gone),
             }
         }
     }
 
-    /// Answers with a file, or a part of it.
-    #[expect(clippy::too_many_arguments, reason = "what was found is of one use")]
-    fn answer_with(
+    /// Answers a request; whether the connection is kept.
+    fn answer(&self, client: &mut Connection<'_>, request: &Request) -> Result<bool, WaitError> {
+        if request.method == "PUT" {
+            return self.upload(client, request);
+        }
+        // Nobody asked for a body. It would be taken for the next request.
+        let keep = match skip(client, request)? {
+            Ok(skipped) => skipped && request.keep,
+            Err(status) => return self.refuse(client, status, false),
+        };
+        match (request.method.as_str(), &request.target) {
+            ("GET" | "HEAD", Target::Path(path, has_slash)) => {
+                self.read(client, request, (path, *has_slash), keep)
+            }
+            ("GET" | "HEAD", _) => self.refuse_to(client, request, 404, keep),
+            ("OPTIONS", _) => {
+                client.begin_answer(204, &format!("Allow: {ALLOWED}\r\n"), Length::Nothing, keep)?;
+                client.end_answer();
+                Ok(keep)
+            }
+            ("POST" | "DELETE" | "CONNECT" | "TRACE" | "PATCH", _) => self.refuse(client, 405, keep),
+            _ => self.refuse(client, 501, keep),
+        }
+    }
+
+    /// Answers that a request is not met, and why.
+    pub(super) fn refuse(
         &self,
-        user: &User<Model>,
-        fd: Fd,
-        buffer: Va,
-        request: &Request,
-        name: &str,
-        page: &Page,
-        file: Fd,
-    ) -> Result<(), Errno> {
-        let keep = if request.keep { "keep-alive" } else { "close" };
-        let whole = 0..page.len_bytes;
-        let (status, bytes) = match request.range.as_deref().map(|range| parse_range(range, page.len_bytes)) {
-            Some(Some(bytes)) if !bytes.is_empty() => ("206 Partial Content", bytes),
-            Some(Some(_)) => {
-                self.count(416);
-                let text = format!(
-                    "HTTP/1.1 416 Range Not Satisfiable\r\n\
-                     Content-Range: bytes */{}\r\n\
-                     Content-Length: 0\r\n\
-                     Connection: {keep}\r\n\
-                     \r\n",
-                    page.len_bytes
-                );
-                return self.say(user, fd, buffer, &text);
-            }
-            // No range, or one that is not understood, which is to be ignored (RFC 9110, 14.2).
-            _ => ("200 OK", whole),
-        };
-        let len = bytes.end - bytes.start;
-        let range = match status.starts_with("206") {
-            true => format!("Content-Range: bytes {}-{}/{}\r\n", bytes.start, bytes.end - 1, page.len_bytes),
-            false => String::new(),
-        };
-        self.count(if range.is_empty() { 200 } else { 206 });
-        let text = format!(
-            "HTTP/1.1 {status}\r\n\
-             Server: pageferry\r\n\
-             Content-Type: {}\r\n\
-             Accept-Ranges: bytes\r\n\
-             {range}Content-Length: {len}\r\n\
-             Connection: {keep}\r\n\
-             \r\n",
-            kind(name)
-        );
-        self.say(user, fd, buffer, &text)?;
-        if request.method == "HEAD" {
-            return Ok(());
-        }
-        self.send(user, fd, file, bytes)
+        client: &mut Connection<'_>,
+        status: u16,
+        keep: bool,
+    ) -> Result<bool, WaitError> {
+        self.explain(client, status, false, keep)
     }
 
-    fn send(&self, user: &User<Model>, fd: Fd, file: Fd, bytes: Range<u64>) -> Result<(), Errno> {
-        let mut at = bytes.start;
-        while at < bytes.end {
-            let want = usize::try_from(bytes.end - at).unwrap_or(usize::MAX).min(64 * PAGE_SIZE);
-            let sent = user.send_file(fd, file, at, want, self.service.send)?;
-            if sent == 0 {
-                // Shorter than was promised: the client must not wait for the rest.
-                return Err(Errno::Io);
-            }
-            at += sent as u64;
-            self.state.borrow_mut().file_bytes += sent as u64;
-        }
-        Ok(())
+    /// The same to a request of which it is known whether its answer has a body.
+    pub(super) fn refuse_to(
+        &self,
+        client: &mut Connection<'_>,
+        request: &Request,
+        status: u16,
+        keep: bool,
+    ) -> Result<bool, WaitError> {
+        self.explain(client, status, request.is_head(), keep)
     }
+
+    fn explain(
+        &self,
+        client: &mut Connection<'_>,
+        status: u16,
+        is_head: bool,
+        keep: bool,
+    ) -> Result<bool, WaitError> {
+        let allow = if status == 405 { format!("Allow: {ALLOWED}\r\n") } else { String::new() };
+        let fields = format!("{allow}Content-Type: text/plain; charset=utf-8\r\n");
+        let body = format!("{}\n", reason(status));
+        client.begin_answer(status, &fields, Length::Bytes(body.len() as u64), keep)?;
+        if !is_head {
+            client.say_body(body.as_bytes())?;
+        }
+        client.end_answer();
+        Ok(keep)
+    }
+
+    /// Counts a request and writes it to the log, if any answer was begun.
+    fn note(&self, client: &mut Connection<'_>, line: &[u8]) {
+        let Some(answer) = client.take_answer() else { return };
+        let mut state = self.state.borrow_mut();
+        *state.requests.entry(answer.status).or_default() += 1;
+        state.cut_short += u64::from(!answer.is_whole);
+        let Some(log) = &self.log else { return };
+        let Answer { status, body_bytes, .. } = answer;
+        if let Err(e) = log.borrow_mut().add(&Entry { from: client.from, line, status, body_bytes }) {
+            state.host_failed.get_or_insert_with(|| e.to_string());
+        }
+    }
+
+    /// Finds out before the first client comes whether whole pages can be received and handed to a file.
+    fn try_transfer(&self, user: &User<Model>) -> Result<(), Errno> {
+        let socket = user.socket(SocketKind::Stream)?;
+        let received = user.receive_transfer(socket, None, PAGE_SIZE);
+        user.close(socket)?;
+        match received {
+            Err(Errno::NotSupported) => Err(Errno::NotSupported),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reads a body that nobody asked for: true if the connection can be kept behind it, a status if it is none.
+fn skip(client: &mut Connection<'_>, request: &Request) -> Result<Result<bool, u16>, WaitError> {
+    let mut body = BodyReader::new(request.body);
+    if request.expects_to_go_on && client.have.is_empty() && !body.is_over() {
+        // It does not come before it is asked for.
+        return Ok(Ok(false));
+    }
+    let mut skipped = 0;
+    while !body.is_over() && skipped < MAX_IDLE_BODY_BYTES {
+        match body.next(client, MAX_HEADER_BYTES) {
+            Ok(bytes) => skipped += bytes.len() as u64,
+            Err(BodyError::Malformed) => return Ok(Err(400)),
+            Err(BodyError::Ended) => return Ok(Ok(false)),
+            Err(BodyError::Wait(gone)) => return Err(gone),
+        }
+    }
+    Ok(Ok(body.is_over()))
+}
+
+fn listen(user: &User<Model>) -> Result<Fd, Errno> {
+    let listening = user.socket(SocketKind::Stream)?;
+    user.bind(listening, SocketAddrV4::new(MACHINE, HTTP))?;
+    user.listen(listening, WORKERS)?;
+    Ok(listening)
 }

@@ -1,10 +1,12 @@
 //! A modelled machine that serves a directory to real clients over HTTP.
 //!
 //! * `site`: the directory, as files of the modelled kernel.
-//! * `http`: the web server, a program that runs in modelled processes; `request` is what it is asked, `upload` what it
-//!   is given.
+//! * `http`: the web server, a program that runs in modelled processes, which `workers` looks after; `connection`: what
+//!   each has with its client. `answer` is what is read, `upload` what is given, and kept on the host by `kept`.
+//! * `request`, `fields`, `target`, `range`, `conditional`, `chunked`, `body`: what is asked, by RFC 9110 and 9112.
+//!   `response`: what is answered. `access_log`: a line for each request.
 //! * `forward`: a link to the real world: a port of the host, whose connections go on to the machine over its modelled
-//!   card.
+//!   card, a `pair` for each; `watch` tells which have news.
 //! * `tap`: another one: a TAP device, so that the host's own TCP talks to the machine's.
 //!
 //! While the machine has something to do, its time passes as its work takes; while it waits, as real time does.
@@ -13,22 +15,37 @@
 //! card).
 #![forbid(unsafe_code)]
 
+mod access_log;
+mod answer;
+mod body;
+mod chunked;
+mod conditional;
+mod connection;
+mod fields;
 mod forward;
 mod http;
+mod kept;
+mod pair;
+mod range;
 mod request;
+mod response;
 mod service;
 mod site;
 mod tap;
+mod target;
 mod upload;
+mod watch;
+mod workers;
 
-pub use service::Service;
+pub use service::{Progress, Service};
 pub use tap::Tap;
 
+use access_log::AccessLog;
 use forward::Forward;
-use http::Server;
+use http::{Server, WORKERS};
+use kept::Keeper;
 use pageferry_lab::LabError;
 use pageferry_lab::files::{KernelChoice, MachineChoice};
-use pageferry_lab::output::PendingFile;
 use pageferry_lab::record::{Cycles, Law};
 pub use pageferry_lab::run::MACHINE;
 use pageferry_lab::run::{Schedule, Testbed, counters, cycles};
@@ -55,11 +72,13 @@ pub struct ServeReport {
     pub connections: u64,
     /// Requests answered, by status.
     pub requests: BTreeMap<u16, u64>,
+    /// Answers that ended early, because the client went, took nothing for too long, or the server was stopped.
+    pub cut_short: u64,
     /// Bytes of files that were sent.
     pub file_bytes: u64,
     /// Bytes that were uploaded.
     pub uploaded_bytes: u64,
-    /// Why uploads could not be written to the host, if any could not.
+    /// Why an upload or the log could not be written to the host, if any could not.
     pub host_failed: Option<String>,
     /// Modelled time since the machine was ready.
     pub elapsed_us: f64,
@@ -104,7 +123,13 @@ impl Port {
     }
 }
 
-/// Serves `directory` over `link` until `stop` is set. Calls `ready` when nothing that was given can be wrong any more.
+/// The part of the machine's memory that the names and structures of files may take, and what a file takes of it.
+const FILES_SHARE: u64 = 16;
+const FILE_BYTES: u64 = 768;
+/// Uploads at a time that the kernel has room for, at least and at most.
+const UPLOADS: std::ops::RangeInclusive<u64> = 1_000..=65_536;
+
+/// Serves `directory` over `link` until `stop` is set. Tells how far it has come.
 ///
 /// # Errors
 /// When the directory cannot be read or does not fit, or machine and kernel do not. A broken law is not an error here.
@@ -115,17 +140,19 @@ pub fn serve(
     link: Link,
     service: Service,
     stop: Arc<AtomicBool>,
-    ready: impl FnOnce(),
+    tell: impl FnMut(Progress<'_>) + 'static,
 ) -> Result<ServeReport, LabError> {
     let began = Instant::now();
-    let site = Site::read(directory)?;
-    if let Some(uploads) = &service.uploads {
-        // What could not be kept later is refused now.
-        PendingFile::check(&uploads.join("an upload"))?;
-    }
+    let mut site = Site::read(directory)?;
+    let keeper = service.uploads.as_deref().map(Keeper::new).transpose()?;
+    let log = service.log.as_deref().map(AccessLog::open).transpose()?;
     let mut testbed = Testbed::new(machine, kernel, Schedule::Timed, 0)?;
     testbed.give_address(true)?;
-    testbed.make_room_for_files(site.max_files());
+    let memory_bytes = machine.config.memory_bytes();
+    let uploads = (memory_bytes / FILES_SHARE / FILE_BYTES).clamp(*UPLOADS.start(), *UPLOADS.end());
+    let files = site.len() + uploads as usize;
+    site.has_room_for(files);
+    testbed.make_room_for_files(files + WORKERS);
     let clock_mhz = machine.config.cpu.clock_mhz.value;
     let mtu_bytes = machine.config.nic.as_ref().map_or(0, |nic| nic.mtu_bytes.value);
     let pcap = service.pcap.clone();
@@ -134,11 +161,14 @@ pub fn serve(
         testbed.model().record_frames(BufWriter::new(file));
     }
     match link {
-        Link::Port(port) => testbed.model().attach(Box::new(Forward::new(port.0, mtu_bytes, stop.clone()))),
+        Link::Port(port) => {
+            let forward = Forward::new(port.0, mtu_bytes, stop.clone());
+            let forward = forward.map_err(|e| LabError::io("watch", "connections", e))?;
+            testbed.model().attach(Box::new(forward));
+        }
         Link::Tap(tap) => testbed.model().attach(Box::new(TapEnd::new(tap, stop.clone()))),
     }
-    ready();
-    let server = Server::new(testbed.model().clone(), site, service, stop);
+    let server = Server::new(testbed.model().clone(), site, service, (keeper, log), stop, tell);
     let state = server.state();
     let finish = testbed.execute("httpd", server.program())?;
     if let Some(path) = &pcap {
@@ -154,6 +184,7 @@ pub fn serve(
         kernel: kernel.name.clone(),
         connections: state.connections,
         requests: state.requests,
+        cut_short: state.cut_short,
         file_bytes: state.file_bytes,
         uploaded_bytes: state.uploaded_bytes,
         host_failed: state.host_failed,

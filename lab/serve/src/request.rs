@@ -1,20 +1,24 @@
-//! What clients ask for, as text: HTTP/1.1 requests (RFC 9110, 9112), the paths and the ranges in them. Nothing here
-//! touches a machine.
+//! What clients ask for: the header of an HTTP/1.1 request (RFC 9112), and how its body, if it has one, is told from
+//! what follows. What could be read in two ways is refused. Nothing here touches a machine.
 
+use super::fields::{Fields, Single};
+use super::target::{self, Target};
 use std::ops::Range;
 
-/// A request, as far as it matters.
-#[derive(Debug, PartialEq, Eq)]
+/// The most fields of a request.
+const MAX_FIELDS: usize = 128;
+
+/// A request, without its body.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) method: String,
-    pub(super) target: String,
+    pub(super) target: Target,
+    /// The connection is to be kept.
     pub(super) keep: bool,
-    pub(super) range: Option<String>,
     pub(super) body: Body,
     /// The client waits to be told to go on before it sends the body.
     pub(super) expects_to_go_on: bool,
-    /// A `PUT` of a part, which is to be refused (RFC 9110, 14.5).
-    pub(super) of_a_part: bool,
+    pub(super) fields: Fields,
 }
 
 /// What follows a request's header.
@@ -24,98 +28,127 @@ pub(super) enum Body {
     None,
     /// So many bytes.
     Bytes(u64),
-    /// In a coding that is not understood: where it ends is not known.
-    Coded,
+    /// Chunks.
+    Chunked,
 }
 
+/// What the bytes are that have come.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Parse {
     /// A request, and its length.
     Whole(Request, usize),
+    /// The beginning of one.
     Part,
-    Bad,
+    /// What is answered with this status, and nothing behind it is understood.
+    Refused(u16),
 }
 
+impl Request {
+    /// What is answered has no body.
+    pub(super) fn is_head(&self) -> bool {
+        self.method == "HEAD"
+    }
+}
+
+/// Looks for a request at the beginning of `bytes`.
 pub(super) fn parse(bytes: &[u8]) -> Parse {
-    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let known = as_known_version(bytes);
+    let mut headers = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut request = httparse::Request::new(&mut headers);
-    let len = match request.parse(bytes) {
+    let len = match request.parse(known.as_deref().unwrap_or(bytes)) {
         Ok(httparse::Status::Complete(len)) => len,
         Ok(httparse::Status::Partial) => return Parse::Part,
-        Err(_) => return Parse::Bad,
+        Err(httparse::Error::TooManyHeaders) => return Parse::Refused(431),
+        Err(httparse::Error::Version) if version(first_line(bytes)).is_some() => return Parse::Refused(505),
+        Err(_) => return Parse::Refused(400),
     };
-    let header = |name: &str| {
-        let found = request.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name));
-        found.and_then(|h| std::str::from_utf8(h.value).ok()).map(str::trim)
-    };
-    let (Some(method), Some(target)) = (request.method, request.path) else { return Parse::Bad };
-    let lengths = request.headers.iter().filter(|h| h.name.eq_ignore_ascii_case("content-length"));
-    let body = match (header("transfer-encoding"), header("content-length")) {
-        (Some(_), _) => Body::Coded,
-        (None, Some(len)) if lengths.count() == 1 && len.bytes().all(|byte| byte.is_ascii_digit()) => {
-            match len.parse() {
-                Ok(len) => Body::Bytes(len),
-                Err(_) => return Parse::Bad,
-            }
-        }
-        (None, Some(_)) => return Parse::Bad,
-        (None, None) => Body::None,
-    };
-    let says = |word: &str| header("connection").is_some_and(|value| value.eq_ignore_ascii_case(word));
-    let keep = if request.version == Some(0) { says("keep-alive") } else { !says("close") };
-    let request = Request {
-        method: method.to_owned(),
-        target: target.to_owned(),
-        keep,
-        range: header("range").map(str::to_owned),
-        body,
-        expects_to_go_on: header("expect").is_some_and(|what| what.eq_ignore_ascii_case("100-continue")),
-        of_a_part: header("content-range").is_some(),
-    };
-    Parse::Whole(request, len)
-}
-
-/// The path below the directory that a target asks for: decoded, without a query. `None` for what leaves it, or is
-/// none.
-pub(super) fn name_of(target: &str) -> Option<String> {
-    let path = target.split(['?', '#']).next()?.strip_prefix('/')?;
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut rest = path.as_bytes();
-    while let [first, more @ ..] = rest {
-        match (first, more) {
-            (b'%', [a, b, more @ ..]) => {
-                let digit = |c: u8| (c as char).to_digit(16);
-                bytes.push((digit(*a)? * 16 + digit(*b)?) as u8);
-                rest = more;
-            }
-            (b'%', _) => return None,
-            (byte, more) => {
-                bytes.push(*byte);
-                rest = more;
-            }
-        }
+    match understood(&request) {
+        Ok(request) => Parse::Whole(request, len),
+        Err(status) => Parse::Refused(status),
     }
-    let path = String::from_utf8(bytes).ok()?;
-    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
-    (!parts.contains(&"..") && !path.contains('\0')).then(|| parts.join("/"))
 }
 
-/// The bytes that a single range asks for; empty if there are none, `None` if it is not understood.
-pub(super) fn parse_range(text: &str, len: u64) -> Option<Range<u64>> {
-    let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
-    match (first.is_empty(), last.is_empty()) {
-        (true, true) => None,
-        (true, false) => {
-            let suffix: u64 = last.parse().ok()?;
-            Some(len.saturating_sub(suffix)..len)
+/// Where the first line that is not empty is, as far as it is there.
+fn first_line_at(bytes: &[u8]) -> Range<usize> {
+    let is_end = |byte: &u8| b"\r\n".contains(byte);
+    let begin = bytes.iter().position(|byte| !is_end(byte)).unwrap_or(bytes.len());
+    let len = bytes[begin..].iter().position(is_end).unwrap_or(bytes.len() - begin);
+    begin..begin + len
+}
+
+/// The first line that is not empty, as far as it is there.
+pub(super) fn first_line(bytes: &[u8]) -> &[u8] {
+    &bytes[first_line_at(bytes)]
+}
+
+/// The version that a line ends with (RFC 9112, 2.3).
+fn version(line: &[u8]) -> Option<(u8, u8)> {
+    match *line.rsplit(|&byte| byte == b' ').next()? {
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            Some((major - b'0', minor - b'0'))
         }
-        (false, _) => {
-            let first: u64 = first.parse().ok()?;
-            let last: u64 = if last.is_empty() { u64::MAX } else { last.parse().ok()? };
-            if last < first {
-                return None;
-            }
-            Some(first.min(len)..last.saturating_add(1).min(len))
+        _ => None,
+    }
+}
+
+/// A request of a later minor version, as one of the last that is known here: so it is to be understood (RFC 9110,
+/// 2.5).
+fn as_known_version(bytes: &[u8]) -> Option<Vec<u8>> {
+    let at = first_line_at(bytes);
+    let later = matches!(version(&bytes[at.clone()]), Some((1, minor)) if minor > 1);
+    later.then(|| {
+        let mut known = bytes.to_vec();
+        known[at.end - 1] = b'1';
+        known
+    })
+}
+
+fn understood(request: &httparse::Request<'_, '_>) -> Result<Request, u16> {
+    let (Some(method), Some(target), Some(minor)) = (request.method, request.path, request.version) else {
+        return Err(400);
+    };
+    let fields = Fields::new(request.headers.iter().map(|field| (field.name, field.value)));
+    let hosts: Vec<&[u8]> = fields.all("host").collect();
+    match hosts[..] {
+        [] if minor == 0 => {}
+        [host] if target::is_authority(host) => {}
+        _ => return Err(400),
+    }
+    let target = target::parse(method, target).ok_or(400_u16)?;
+    let body = body(minor, &fields)?;
+    // An expectation of an older client is ignored, one that is not known cannot be met (RFC 9110, 10.1.1).
+    let expects = minor > 0 && fields.has("expect");
+    if expects && !fields.list("expect").all(|what| what.eq_ignore_ascii_case(b"100-continue")) {
+        return Err(417);
+    }
+    let closes = fields.lists("connection", "close");
+    let keep = !closes && (minor > 0 || fields.lists("connection", "keep-alive"));
+    Ok(Request { method: method.to_owned(), target, keep, body, expects_to_go_on: expects, fields })
+}
+
+/// How the body ends (RFC 9112, 6.3); or how what cannot be told is refused.
+fn body(minor: u8, fields: &Fields) -> Result<Body, u16> {
+    if fields.has("transfer-encoding") {
+        // A length beside it may be what another reader believes, and of an older client it means nothing.
+        if minor == 0 || fields.has("content-length") {
+            return Err(400);
         }
+        let codings: Vec<&[u8]> = fields.list("transfer-encoding").collect();
+        let is_chunked = |coding: &&[u8]| coding.eq_ignore_ascii_case(b"chunked");
+        return match codings.split_last() {
+            Some((last, [])) if is_chunked(last) => Ok(Body::Chunked),
+            Some((last, before)) if is_chunked(last) && !before.iter().any(is_chunked) => Err(501),
+            _ => Err(400),
+        };
+    }
+    match fields.single("content-length") {
+        Single::None => Ok(Body::None),
+        Single::Value(len) if !len.is_empty() && len.bytes().all(|byte| byte.is_ascii_digit()) => {
+            len.parse().map(Body::Bytes).map_err(|_| 413)
+        }
+        _ => Err(400),
     }
 }
 
@@ -123,53 +156,119 @@ pub(super) fn parse_range(text: &str, len: u64) -> Option<Range<u64>> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn no_target_leaves_the_directory() {
-        assert_eq!(name_of("/"), Some(String::new()));
-        assert_eq!(name_of("/a/./b.txt?x=1"), Some("a/b.txt".into()));
-        assert_eq!(name_of("/a%20b//c"), Some("a b/c".into()));
-        for bad in ["/..", "/a/../../etc/passwd", "/%2e%2e/x", "x", "/%zz", "/%", "/a%00b", "/%ff"] {
-            assert_eq!(name_of(bad), None, "{bad}");
+    fn whole(text: &str) -> Request {
+        match parse(text.as_bytes()) {
+            Parse::Whole(request, _) => request,
+            other => panic!("{text}: {other:?}"),
         }
-    }
-
-    #[test]
-    fn ranges_are_those_of_the_rfc() {
-        assert_eq!(parse_range("bytes=0-0", 10), Some(0..1));
-        assert_eq!(parse_range("bytes=5-", 10), Some(5..10));
-        assert_eq!(parse_range("bytes=-3", 10), Some(7..10));
-        assert_eq!(parse_range("bytes=-30", 10), Some(0..10));
-        assert_eq!(parse_range("bytes=5-100", 10), Some(5..10));
-        assert_eq!(parse_range("bytes=10-", 10), Some(10..10));
-        assert_eq!(parse_range("bytes=0-1,4-5", 10), None);
-        assert_eq!(parse_range("bytes=7-3", 10), None);
-        assert_eq!(parse_range("lines=1-2", 10), None);
     }
 
     #[test]
     fn requests_come_in_parts_and_one_behind_the_other() {
-        let text = b"GET /a HTTP/1.1\r\nHost: x\r\nRange: bytes=1-2\r\n\r\nGET";
-        assert!(matches!(parse(&text[..30]), Parse::Part));
+        let text = b"\r\nGET /a HTTP/1.1\r\nHost: x\r\nRange: bytes=1-2\r\n\r\nGET";
+        assert_eq!(parse(&text[..30]), Parse::Part);
         let Parse::Whole(request, len) = parse(text) else { panic!("whole") };
-        assert_eq!((len, request.keep, request.range.as_deref()), (text.len() - 3, true, Some("bytes=1-2")));
-        assert!(matches!(parse(b"\x01\x02\r\n\r\n"), Parse::Bad));
-        let Parse::Whole(old, _) = parse(b"GET / HTTP/1.0\r\n\r\n") else { panic!("whole") };
-        assert!(!old.keep);
+        assert_eq!((len, request.keep), (text.len() - 3, true));
+        assert_eq!(request.fields.single("range"), Single::Value("bytes=1-2"));
+        for (bad, status) in [
+            (&b"\x01\x02\r\n\r\n"[..], 400),
+            (b"nonsense\r\n\r\n", 400),
+            (b"GET /\r\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\nHost : x\r\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\r\n", 400),
+            (b"GET / FTP/1.1\r\nHost: x\r\n\r\n", 400),
+            (b"GET / HTTP/2.0\r\nHost: x\r\n\r\n", 505),
+        ] {
+            assert_eq!(parse(bad), Parse::Refused(status), "{}", bad.escape_ascii());
+        }
+        let many = format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "A: b\r\n".repeat(200));
+        assert_eq!(parse(many.as_bytes()), Parse::Refused(431));
     }
 
     #[test]
-    fn a_body_has_a_length_that_is_a_number_or_none_that_is_known() {
-        let body = |headers: &str| match parse(format!("PUT /x HTTP/1.1\r\n{headers}\r\n").as_bytes()) {
-            Parse::Whole(request, _) => Some(request.body),
-            _ => None,
-        };
-        assert_eq!(body(""), Some(Body::None));
-        assert_eq!(body("Content-Length: 12\r\n"), Some(Body::Bytes(12)));
-        assert_eq!(body("Transfer-Encoding: chunked\r\n"), Some(Body::Coded));
-        // Both: the coding counts, and a length that a front end might believe does not (RFC 9112, 6.3).
-        assert_eq!(body("Content-Length: 3\r\nTransfer-Encoding: chunked\r\n"), Some(Body::Coded));
-        for bad in ["-1", "1, 1", "+1", "x", "", "1\r\nContent-Length: 2", "99999999999999999999"] {
-            assert_eq!(body(&format!("Content-Length: {bad}\r\n")), None, "{bad}");
+    fn a_later_minor_version_is_the_last_that_is_known() {
+        assert!(whole("GET / HTTP/1.7\r\nHost: x\r\n\r\n").keep);
+        for end in 0.."GET / HTTP/1.7\r\nHost: x\r\n".len() {
+            assert_eq!(parse(&b"GET / HTTP/1.7\r\nHost: x\r\n"[..end]), Parse::Part, "{end}");
         }
+    }
+
+    #[test]
+    fn whether_a_connection_is_kept() {
+        let keep =
+            |version: &str, fields: &str| whole(&format!("GET / {version}\r\nHost: x\r\n{fields}\r\n")).keep;
+        assert!(keep("HTTP/1.1", "") && !keep("HTTP/1.0", ""));
+        assert!(keep("HTTP/1.0", "Connection: Keep-Alive\r\n"));
+        for closes in ["close", "TE, close", "close, keep-alive", "te\r\nConnection: Close"] {
+            assert!(!keep("HTTP/1.1", &format!("Connection: {closes}\r\n")), "{closes}");
+            assert!(!keep("HTTP/1.0", &format!("Connection: {closes}\r\n")), "{closes}");
+        }
+    }
+
+    #[test]
+    fn there_is_one_host_and_nothing_else_in_it() {
+        let parsed = |version: &str, hosts: &str| parse(format!("GET / {version}\r\n{hosts}\r\n").as_bytes());
+        for good in ["Host: x\r\n", "Host: [::1]:80\r\n", "Host:\r\n", "hOST: a.b:1\r\n"] {
+            assert!(matches!(parsed("HTTP/1.1", good), Parse::Whole(..)), "{good}");
+        }
+        for bad in [
+            "",
+            "Host: x\r\nHost: x\r\n",
+            "Host: x, y\r\n",
+            "Host: x/y\r\n",
+            "Host: u@x\r\n",
+            "Host: \u{e9}\r\n",
+        ] {
+            assert_eq!(parsed("HTTP/1.1", bad), Parse::Refused(400), "{bad}");
+        }
+        assert!(matches!(parsed("HTTP/1.0", ""), Parse::Whole(..)));
+    }
+
+    #[test]
+    fn a_body_ends_in_one_way_or_is_refused() {
+        let body =
+            |fields: &str| match parse(format!("PUT /x HTTP/1.1\r\nHost: x\r\n{fields}\r\n").as_bytes()) {
+                Parse::Whole(request, _) => Ok(request.body),
+                Parse::Refused(status) => Err(status),
+                Parse::Part => panic!("whole"),
+            };
+        assert_eq!(body(""), Ok(Body::None));
+        assert_eq!(body("Content-Length: 12\r\n"), Ok(Body::Bytes(12)));
+        assert_eq!(body("Transfer-Encoding: Chunked\r\n"), Ok(Body::Chunked));
+        assert_eq!(body("Content-Length: 99999999999999999999\r\n"), Err(413));
+        for bad in [
+            "-1",
+            "1, 1",
+            "+1",
+            "x",
+            "",
+            "1\r\nContent-Length: 2",
+            "1\r\nContent-Length: 1",
+            "3\u{ff}",
+            "0x1",
+            "1 1",
+        ] {
+            assert_eq!(body(&format!("Content-Length: {bad}\r\n")), Err(400), "{bad}");
+        }
+        for (coding, status) in [
+            ("gzip", 400),
+            ("", 400),
+            ("chunked, gzip", 400),
+            ("chunked, chunked", 400),
+            ("gzip, chunked", 501),
+            ("chunked\r\nContent-Length: 3", 400),
+        ] {
+            assert_eq!(body(&format!("Transfer-Encoding: {coding}\r\n")), Err(status), "{coding}");
+        }
+        assert_eq!(parse(b"PUT /x HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"), Parse::Refused(400));
+    }
+
+    #[test]
+    fn only_one_expectation_is_known() {
+        let text =
+            |version: &str, what: &str| format!("PUT /x {version}\r\nHost: x\r\nExpect: {what}\r\n\r\n");
+        assert!(whole(&text("HTTP/1.1", "100-Continue")).expects_to_go_on);
+        assert!(!whole(&text("HTTP/1.0", "100-continue")).expects_to_go_on);
+        assert_eq!(parse(text("HTTP/1.1", "200-ok").as_bytes()), Parse::Refused(417));
     }
 }

@@ -15,6 +15,25 @@ pub struct Service {
     pub receive: ReceiveMode,
     /// Where uploads are written to, which otherwise end with the machine.
     pub uploads: Option<PathBuf>,
+    /// Where a line is written to for each request.
+    pub log: Option<PathBuf>,
     /// Where what goes over the wire is written to, as pcap.
     pub pcap: Option<PathBuf>,
+}
+
+/// How far a server has come that has not served anything yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress<'a> {
+    /// So many bytes of so many are in the machine's memory.
+    Loaded {
+        /// Those.
+        bytes: u64,
+        /// Of those.
+        of: u64,
+    },
+    /// Nothing that was given can be wrong any more: clients are served.
+    Ready {
+        /// What is not served, and why.
+        left_out: &'a [String],
+    },
 }

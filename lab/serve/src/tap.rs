@@ -94,17 +94,25 @@ impl FarEnd for TapEnd {
         (!self.waiting.is_empty()).then_some(now_ns.max(self.now_ns))
     }
 
-    fn wait(&mut self, until_ns: Option<u64>) -> bool {
-        if self.stop.load(Ordering::Relaxed) {
-            return false;
+    fn wait(&mut self, now_ns: u64, until_ns: Option<u64>) -> bool {
+        self.now_ns = self.now_ns.max(now_ns);
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return false;
+            }
+            let left = until_ns.map(|until| Duration::from_nanos(until.saturating_sub(self.now_ns)));
+            let most = left.unwrap_or(MAX_WAIT).min(MAX_WAIT);
+            let began = Instant::now();
+            // A signal ends the wait, as time does.
+            let _ = phy::wait(self.device.as_raw_fd(), Some(Span::from_micros(most.as_micros() as u64)));
+            self.now_ns += began.elapsed().min(most).as_nanos() as u64;
+            self.take();
+            if !self.waiting.is_empty() || until_ns.is_none() {
+                return true;
+            }
+            if until_ns.is_some_and(|until| until <= self.now_ns) {
+                return false;
+            }
         }
-        let most = until_ns.map(|until| Duration::from_nanos(until.saturating_sub(self.now_ns)));
-        let most = most.unwrap_or(MAX_WAIT).min(MAX_WAIT);
-        let began = Instant::now();
-        // A signal ends the wait, as time does.
-        let _ = phy::wait(self.device.as_raw_fd(), Some(Span::from_micros(most.as_micros() as u64)));
-        self.now_ns += began.elapsed().min(most).as_nanos() as u64;
-        self.take();
-        !self.waiting.is_empty() || until_ns.is_none()
     }
 }

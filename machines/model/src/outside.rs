@@ -126,10 +126,11 @@ impl Outside {
     /// Lets the far end wait for the world: CPUs have been at `cycle`, and the machine does nothing until `until`. True
     /// when something has changed.
     pub(crate) fn wait(&mut self, cycle: u64, until: u64) -> bool {
+        let now = self.time(cycle);
         let Some(far_end) = &mut self.far_end else { return false };
-        let changed = far_end.wait((until != NEVER).then(|| self.clock.ps(until) / 1000));
+        let changed = far_end.wait(now / 1000, (until != NEVER).then(|| self.clock.ps(until) / 1000));
         if changed {
-            self.plan_asking(self.time(cycle));
+            self.plan_asking(now);
         }
         changed
     }

@@ -7,6 +7,9 @@ mod disk;
 mod fuzz;
 #[cfg(target_os = "linux")]
 mod host;
+mod http;
 mod outputs;
 mod replay;
 mod serve;
+mod serve_clients;
+mod serve_soak;

@@ -1,77 +1,10 @@
 //! A web server in a modelled machine, and real clients: what they get, and how it ends.
 
-use crate::common::{command, pageferry, text};
+use crate::common::server::{Server, bytes, read_header};
+use crate::common::{pageferry, text};
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Stdio};
-use std::time::Duration;
-
-/// A server that is killed if the test ends early.
-struct Server {
-    child: Child,
-    port: u16,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Server {
-    fn start(directory: &std::path::Path, options: &[&str]) -> Server {
-        let mut arguments = vec!["serve", ".", "--port", "0"];
-        arguments.extend(options);
-        Server::run(directory, &arguments)
-    }
-
-    fn run(directory: &std::path::Path, arguments: &[&str]) -> Server {
-        let mut child = command(directory, arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it starts");
-        let mut line = String::new();
-        let mut said = BufReader::new(child.stderr.take().expect("piped"));
-        said.read_line(&mut line).expect("it says where");
-        let port = line.trim().trim_end_matches('/').rsplit(':').next().and_then(|port| port.parse().ok());
-        let port = port.unwrap_or_else(|| panic!("no port in {line:?}"));
-        // What else it says must not stop it.
-        std::thread::spawn(move || said.read_to_string(&mut String::new()));
-        Server { child, port }
-    }
-
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
-        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
-        stream
-    }
-
-    /// Asks, on a connection of its own, which ends behind the answer.
-    fn ask(&self, request: &str) -> (String, Vec<u8>) {
-        let mut stream = self.connect();
-        write!(stream, "{request}\r\nHost: x\r\nConnection: close\r\n\r\n").expect("sent");
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).expect("answered");
-        let end = answer.windows(4).position(|w| w == b"\r\n\r\n").expect("a header");
-        (String::from_utf8(answer[..end].to_vec()).expect("text"), answer[end + 4..].to_vec())
-    }
-
-    /// Ends it as Ctrl-C does; what it tells, and its exit code.
-    fn interrupt(mut self) -> (String, Option<i32>) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
-        let mut told = String::new();
-        self.child.stdout.take().expect("piped").read_to_string(&mut told).expect("text");
-        (told, self.child.wait().expect("it ends").code())
-    }
-}
-
-fn bytes(len: usize) -> Vec<u8> {
-    (0..len as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8).collect()
-}
 
 #[test]
 fn files_come_as_they_are() {
@@ -111,7 +44,7 @@ fn files_come_as_they_are() {
             ("GET /%2e%2e/one HTTP/1.1", "404"),
             ("DELETE /one HTTP/1.1", "405"),
             ("PUT /one HTTP/1.1", "411"),
-            ("PUT /one HTTP/1.1\r\nTransfer-Encoding: chunked", "501"),
+            ("PUT /one HTTP/1.1\r\nTransfer-Encoding: gzip, chunked", "501"),
             ("PUT /one HTTP/1.1\r\nContent-Length: 0\r\nContent-Range: bytes 0-0/1", "400"),
             ("PUT /one HTTP/1.1\r\nContent-Length: +1", "400"),
             ("PUT /../x HTTP/1.1\r\nContent-Length: 0", "403"),
@@ -175,12 +108,7 @@ fn clients_come_at_once_stay_and_go_midway() {
                 let mut stream = server.connect();
                 for _ in 0..3 {
                     write!(stream, "GET /file HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
-                    let mut head = Vec::new();
-                    while !head.ends_with(b"\r\n\r\n") {
-                        let mut byte = [0];
-                        stream.read_exact(&mut byte).expect("a header");
-                        head.push(byte[0]);
-                    }
+                    read_header(&mut stream);
                     let mut body = vec![0; 400_000];
                     stream.read_exact(&mut body).expect("a body");
                     assert!(body == bytes(400_000));
@@ -225,31 +153,24 @@ fn what_cannot_be_served_is_told() {
     assert!(said.contains("nosuchtap") && said.contains("ip tuntap add"), "{said}");
     let said = refused(&["serve", ".", "--port", "0", "--pcap", "none/frames"]);
     assert!(said.contains("cannot write none/frames"), "{said}");
-    let said = refused(&["serve", ".", "--port", "0", "--uploads", "none"]);
-    assert!(said.contains("cannot write none"), "{said}");
+    let said = refused(&["serve", ".", "--port", "0", "--uploads", "file/none"]);
+    assert!(said.contains("cannot write file/none"), "{said}");
+    let said = refused(&["serve", ".", "--port", "0", "--log", "none/log"]);
+    assert!(said.contains("cannot write none/log"), "{said}");
     let said = refused(&["serve", ".", "--port", "0", "--send", "laon"]);
     assert!(said.contains("loan"), "{said}");
 }
 
 /// Says what is asked for, and reads one answer without a body.
 fn put(stream: &mut TcpStream, head: &str, body: &[u8], waits: bool) -> String {
-    let answer = |stream: &mut TcpStream| {
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            stream.read_exact(&mut byte).expect("an answer");
-            head.push(byte[0]);
-        }
-        String::from_utf8(head).expect("text")
-    };
     let expect = if waits { "Expect: 100-continue\r\n" } else { "" };
     let len = body.len();
     write!(stream, "{head}\r\nHost: x\r\n{expect}Content-Length: {len}\r\n\r\n").expect("sent");
     if waits {
-        assert!(answer(stream).starts_with("HTTP/1.1 100"), "{head}");
+        assert!(read_header(stream).starts_with("HTTP/1.1 100"), "{head}");
     }
     stream.write_all(body).expect("sent");
-    answer(stream)
+    read_header(stream)
 }
 
 #[test]
@@ -295,7 +216,7 @@ fn uploads_are_served_and_kept() {
         }
         // A client that goes away midway leaves what was there.
         let mut gone = server.connect();
-        write!(gone, "PUT /one HTTP/1.1\r\nContent-Length: 100000\r\n\r\n").expect("sent");
+        write!(gone, "PUT /one HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n").expect("sent");
         gone.write_all(&bytes(50_000)).expect("sent");
         drop(gone);
         // Those that come behind it are served, and a second upload of the same path takes its place.

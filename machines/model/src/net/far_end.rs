@@ -19,12 +19,12 @@ pub trait FarEnd {
     /// When [`FarEnd::poll`] is to be called next, if nothing arrives before: for a frame, or for what else is due
     /// then. `None` is never; what is past is now.
     fn next_at(&mut self, now_ns: u64) -> Option<u64>;
-    /// Called when every CPU is halted, and until `until_ns` (`None`: ever) nothing would happen in the machine: for a
-    /// far end that is connected to the real world, which can wait for it here and so let modelled time pass as real
-    /// time does. True when [`FarEnd::next_at`] has something else to say now; that is asked at once, and is not to
-    /// name what is past by then.
-    fn wait(&mut self, until_ns: Option<u64>) -> bool {
-        let _ = until_ns;
+    /// Called when every CPU is halted, now, and until `until_ns` (`None`: ever) nothing would happen in the machine:
+    /// for a far end that is connected to the real world, which can wait for it here and so let modelled time pass as
+    /// real time does. True when [`FarEnd::next_at`] has something else to say now; that is asked at once, and is not
+    /// to name what is past by then. One that waits for less than it could has time pass faster.
+    fn wait(&mut self, now_ns: u64, until_ns: Option<u64>) -> bool {
+        let _ = (now_ns, until_ns);
         false
     }
 }

@@ -2,6 +2,8 @@
 // Each test program uses some of it.
 #![allow(dead_code)]
 
+pub mod server;
+
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

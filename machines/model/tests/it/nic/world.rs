@@ -64,7 +64,7 @@ impl FarEnd for World {
     fn next_at(&mut self, now_ns: u64) -> Option<u64> {
         (self.has_come && self.frame.is_some()).then_some(now_ns + 5_000)
     }
-    fn wait(&mut self, until_ns: Option<u64>) -> bool {
+    fn wait(&mut self, _now_ns: u64, until_ns: Option<u64>) -> bool {
         if self.waits.get().is_none() {
             self.waits.set(Some(until_ns));
         }

@@ -1,0 +1,174 @@
+//! A body in chunks (RFC 9112, 7.1), piece by piece as it comes.
+//!
+//! Extensions of chunks are ignored, and so are the fields behind the last chunk.
+//!
+//! # What can fail
+//! What is no such body; a line or a trailer section that is longer than anyone needs.
+
+/// The longest line that begins a chunk.
+const MAX_LINE_BYTES: usize = 4 << 10;
+/// The longest trailer section, and the most fields in it.
+const MAX_TRAILER_BYTES: usize = 16 << 10;
+const MAX_TRAILER_FIELDS: usize = 64;
+
+/// Where in the body it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Size,
+    Data(u64),
+    EndOfData,
+    Trailer,
+    End,
+}
+
+/// Takes chunks apart.
+#[derive(Debug)]
+pub(super) struct Chunks(At);
+
+/// It is no body in chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+impl Chunks {
+    pub(super) fn new() -> Chunks {
+        Chunks(At::Size)
+    }
+
+    /// True when all of the body, with what belongs to its end, was taken.
+    pub(super) fn is_over(&self) -> bool {
+        self.0 == At::End
+    }
+
+    /// Moves up to `most` bytes of the body from the front of `coded` to the end of `body`. Stops where it needs more.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub(super) fn take(
+        &mut self,
+        coded: &mut Vec<u8>,
+        body: &mut Vec<u8>,
+        most: usize,
+    ) -> Result<(), Malformed> {
+        let mut left = most;
+        loop {
+            let used = match self.0 {
+                At::Size => {
+                    let Some(used) = self.size(coded)? else { return Ok(()) };
+                    used
+                }
+                At::Data(0) => {
+                    self.0 = At::EndOfData;
+                    0
+                }
+                At::Data(len) => {
+                    let used = coded.len().min(left).min(usize::try_from(len).unwrap_or(usize::MAX));
+                    if used == 0 {
+                        return Ok(());
+                    }
+                    body.extend_from_slice(&coded[..used]);
+                    left -= used;
+                    self.0 = At::Data(len - used as u64);
+                    used
+                }
+                At::EndOfData => match coded[..] {
+                    [b'\r', b'\n', ..] => {
+                        self.0 = At::Size;
+                        2
+                    }
+                    [] | [b'\r'] => return Ok(()),
+                    _ => return Err(Malformed),
+                },
+                At::Trailer => {
+                    let Some(used) = self.trailer(coded)? else { return Ok(()) };
+                    used
+                }
+                At::End => return Ok(()),
+            };
+            coded.drain(..used);
+        }
+    }
+
+    fn size(&mut self, coded: &[u8]) -> Result<Option<usize>, Malformed> {
+        if coded.first().is_some_and(|byte| !byte.is_ascii_hexdigit()) {
+            return Err(Malformed);
+        }
+        match httparse::parse_chunk_size(coded) {
+            Ok(httparse::Status::Complete((used, len))) => {
+                self.0 = if len == 0 { At::Trailer } else { At::Data(len) };
+                Ok(Some(used))
+            }
+            Ok(httparse::Status::Partial) if coded.len() <= MAX_LINE_BYTES => Ok(None),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn trailer(&mut self, coded: &[u8]) -> Result<Option<usize>, Malformed> {
+        let mut fields = [httparse::EMPTY_HEADER; MAX_TRAILER_FIELDS];
+        match httparse::parse_headers(coded, &mut fields) {
+            Ok(httparse::Status::Complete((used, _))) => {
+                self.0 = At::End;
+                Ok(Some(used))
+            }
+            Ok(httparse::Status::Partial) if coded.len() <= MAX_TRAILER_BYTES => Ok(None),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The body, and what is left behind it.
+    type Pieces = (Vec<u8>, Vec<u8>);
+
+    /// `None` while more is needed.
+    fn taken(text: &[u8], step: usize, most: usize) -> Result<Option<Pieces>, Malformed> {
+        let (mut chunks, mut coded, mut body) = (Chunks::new(), Vec::new(), Vec::new());
+        for piece in text.chunks(step) {
+            coded.extend_from_slice(piece);
+            loop {
+                let before = (body.len(), coded.len());
+                chunks.take(&mut coded, &mut body, most)?;
+                if (body.len(), coded.len()) == before {
+                    break;
+                }
+            }
+        }
+        Ok(chunks.is_over().then_some((body, coded)))
+    }
+
+    #[test]
+    fn chunks_come_in_any_pieces() {
+        let text = b"3\r\nabc\r\n0A;x=\"y\"\r\n0123456789\r\n000\r\nTrailer: of it\r\n\r\nGET /";
+        for step in 1..text.len() {
+            for most in [1, 2, 100] {
+                let (body, rest) = taken(text, step, most).expect("sound").expect("whole");
+                assert_eq!((&body[..], &rest[..]), (&b"abc0123456789"[..], &b"GET /"[..]), "{step} {most}");
+            }
+        }
+        assert_eq!(taken(b"0\r\n\r\n", 1, 9), Ok(Some((Vec::new(), Vec::new()))));
+        assert_eq!(taken(b"3\r\nabc\r\n0\r\n", 3, 9), Ok(None));
+    }
+
+    #[test]
+    fn what_is_no_chunk_is_refused() {
+        for bad in [
+            &b"\r\nabc"[..],
+            b"x\r\n",
+            b"-1\r\n",
+            b"+3\r\nabc",
+            b"0x3\r\nabc",
+            b" 3\r\nabc",
+            b"3\rabc",
+            b"3\r\nabcd\r\n",
+            b"fffffffffffffffff\r\n",
+            b"0\r\nno field\r\n\r\n",
+        ] {
+            assert_eq!(taken(bad, 100, 100), Err(Malformed), "{}", bad.escape_ascii());
+        }
+        assert_eq!(taken(&[b'1'; 5000], 100, 100), Err(Malformed));
+        let endless = [&b"3;"[..], &[b'x'; 5000]].concat();
+        assert_eq!(taken(&endless, 100, 100), Err(Malformed));
+    }
+}
