@@ -39,9 +39,9 @@ fn seeds(text: &str) -> Result<u64, String> {
     whole_number(text, 0, 1_000_000)
 }
 
-fn whole_number(text: &str, least: u64, most: u64) -> Result<u64, String> {
-    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
-    number.ok_or_else(|| format!("expected {least} to {most}"))
+fn whole_number(text: &str, min: u64, max: u64) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|number| (min..=max).contains(number));
+    number.ok_or_else(|| format!("expected {min} to {max}"))
 }
 
 /// A modelled time: a number and a unit.

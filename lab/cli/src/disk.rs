@@ -116,8 +116,8 @@ fn fill(volume: &mut Volume, image: &mut Image, dir: Ino, all: &[Found]) -> Resu
 fn make(options: &DiskMake) -> Result<ExitCode, LabError> {
     let block_bytes: u32 = options.block_bytes.parse().expect("one of those that may be");
     let found = read_directory(&options.directory)?;
-    let least = needed(&found, u64::from(block_bytes)) * 5 / 4 + (1 << 20);
-    let mut len_bytes = options.size_mb.map_or(least.next_multiple_of(1 << 20), |mb| u64::from(mb) << 20);
+    let min = needed(&found, u64::from(block_bytes)) * 5 / 4 + (1 << 20);
+    let mut len_bytes = options.size_mb.map_or(min.next_multiple_of(1 << 20), |mb| u64::from(mb) << 20);
     loop {
         let mut image = Cached::new(MemoryDevice::new(len_bytes as usize));
         let filled = Volume::format(&mut image, Format { block_bytes }).and_then(|mut volume| {

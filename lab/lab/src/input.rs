@@ -14,23 +14,23 @@ pub const MAX_TEXT_BYTES: u64 = 16 << 20;
 /// The longest recording.
 pub const MAX_RECORDED_BYTES: u64 = 1 << 29;
 
-/// The bytes of the file at `path`, at most `most` of them.
+/// The bytes of the file at `path`, at most `max` of them.
 ///
 /// # Errors
 /// A file that is not there, is a directory, cannot be read, or is longer.
-pub fn bytes(path: &Path, most: u64) -> Result<Vec<u8>, LabError> {
+pub fn bytes(path: &Path, max: u64) -> Result<Vec<u8>, LabError> {
     let refuse = |e| LabError::io("read", path, e);
     let file = File::open(path).map_err(refuse)?;
     let len = file.metadata().map_err(refuse)?.len();
     let mut bytes = Vec::new();
-    if len <= most {
+    if len <= max {
         bytes.reserve(len as usize);
-        file.take(most + 1).read_to_end(&mut bytes).map_err(refuse)?;
+        file.take(max + 1).read_to_end(&mut bytes).map_err(refuse)?;
     }
     let found = len.max(bytes.len() as u64);
-    if found > most {
-        let found = if len > most { text::bytes(len) } else { format!("more than {}", text::bytes(most)) };
-        let problem = format!("it has {found}, expected at most {}", text::bytes(most));
+    if found > max {
+        let found = if len > max { text::bytes(len) } else { format!("more than {}", text::bytes(max)) };
+        let problem = format!("it has {found}, expected at most {}", text::bytes(max));
         return Err(LabError::Input { file: path.display().to_string(), problem });
     }
     Ok(bytes)

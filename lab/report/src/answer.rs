@@ -141,7 +141,7 @@ fn chart(width: Width, all: &[Statement], label: &str) -> String {
 
 /// A scale around 1 for all `ratios`; what is beyond eight times is drawn at the edge.
 fn scale(ratios: impl Iterator<Item = f64>, plot: (f64, f64)) -> LogScale {
-    let range = ratios.map(within).fold((0.75, 1.0 / 0.75), |(least, most), r| (r.min(least), r.max(most)));
+    let range = ratios.map(within).fold((0.75, 1.0 / 0.75), |(min, max), r| (r.min(min), r.max(max)));
     // As far down as up: equal factors are equally far from the middle.
     let far = range.1.max(1.0 / range.0);
     LogScale::new((1.0 / far, far), plot.0, plot.1 - plot.0)

@@ -39,11 +39,11 @@ fn names_pixels<'a>(names: impl Iterator<Item = &'a String>) -> f64 {
 }
 
 /// A scale across, with its name above it, that leaves `right` pixels at the end.
-fn across(svg: &mut Svg, width: Width, axis: &Axis, most: f64, room: (f64, f64), bottom: f64) -> Scale {
+fn across(svg: &mut Svg, width: Width, axis: &Axis, max: f64, room: (f64, f64), bottom: f64) -> Scale {
     let (from, right) = room;
     let pixels = width.pixels() - from - right;
     let ticks = (pixels / 80.0).clamp(2.0, 6.0);
-    let scale = Scale::new(most, from, pixels, ticks);
+    let scale = Scale::new(max, from, pixels, ticks);
     svg.text(width.pixels() - 3.0, 12.0, "axis", Anchor::End, &axis.words());
     let mut free = f64::MIN;
     for tick in scale.ticks() {
@@ -72,12 +72,12 @@ pub(super) fn bars(width: Width, looks: &Looks, groups: &[Group], axis: &Axis, l
     let unnamed = groups.iter().all(|group| group.label.is_empty());
     let (left, above) = if unnamed { (0.0, 0.0) } else { margins(width) };
     let all = || groups.iter().flat_map(|g| &g.bars);
-    let most = all().map(|b| b.value.max(b.published.unwrap_or(0.0))).fold(0.0, f64::max);
+    let max = all().map(|b| b.value.max(b.published.unwrap_or(0.0))).fold(0.0, f64::max);
     let from = left + names_pixels(all().map(|b| &b.name));
     let rows = |g: &Group| g.bars.len() as f64 * (BAR_PIXELS + GAP_PIXELS);
     let height = AXIS_PIXELS + groups.iter().map(|g| rows(g) + above + 12.0).sum::<f64>();
     let mut svg = Svg::new(width.pixels());
-    let scale = across(&mut svg, width, axis, most, (from, 72.0), height - 4.0);
+    let scale = across(&mut svg, width, axis, max, (from, 72.0), height - 4.0);
     let mut y = AXIS_PIXELS + above + 2.0;
     for group in groups {
         group_label(&mut svg, width, &group.label, y, rows(group) - GAP_PIXELS);
@@ -113,12 +113,12 @@ fn stacks(width: Width, groups: &[Stack], axis: &Axis, value_pixels: f64, label:
     let (left, above) = margins(width);
     let all = || groups.iter().flat_map(|g| &g.rows);
     let sum = |row: &StackRow| row.parts.iter().map(|p| p.value).sum::<f64>();
-    let most = all().map(sum).fold(0.0, f64::max);
+    let max = all().map(sum).fold(0.0, f64::max);
     let from = left + names_pixels(all().map(|row| &row.name));
     let rows = |g: &Stack| g.rows.len() as f64 * (BAR_PIXELS + GAP_PIXELS);
     let height = AXIS_PIXELS + groups.iter().map(|g| rows(g) + above + 12.0).sum::<f64>();
     let mut svg = Svg::new(width.pixels());
-    let scale = across(&mut svg, width, axis, most, (from, value_pixels), height - 4.0);
+    let scale = across(&mut svg, width, axis, max, (from, value_pixels), height - 4.0);
     let mut y = AXIS_PIXELS + above + 2.0;
     for group in groups {
         group_label(&mut svg, width, &group.label, y, rows(group) - GAP_PIXELS);
@@ -155,13 +155,13 @@ fn dots(width: Width, looks: &Looks, rows: &[DotRow], axis: &Axis, label: &str) 
         let dots = row.dots.iter().map(|d| d.value);
         dots.chain(row.published).chain(row.band.map(|b| b.1)).fold(0.0, f64::max)
     };
-    let most = rows.iter().map(value).fold(0.0, f64::max);
+    let max = rows.iter().map(value).fold(0.0, f64::max);
     let longest = rows.iter().map(|row| shown(row).chars().count()).max().unwrap_or(0);
     // On narrow pages values stand above the dots.
     let right = if width == Width::Wide { 14.0 + text_pixels(longest) } else { 14.0 };
     let height = AXIS_PIXELS + rows.len() as f64 * row_pixels + 4.0;
     let mut svg = Svg::new(width.pixels());
-    let scale = across(&mut svg, width, axis, most, (left + 8.0, right), height - 4.0);
+    let scale = across(&mut svg, width, axis, max, (left + 8.0, right), height - 4.0);
     for (i, row) in rows.iter().enumerate() {
         let middle = AXIS_PIXELS + (i as f64 + 0.5) * row_pixels + above / 2.0;
         match width {
@@ -237,8 +237,8 @@ fn draw_panel(svg: &mut Svg, looks: &Looks, panel: &Panel, origin: (f64, f64), s
     let plot = height - head - foot;
     svg.text(left, top + 12.0, "axis", Anchor::Start, &panel.up.words());
     let all = panel.lines.iter().flat_map(|line| &line.points);
-    let most = all.map(|(_, v, p)| v.max(p.map_or(0.0, |p| p.1))).fold(0.0, f64::max);
-    let scale = Scale::new(most, 0.0, plot, 4.0);
+    let max = all.map(|(_, v, p)| v.max(p.map_or(0.0, |p| p.1))).fold(0.0, f64::max);
+    let scale = Scale::new(max, 0.0, plot, 4.0);
     let y = |value: f64| top + head + plot - scale.at(value);
     for tick in scale.ticks() {
         let class = if tick == 0.0 { "base" } else { "grid" };

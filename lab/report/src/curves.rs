@@ -200,7 +200,7 @@ pub(super) fn chart(width: Width, curves: &[Curve], axes: &Axes, label: &str) ->
     let (left, end) = (LEFT_PIXELS, width.pixels() - right);
     let range = |pick: fn(&(f64, f64)) -> f64| {
         let all = curves.iter().flat_map(|c| c.points.iter().chain(&c.beside));
-        all.map(pick).fold((f64::MAX, f64::MIN), |(least, most), v| (least.min(v), most.max(v)))
+        all.map(pick).fold((f64::MAX, f64::MIN), |(min, max), v| (min.min(v), max.max(v)))
     };
     let x_scale = Across::new(range(|p| p.0), left + 10.0, end - left - 20.0);
     let y_scale = LogScale::new(range(|p| p.1), TOP_PIXELS + PLOT_PIXELS, -PLOT_PIXELS);
@@ -236,10 +236,10 @@ enum Across {
 }
 
 impl Across {
-    fn new((least, most): (f64, f64), from: f64, pixels: f64) -> Across {
-        match least > 0.0 {
-            true => Across::Log(LogScale::new((least, most), from, pixels)),
-            false => Across::Linear(Scale::new(most, from, pixels, 6.0)),
+    fn new((min, max): (f64, f64), from: f64, pixels: f64) -> Across {
+        match min > 0.0 {
+            true => Across::Log(LogScale::new((min, max), from, pixels)),
+            false => Across::Linear(Scale::new(max, from, pixels, 6.0)),
         }
     }
 

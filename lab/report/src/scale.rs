@@ -4,24 +4,24 @@
 pub(super) struct Scale {
     from: f64,
     pixels: f64,
-    most: f64,
+    max: f64,
     step: f64,
 }
 
 impl Scale {
-    /// A scale that reaches at least `most` over `pixels`, starting at pixel `from`, with about `ticks` ticks.
-    pub(super) fn new(most: f64, from: f64, pixels: f64, ticks: f64) -> Scale {
-        let most = if most > 0.0 { most } else { 1.0 };
-        let step = round_step(most / ticks);
-        Scale { from, pixels, most: (most / step).ceil() * step, step }
+    /// A scale that reaches at least `max` over `pixels`, starting at pixel `from`, with about `ticks` ticks.
+    pub(super) fn new(max: f64, from: f64, pixels: f64, ticks: f64) -> Scale {
+        let max = if max > 0.0 { max } else { 1.0 };
+        let step = round_step(max / ticks);
+        Scale { from, pixels, max: (max / step).ceil() * step, step }
     }
 
     pub(super) fn at(&self, value: f64) -> f64 {
-        self.from + value / self.most * self.pixels
+        self.from + value / self.max * self.pixels
     }
 
     pub(super) fn ticks(&self) -> impl Iterator<Item = f64> + use<> {
-        let (step, count) = (self.step, (self.most / self.step).round() as usize);
+        let (step, count) = (self.step, (self.max / self.step).round() as usize);
         (0..=count).map(move |i| i as f64 * step)
     }
 }
@@ -37,47 +37,47 @@ fn round_step(rough: f64) -> f64 {
 pub(super) struct LogScale {
     from: f64,
     pixels: f64,
-    least: f64,
-    most: f64,
+    min: f64,
+    max: f64,
 }
 
 impl LogScale {
     /// A scale of the values from `range.0` to `range.1`, both positive, over `pixels` (which may be negative:
     /// upwards), starting at pixel `from`.
     pub(super) fn new(range: (f64, f64), from: f64, pixels: f64) -> LogScale {
-        let (least, most) = range;
-        assert!(least > 0.0 && most >= least, "a logarithmic scale from {least} to {most}");
+        let (min, max) = range;
+        assert!(min > 0.0 && max >= min, "a logarithmic scale from {min} to {max}");
         // A little room at both ends; and some range, where there is one value only.
-        let room = (most / least).powf(0.04).max(1.02);
-        LogScale { from, pixels, least: least / room, most: most * room }
+        let room = (max / min).powf(0.04).max(1.02);
+        LogScale { from, pixels, min: min / room, max: max * room }
     }
 
     pub(super) fn at(&self, value: f64) -> f64 {
-        self.from + (value / self.least).ln() / (self.most / self.least).ln() * self.pixels
+        self.from + (value / self.min).ln() / (self.max / self.min).ln() * self.pixels
     }
 
     /// The powers of ten within, and, where these are few, twice and five times them, or round values at equal steps;
     /// true for a power of ten.
     pub(super) fn decimal_ticks(&self) -> Vec<(f64, bool)> {
-        let (least, most) = (self.least, self.most);
-        if most / least < 5.0 {
-            let step = round_step((most - least) / 4.0);
-            let steps = (least / step).ceil() as i64..=(most / step).floor() as i64;
+        let (min, max) = (self.min, self.max);
+        if max / min < 5.0 {
+            let step = round_step((max - min) / 4.0);
+            let steps = (min / step).ceil() as i64..=(max / step).floor() as i64;
             return steps.map(|i| (i as f64 * step, false)).collect();
         }
-        let wide = most / least > 3000.0;
+        let wide = max / min > 3000.0;
         let power = |p: i32| {
             let one = 10f64.powi(p);
             [(one, true), (2.0 * one, false), (5.0 * one, false)].into_iter().filter(move |t| t.1 || !wide)
         };
-        let powers = least.log10().floor() as i32..=most.log10().ceil() as i32;
-        powers.flat_map(power).filter(|(tick, _)| (least..=most).contains(tick)).collect()
+        let powers = min.log10().floor() as i32..=max.log10().ceil() as i32;
+        powers.flat_map(power).filter(|(tick, _)| (min..=max).contains(tick)).collect()
     }
 
     /// The powers of two within.
     pub(super) fn binary_ticks(&self) -> impl Iterator<Item = f64> + use<> {
-        let (least, most) = (self.least, self.most);
-        let powers = least.log2().ceil() as i32..=most.log2().floor() as i32;
+        let (min, max) = (self.min, self.max);
+        let powers = min.log2().ceil() as i32..=max.log2().floor() as i32;
         powers.map(|p| 2f64.powi(p))
     }
 }
@@ -88,11 +88,11 @@ mod tests {
 
     #[test]
     fn scales_have_round_ticks_and_hold_the_most() {
-        for most in [0.3, 7.0, 99.0, 100.0, 1234.0, 51_200.0] {
-            let scale = Scale::new(most, 0.0, 100.0, 4.0);
+        for max in [0.3, 7.0, 99.0, 100.0, 1234.0, 51_200.0] {
+            let scale = Scale::new(max, 0.0, 100.0, 4.0);
             let last = scale.ticks().last().expect("ticks");
-            assert!(last >= most && last < most * 1.6, "{most}: {last}");
-            assert!((3..=6).contains(&scale.ticks().count()), "{most}");
+            assert!(last >= max && last < max * 1.6, "{max}: {last}");
+            assert!((3..=6).contains(&scale.ticks().count()), "{max}");
             assert!((scale.at(last) - 100.0).abs() < 1e-9);
         }
     }

@@ -55,20 +55,20 @@ impl BodyReader {
         }
     }
 
-    /// The next bytes, at most `most`; none only at the end.
+    /// The next bytes, at most `max`; none only at the end.
     ///
     /// # Errors
     /// [`BodyError`].
-    pub(super) fn next(&mut self, client: &mut Connection<'_>, most: usize) -> Result<Vec<u8>, BodyError> {
+    pub(super) fn next(&mut self, client: &mut Connection<'_>, max: usize) -> Result<Vec<u8>, BodyError> {
         let mut bytes = Vec::new();
         loop {
             match self {
                 BodyReader::Bytes(left) => {
-                    let len = client.have.len().min(most).min(usize::try_from(*left).unwrap_or(most));
+                    let len = client.have.len().min(max).min(usize::try_from(*left).unwrap_or(max));
                     bytes.extend(client.have.drain(..len));
                     *left -= len as u64;
                 }
-                BodyReader::Chunked(chunks) => chunks.take(&mut client.have, &mut bytes, most)?,
+                BodyReader::Chunked(chunks) => chunks.take(&mut client.have, &mut bytes, max)?,
             }
             if self.is_over() || !bytes.is_empty() {
                 return Ok(bytes);

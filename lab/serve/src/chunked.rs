@@ -39,7 +39,7 @@ impl Chunks {
         self.0 == At::End
     }
 
-    /// Moves up to `most` bytes of the body from the front of `coded` to the end of `body`. Stops where it needs more.
+    /// Moves up to `max` bytes of the body from the front of `coded` to the end of `body`. Stops where it needs more.
     ///
     /// # Errors
     /// [`Malformed`].
@@ -47,9 +47,9 @@ impl Chunks {
         &mut self,
         coded: &mut Vec<u8>,
         body: &mut Vec<u8>,
-        most: usize,
+        max: usize,
     ) -> Result<(), Malformed> {
-        let mut left = most;
+        let mut left = max;
         loop {
             let used = match self.0 {
                 At::Size => {
@@ -123,13 +123,13 @@ mod tests {
     type Pieces = (Vec<u8>, Vec<u8>);
 
     /// `None` while more is needed.
-    fn taken(text: &[u8], step: usize, most: usize) -> Result<Option<Pieces>, Malformed> {
+    fn taken(text: &[u8], step: usize, max: usize) -> Result<Option<Pieces>, Malformed> {
         let (mut chunks, mut coded, mut body) = (Chunks::new(), Vec::new(), Vec::new());
         for piece in text.chunks(step) {
             coded.extend_from_slice(piece);
             loop {
                 let before = (body.len(), coded.len());
-                chunks.take(&mut coded, &mut body, most)?;
+                chunks.take(&mut coded, &mut body, max)?;
                 if (body.len(), coded.len()) == before {
                     break;
                 }
@@ -142,9 +142,9 @@ mod tests {
     fn chunks_come_in_any_pieces() {
         let text = b"3\r\nabc\r\n0A;x=\"y\"\r\n0123456789\r\n000\r\nTrailer: of it\r\n\r\nGET /";
         for step in 1..text.len() {
-            for most in [1, 2, 100] {
-                let (body, rest) = taken(text, step, most).expect("sound").expect("whole");
-                assert_eq!((&body[..], &rest[..]), (&b"abc0123456789"[..], &b"GET /"[..]), "{step} {most}");
+            for max in [1, 2, 100] {
+                let (body, rest) = taken(text, step, max).expect("sound").expect("whole");
+                assert_eq!((&body[..], &rest[..]), (&b"abc0123456789"[..], &b"GET /"[..]), "{step} {max}");
             }
         }
         assert_eq!(taken(b"0\r\n\r\n", 1, 9), Ok(Some((Vec::new(), Vec::new()))));

@@ -214,8 +214,8 @@ impl Forward {
     }
 
     /// Waits for the real world, at most so long; true when it has something.
-    fn hear(&mut self, most: Duration) -> bool {
-        let news = self.watch.wait(most);
+    fn hear(&mut self, max: Duration) -> bool {
+        let news = self.watch.wait(max);
         for news in &news {
             if news.source == LISTENER {
                 self.clients_wait = true;
@@ -259,10 +259,10 @@ impl FarEnd for Forward {
                 return false;
             }
             let left = until_ns.map(|until| Duration::from_nanos(until.saturating_sub(self.now_ns)));
-            let most = left.unwrap_or(MAX_WAIT).min(MAX_WAIT);
+            let max = left.unwrap_or(MAX_WAIT).min(MAX_WAIT);
             let began = Instant::now();
-            self.ready = self.hear(most);
-            self.now_ns += began.elapsed().min(most).as_nanos() as u64;
+            self.ready = self.hear(max);
+            self.now_ns += began.elapsed().min(max).as_nanos() as u64;
             // Without an event the machine itself has nothing to wait for: time passes by this.
             if self.ready || until_ns.is_none() {
                 return true;

@@ -101,11 +101,11 @@ impl FarEnd for TapEnd {
                 return false;
             }
             let left = until_ns.map(|until| Duration::from_nanos(until.saturating_sub(self.now_ns)));
-            let most = left.unwrap_or(MAX_WAIT).min(MAX_WAIT);
+            let max = left.unwrap_or(MAX_WAIT).min(MAX_WAIT);
             let began = Instant::now();
             // A signal ends the wait, as time does.
-            let _ = phy::wait(self.device.as_raw_fd(), Some(Span::from_micros(most.as_micros() as u64)));
-            self.now_ns += began.elapsed().min(most).as_nanos() as u64;
+            let _ = phy::wait(self.device.as_raw_fd(), Some(Span::from_micros(max.as_micros() as u64)));
+            self.now_ns += began.elapsed().min(max).as_nanos() as u64;
             self.take();
             if !self.waiting.is_empty() || until_ns.is_none() {
                 return true;

@@ -56,9 +56,9 @@ impl Watch {
     }
 
     /// Waits for changes, at most so long; a signal ends the wait, too.
-    pub(super) fn wait(&mut self, most: Duration) -> Vec<News> {
+    pub(super) fn wait(&mut self, max: Duration) -> Vec<News> {
         use epoll::EventFlags as Flags;
-        let timeout = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+        let timeout = Timespec { tv_sec: max.as_secs() as i64, tv_nsec: max.subsec_nanos().into() };
         // By `poll`, which waits for less than a millisecond on any kernel.
         let ready = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&timeout));
         if ready.unwrap_or(0) == 0 {

@@ -19,11 +19,11 @@ pub(crate) type FilePage = Rc<RefCell<Bytes>>;
 /// Where a page's bytes are.
 #[derive(Clone)]
 enum Content {
-    /// Its own.
+    /// In memory of its own.
     Own(Bytes),
-    /// Those of the file, until it is written; then its own.
+    /// In the file's page, until it is written.
     Private(FilePage),
-    /// Those of the file, for good.
+    /// In the file's page, for good.
     File(FilePage),
 }
 

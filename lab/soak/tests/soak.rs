@@ -40,16 +40,16 @@ fn a_defect_is_found_and_cut_down_to_what_matters() {
 
 #[test]
 fn a_program_may_name_any_process_and_any_cpu() {
-    let most = usize::MAX;
+    let max = usize::MAX;
     let step = |beside: bool, process: usize, offset: usize| {
         format!(
-            r#"{{ "process": {process}, "cpu": {most}, "beside": {beside},
+            r#"{{ "process": {process}, "cpu": {max}, "beside": {beside},
                  "op": {{ "Write": {{ "offset": {offset}, "len": 9, "tag": 1 }} }} }}"#
         )
     };
     let map = r#"{ "process": 0, "cpu": 0,
                    "op": { "Map": { "page": 0, "pages": 9, "access": "ReadWrite", "child": "Copy" } } }"#;
-    let steps = [map.to_owned(), step(false, most, 1), step(true, most - 1, 9000)].join(", ");
+    let steps = [map.to_owned(), step(false, max, 1), step(true, max - 1, 9000)].join(", ");
     let program: Program =
         serde_json::from_str(&format!(r#"{{ "machine": "xeon-mp-htt", "steps": [ {steps} ] }}"#)).unwrap();
     program.validate().unwrap();

@@ -48,12 +48,12 @@ impl<'a> Reader<'a> {
             return malformed(offset, format!("{} records in all", totals.records), format!("{records}"));
         }
         // Their sum, that of references, is asked for.
-        let most = u64::MAX / 4;
-        if totals.instructions.max(totals.loads).max(totals.stores) > most {
+        let max = u64::MAX / 4;
+        if totals.instructions.max(totals.loads).max(totals.stores) > max {
             return malformed(
                 offset,
                 "more references than can be counted".to_owned(),
-                format!("up to {most}"),
+                format!("up to {max}"),
             );
         }
         if !cursor.is_at_end() {

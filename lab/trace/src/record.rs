@@ -18,7 +18,7 @@ pub enum Kind {
 /// A reference that was kept, or a system call.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Record {
-    /// What it is.
+    /// A fetch, a load, a store or a call.
     pub kind: Kind,
     /// Instructions begun since the record before. An instruction is begun by its fetch, so a kept fetch counts its
     /// own.
@@ -67,9 +67,9 @@ impl Rules {
             ("bytes of a page", self.page_bytes, 8, 1 << 30),
             ("sets of pages", self.page_sets, 1, 1 << 16),
         ];
-        for (what, value, least, most) in sizes {
-            if !value.is_power_of_two() || !(least..=most).contains(&value) {
-                return Some(format!("{value} {what}, expected a power of two from {least} to {most}"));
+        for (what, value, min, max) in sizes {
+            if !value.is_power_of_two() || !(min..=max).contains(&value) {
+                return Some(format!("{value} {what}, expected a power of two from {min} to {max}"));
             }
         }
         if self.page_bytes < self.line_bytes {

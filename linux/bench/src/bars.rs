@@ -44,11 +44,11 @@ pub struct Bar {
     pub at: String,
     /// `<=` or `>=`.
     pub sign: &'static str,
-    /// What it is to be.
+    /// What the number is to keep to.
     pub limit: f64,
-    /// Of what.
+    /// The unit of both.
     pub unit: &'static str,
-    /// What it is.
+    /// The number as it was measured.
     pub measured: Estimate,
     /// Whether it was reached.
     pub outcome: Outcome,

@@ -231,8 +231,8 @@ pub(crate) fn cell(
     let fits = |method: Method| method.fits(pattern) && sending.has(method) && wanted(method);
     let methods: Vec<Method> = Method::ALL.iter().copied().filter(|&method| fits(method)).collect();
     let mut measure = |method, warm, rounds| {
-        let most = sending.max_rounds(method).saturating_sub(warm).max(1);
-        sending.measure(method, pattern, warm, most.min(rounds))
+        let max = sending.max_rounds(method).saturating_sub(warm).max(1);
+        sending.measure(method, pattern, warm, max.min(rounds))
     };
     let nanos = in_turns(&methods, options, bytes, &mut measure, &mut |_, error| Err(error))?;
     Ok(nanos.into_iter().map(|(method, nanos)| Series { method, bytes, pattern, wait, nanos }).collect())

@@ -181,11 +181,11 @@ pub enum Usage {
     /// A value of a configuration.
     #[error("`{key}` is {value}; expected {expected}")]
     Config {
-        /// Which.
+        /// Its name.
         key: &'static str,
-        /// What it is.
+        /// The value that was given.
         value: u64,
-        /// What it may be.
+        /// The values that are allowed.
         expected: String,
     },
     /// A buffer of another channel.

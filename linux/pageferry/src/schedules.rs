@@ -414,7 +414,7 @@ fn fill(fanout: &mut Fanout, number: u8) {
 }
 
 /// A receiver that holds each message until it has the next: what it has seen is in order, and whole.
-fn slow(rx: &Receiver, least: usize) {
+fn slow(rx: &Receiver, min: usize) {
     let (mut seen, mut held) = (Vec::new(), None::<Loan>);
     let error = loop {
         match rx.recv() {
@@ -430,7 +430,7 @@ fn slow(rx: &Receiver, least: usize) {
         }
     };
     assert!(gone(&error), "{error}");
-    assert!(seen.is_sorted() && seen.len() >= least, "{seen:?}");
+    assert!(seen.is_sorted() && seen.len() >= min, "{seen:?}");
 }
 
 fn number_of(loan: &Loan) -> u8 {

@@ -678,25 +678,25 @@ impl Model {
                 Ok(vec![Turn { process, action: Action::CountReceiver { channel }, local: false }])
             }
             (Action::CountReceiver { .. }, &Answer::Received(received, slots, bytes, retired)) => {
-                let (mut expected, mut least) = (0, 0);
+                let (mut expected, mut min) = (0, 0);
                 for thing in self.things.values().filter(of_channel) {
                     match thing.state {
                         State::Loan { message, copied } => {
                             let message = &self.messages[message];
                             expected += if message.home { 0 } else { message.slots };
-                            least += if copied || message.sealed { thing.contents.len() as u64 } else { 0 };
+                            min += if copied || message.sealed { thing.contents.len() as u64 } else { 0 };
                         }
                         State::Shared(message) => expected += self.messages[message].slots,
                         _ => (),
                     }
                 }
                 // What a receiver holds is counted in whole pages, or in whole files.
-                let bytes_fit = if least > 0 { bytes >= least } else { bytes == 0 };
+                let bytes_fit = if min > 0 { bytes >= min } else { bytes == 0 };
                 if (received, slots, retired) != (self.channels[channel].received, expected, 0) || !bytes_fit
                 {
                     return Err(format!(
                         "the receiver of channel {channel} counts {answer:?}, not {} received, {expected} slots, \
-                         {least} bytes",
+                         {min} bytes",
                         self.channels[channel].received
                     ));
                 }

@@ -29,10 +29,10 @@ impl Turns {
         let mut node = self.width + cpu;
         self.times[node] = at;
         while node > 1 {
-            let least = self.times[node].min(self.times[node ^ 1]);
+            let min = self.times[node].min(self.times[node ^ 1]);
             node /= 2;
             // What is above knows it already.
-            if std::mem::replace(&mut self.times[node], least) == least {
+            if std::mem::replace(&mut self.times[node], min) == min {
                 return;
             }
         }

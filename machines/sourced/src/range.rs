@@ -16,15 +16,15 @@ use toml::de::{DeTable, DeValue};
 pub struct Range {
     /// The path of the key, without the places in arrays: `cache.ways`. A `*` stands for any characters.
     pub key: &'static str,
-    /// The least.
-    pub least: i64,
-    /// The most.
-    pub most: i64,
+    /// The least that is allowed.
+    pub min: i64,
+    /// The most that is allowed.
+    pub max: i64,
 }
 
 /// A range, for tables.
-pub const fn range(key: &'static str, least: i64, most: i64) -> Range {
-    Range { key, least, most }
+pub const fn range(key: &'static str, min: i64, max: i64) -> Range {
+    Range { key, min, max }
 }
 
 /// The ranges of a kind of file; the first that fits a key counts. A number whose key is not among them has to fit 64
@@ -74,11 +74,11 @@ impl Ranges {
     }
 
     fn check(&self, key: &str, number: i128) -> Result<(), String> {
-        let Range { least, most, .. } = self.of(key).unwrap_or(range("", i64::MIN, i64::MAX));
-        if (i128::from(least)..=i128::from(most)).contains(&number) {
+        let Range { min, max, .. } = self.of(key).unwrap_or(range("", i64::MIN, i64::MAX));
+        if (i128::from(min)..=i128::from(max)).contains(&number) {
             return Ok(());
         }
-        Err(format!("expected {least} to {most}"))
+        Err(format!("expected {min} to {max}"))
     }
 
     fn number(&self, key: &str, number: i128, shown: impl std::fmt::Display) -> Result<(), Fault> {
@@ -154,8 +154,8 @@ fn whole_number(text: &str, radix: u32) -> Option<i128> {
     if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
         return None;
     }
-    let most = if text.starts_with('-') { i128::MIN } else { i128::MAX };
-    Some(i128::from_str_radix(text, radix).unwrap_or(most))
+    let extreme = if text.starts_with('-') { i128::MIN } else { i128::MAX };
+    Some(i128::from_str_radix(text, radix).unwrap_or(extreme))
 }
 
 #[cfg(test)]

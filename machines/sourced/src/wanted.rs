@@ -41,9 +41,9 @@ pub(crate) fn in_words(message: &str, key: &str, range: Option<Range>) -> Option
     let unit = UNITS.iter().find(|(end, ..)| name.ends_with(end));
     let number = || {
         let of = unit.map_or(String::new(), |(_, unit, _)| format!(" of {unit}"));
-        let (least, most) = range.map_or((0, i64::MAX), |r| (r.least, r.most));
-        let bounds = range.map_or(String::new(), |_| format!(" from {least} to {most}"));
-        let usual = unit.map_or(1, |(.., usual)| *usual).clamp(least, most);
+        let (min, max) = range.map_or((0, i64::MAX), |r| (r.min, r.max));
+        let bounds = range.map_or(String::new(), |_| format!(" from {min} to {max}"));
+        let usual = unit.map_or(1, |(.., usual)| *usual).clamp(min, max);
         format!("a whole number{of}{bounds}, such as `{name} = {usual}`")
     };
     let wanted = match wanted {

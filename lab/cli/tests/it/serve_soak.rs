@@ -37,8 +37,8 @@ impl Random {
 
     fn size(&mut self) -> usize {
         // Most are small.
-        let most = if self.below(20) == 0 { SIZES.len() } else { SIZES.len() - 1 };
-        SIZES[self.below(most as u64) as usize]
+        let max = if self.below(20) == 0 { SIZES.len() } else { SIZES.len() - 1 };
+        SIZES[self.below(max as u64) as usize]
     }
 }
 

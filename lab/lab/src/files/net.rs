@@ -45,17 +45,17 @@ pub struct NetFile {
     pub initial_window_segments: Sourced<u64>,
     /// but no more than this, unless it is less than two.
     pub initial_window_bytes: Sourced<u64>,
-    /// The timeout that a connection begins with.
+    /// The timeout that a connection begins with (initial RTO).
     pub initial_rto_ms: Sourced<u64>,
-    /// The shortest.
+    /// The shortest timeout (minimum RTO).
     pub min_rto_ms: Sourced<u64>,
-    /// The longest.
+    /// The longest (maximum RTO).
     pub max_rto_ms: Sourced<u64>,
     /// A segment is sent again so many times before the connection is given up.
     pub retransmissions: Sourced<u32>,
     /// The least time between two probes of a closed window.
     pub min_persist_ms: Sourced<u64>,
-    /// The most.
+    /// The most time between them.
     pub max_persist_ms: Sourced<u64>,
     /// How long a connection that is over is remembered.
     pub time_wait_ms: Sourced<u64>,
@@ -116,9 +116,9 @@ impl NetFile {
             ("net.max_rto_ms", &self.min_rto_ms, &self.max_rto_ms),
             ("net.max_persist_ms", &self.min_persist_ms, &self.max_persist_ms),
         ];
-        for (key, least, most) in pairs {
-            if most.value < least.value {
-                let problem = format!("{}, expected at least the {} of the least", most.value, least.value);
+        for (key, min, max) in pairs {
+            if max.value < min.value {
+                let problem = format!("{}, expected at least the {} of the least", max.value, min.value);
                 return Err(Fault { key: key.to_owned(), problem, suggestion: None });
             }
         }

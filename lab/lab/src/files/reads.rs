@@ -21,9 +21,9 @@ pub struct Reads {
 pub enum Values {
     /// A whole number: a parameter.
     Numbers {
-        /// The least.
+        /// The least that is allowed.
         min: i64,
-        /// The greatest.
+        /// The greatest that is allowed.
         max: i64,
     },
     /// One of these words: a choice. None where the file itself says which there are.

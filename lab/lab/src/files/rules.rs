@@ -187,15 +187,15 @@ impl Compare {
         if let Some(percent) = self.tolerance_percent.filter(|percent| !(0.0..100.0).contains(percent)) {
             return Err(("tolerance_percent", format!("{percent}, expected 0 to less than 100")));
         }
-        let least = match self.how {
+        let min = match self.how {
             How::MoreThan => 1,
             How::Peaks => 3,
             _ => 2,
         };
         match &self.along {
-            Some(along) if along.values.len() < least => {
+            Some(along) if along.values.len() < min => {
                 let there = along.values.len();
-                Err(("along", format!("`{word}` needs at least {least} values, there are {there}")))
+                Err(("along", format!("`{word}` needs at least {min} values, there are {there}")))
             }
             Some(along) if !along.values.is_sorted_by(|a, b| a < b) => {
                 Err(("along", "the values are not ascending".into()))

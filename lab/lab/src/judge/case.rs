@@ -129,8 +129,8 @@ impl Case<'_> {
             Some((place, value, others.into_iter().fold(f64::MIN, f64::max)))
         };
         let all: Vec<_> = rule.places().into_iter().map(at).collect::<Option<_>>()?;
-        let (place, value, most) = all.iter().copied().min_by(|a, b| (a.1 / a.2).total_cmp(&(b.1 / b.2)))?;
-        let ours = format!("{} against {}", text::number(value), self.shown(most));
+        let (place, value, max) = all.iter().copied().min_by(|a, b| (a.1 / a.2).total_cmp(&(b.1 / b.2)))?;
+        let ours = format!("{} against {}", text::number(value), self.shown(max));
         let by = match rule.tolerance_percent {
             Some(percent) => format!(", by more than {} %", text::number(percent)),
             None => String::new(),
@@ -144,7 +144,7 @@ impl Case<'_> {
             under: two.under.clone(),
             value,
             ratio: None,
-            agrees: all.iter().all(|(_, value, most)| *value > most * (1.0 + rule.tolerance())),
+            agrees: all.iter().all(|(_, value, max)| *value > max * (1.0 + rule.tolerance())),
         })
     }
 

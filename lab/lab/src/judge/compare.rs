@@ -19,7 +19,7 @@ pub enum Standing {
     Given,
     /// A constant was fitted to it.
     Calibrated,
-    /// Nothing.
+    /// Nothing: it is told before it is known.
     Predicted,
 }
 

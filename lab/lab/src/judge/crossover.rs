@@ -148,7 +148,7 @@ pub fn chosen(experiment: &Experiment, machines: &[String], records: &[&Record])
             for &(x, value) in ours {
                 let fixed = lines.iter().filter(|(l, _)| line.best_of.contains(&l.name));
                 let there = fixed.filter_map(|(l, points)| Some((l, points.iter().find(|p| p.0 == x)?.1)));
-                let Some((best, most)) = there.max_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
+                let Some((best, max)) = there.max_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
                 found.push(AutoChoice {
                     experiment: experiment.name.clone(),
                     line: line.name.clone(),
@@ -156,7 +156,7 @@ pub fn chosen(experiment: &Experiment, machines: &[String], records: &[&Record])
                     x,
                     unit: experiment.file.unit(over).to_owned(),
                     best: best.name.clone(),
-                    ratio: value / most,
+                    ratio: value / max,
                 });
             }
         }

@@ -26,8 +26,8 @@ impl Shape {
                 let (up, down) = (steepest(values, Way::Up), steepest(values, Way::Down));
                 let of = |(i, j): (usize, usize), way| step(values[i], values[j], way);
                 let (i, j) = if of(up, Way::Up) > of(down, Way::Down) { up } else { down };
-                let most = of((i, j), Way::Up).max(of((i, j), Way::Down));
-                ShapeCheck { agrees: most <= 1.0 + tolerance, at: vec![i, j] }
+                let max = of((i, j), Way::Up).max(of((i, j), Way::Down));
+                ShapeCheck { agrees: max <= 1.0 + tolerance, at: vec![i, j] }
             }
             Shape::Peaks => {
                 let top =

@@ -14,7 +14,7 @@ pub struct RunResult {
     /// The deterministic part.
     #[serde(flatten)]
     pub record: Record,
-    /// The rest.
+    /// What the run took on this host.
     pub host: Host,
 }
 

@@ -38,22 +38,16 @@ fn byte_cycles(record: &Record) -> f64 {
     record.metric("cycles.copy").expect("a cause") / record.metric("bytes_copied").expect("counted")
 }
 
-/// The powers of two from `least` to `most`.
-fn sizes(least: u64, most: u64) -> Vec<u64> {
-    std::iter::successors(Some(least), |size| Some(2 * size)).take_while(|size| *size <= most).collect()
+/// The powers of two from `min` to `max`.
+fn sizes(min: u64, max: u64) -> Vec<u64> {
+    std::iter::successors(Some(min), |size| Some(2 * size)).take_while(|size| *size <= max).collect()
 }
 
 /// Where the knee between these sizes is, with the cache `level` of so many bytes.
-fn knee(
-    experiment: &str,
-    settings: &[&str],
-    level: &str,
-    cache_bytes: u64,
-    (least, most): (u64, u64),
-) -> u64 {
+fn knee(experiment: &str, settings: &[&str], level: &str, cache_bytes: u64, (min, max): (u64, u64)) -> u64 {
     let cache = format!("machine.cache.{level}.size_bytes={cache_bytes}");
     let settings: Vec<&str> = settings.iter().copied().chain([cache.as_str()]).collect();
-    let costs: Vec<(u64, f64)> = sizes(least, most)
+    let costs: Vec<(u64, f64)> = sizes(min, max)
         .into_iter()
         .map(|size| (size, byte_cycles(&run(experiment, &settings, size))))
         .collect();
@@ -72,11 +66,11 @@ fn copying_from_a_null_socket_drops_where_two_buffers_leave_a_cache() {
         level.iter().all(|b| *b < page / 1.4),
         "two pages are all of the first level: {page}, then {level:?}"
     );
-    let (least, most) =
+    let (min, max) =
         (level.iter().copied().fold(f64::MAX, f64::min), level.iter().copied().fold(0.0, f64::max));
-    assert!(most < 1.1 * least, "as long as all is in the second level: {level:?}");
+    assert!(max < 1.1 * min, "as long as all is in the second level: {level:?}");
     let (inside, outside) = (at(128 * KB), at(256 * KB));
-    assert!(inside > 0.8 * least && outside < 0.3 * least, "{inside} fits, {outside} does not: {level:?}");
+    assert!(inside > 0.8 * min && outside < 0.3 * min, "{inside} fits, {outside} does not: {level:?}");
     assert!((outside / at(1024 * KB) - 1.0).abs() < 0.1, "beyond the caches nothing more is lost");
 }
 

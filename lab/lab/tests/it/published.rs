@@ -74,8 +74,8 @@ fn all_numbers_agree_and_the_kernel_chooses_well() {
     let explained = |id: &&str| of.published(id).is_some_and(|number| number.otherwise.is_some());
     assert!(names.iter().all(explained), "a difference without a reason");
 
-    let least = |experiment: &str| if experiment == "mixed" { 1.0 } else { SHARE_OF_BEST };
-    let worse = of.chosen.iter().filter(|c| c.ratio < least(&c.experiment));
+    let min = |experiment: &str| if experiment == "mixed" { 1.0 } else { SHARE_OF_BEST };
+    let worse = of.chosen.iter().filter(|c| c.ratio < min(&c.experiment));
     let worse: Vec<_> =
         worse.map(|c| (c.experiment.as_str(), c.line.as_str(), c.machine.as_str(), c.x)).collect();
     assert_eq!(worse, WORSE, "{:#?}", of.chosen);

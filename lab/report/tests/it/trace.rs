@@ -213,8 +213,8 @@ fn processes_have_tracks_and_what_is_attached_to_them_is_drawn() {
         let (server, application) = (of("server"), of("ispc"));
         // Where threads cross into it, the server's own only begins and ends.
         let runs = [(application, 3), (server, if method == "migrating" { 1 } else { 3 })];
-        for (process, least) in runs {
-            assert!(process.runs.len() >= least, "{method}: {} ran", process.name);
+        for (process, min) in runs {
+            assert!(process.runs.len() >= min, "{method}: {} ran", process.name);
         }
         assert!(application.holdings.iter().all(|h| h.1 == by), "{method}: {application:?}");
         assert!(server.holdings.iter().all(|h| h.1 == servers_by), "{method}: {server:?}");

@@ -101,7 +101,7 @@ pub enum SocketOp {
 impl Traffic {
     /// Anything.
     pub(crate) fn random(rng: &mut impl Rng, steps: usize) -> Traffic {
-        let mut some = |most: u32| if rng.random_bool(0.5) { rng.random_range(0..most) } else { 0 };
+        let mut some = |max: u32| if rng.random_bool(0.5) { rng.random_range(0..max) } else { 0 };
         let (loss_ppm, duplicate_ppm) = (some(WORST.loss_ppm), some(WORST.duplicate_ppm));
         let (reorder_ppm, reorder_us) = (some(WORST.reorder_ppm), 1 + some(WORST.reorder_us));
         let (corrupt_ppm, delay_us) = (some(WORST.corrupt_ppm), some(WORST.delay_us));
@@ -123,8 +123,8 @@ impl Traffic {
             ("corrupt_ppm", self.corrupt_ppm, WORST.corrupt_ppm),
             ("delay_us", self.delay_us, WORST.delay_us),
         ];
-        if let Some((key, value, most)) = of_the_wire.into_iter().find(|(_, value, most)| value > most) {
-            return Err(format!("{key}: {value}, expected at most {most}"));
+        if let Some((key, value, max)) = of_the_wire.into_iter().find(|(_, value, max)| value > max) {
+            return Err(format!("{key}: {value}, expected at most {max}"));
         }
         for (i, call) in self.steps.iter().enumerate() {
             let wrong = |what: &str| Err(format!("step {i}: {what}"));

@@ -71,7 +71,7 @@ pub enum CaptureError {
     Plugin {
         /// The compiler.
         compiler: String,
-        /// What it says.
+        /// Its words.
         said: String,
     },
     /// A file, a pipe or the trace's sink fails.

@@ -100,9 +100,9 @@ fn unescape(text: &str) -> (Vec<u8>, usize) {
         }
         let Some(&escaped) = all.get(at) else { break };
         at += 1;
-        let digits = |from: usize, most: usize, radix: u32| {
+        let digits = |from: usize, max: usize, radix: u32| {
             let digit = |b: &u8| char::from(*b).to_digit(radix);
-            all[from..].iter().take(most).map_while(digit).collect::<Vec<_>>()
+            all[from..].iter().take(max).map_while(digit).collect::<Vec<_>>()
         };
         let value =
             |digits: &[u32], radix: u32| digits.iter().fold(0, |sum, digit| sum * radix + digit) as u8;

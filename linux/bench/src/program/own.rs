@@ -46,8 +46,8 @@ impl Messages for Own<'_> {
         let sent = if check {
             sending.verify(self.method, pattern).map(|()| 0.0)
         } else {
-            let most = sending.max_rounds(self.method).saturating_sub(warm).max(1);
-            sending.measure(self.method, pattern, warm, rounds.min(most))
+            let max = sending.max_rounds(self.method).saturating_sub(warm).max(1);
+            sending.measure(self.method, pattern, warm, rounds.min(max))
         };
         sent.map_err(|error| error.to_string())
     }

@@ -54,7 +54,7 @@ struct State {
     asked: bool,
     room: u64,
     /// Bytes that are made ahead, at most.
-    most: u64,
+    max: u64,
     thread: Option<JoinHandle<()>>,
     /// Nothing is made any more.
     ended: bool,
@@ -62,7 +62,7 @@ struct State {
 
 impl State {
     fn has_room(&self) -> bool {
-        self.len as u64 <= self.room.min(self.most)
+        self.len as u64 <= self.room.min(self.max)
     }
 
     /// Whether the next one has room beside what the sender fills.
@@ -74,7 +74,7 @@ impl State {
 impl Prepared {
     /// Nothing is ready. `room`: what of the budget is left.
     pub(crate) fn new(host: &'static Host, budget: u64, room: u64) -> Prepared {
-        let state = State { room, most: budget / 4, ..State::default() };
+        let state = State { room, max: budget / 4, ..State::default() };
         let shop = Shop { state: Mutex::new(state), news: Condvar::new() };
         Prepared { shop: Arc::new(shop), host, generation: fork::generation() }
     }

@@ -361,11 +361,11 @@ impl RecvShared {
 
     /// Memory of this process, which counts against the budget: see [`RecvShared::discharge`].
     pub(crate) fn memory(&self, len: usize, what: &'static str) -> Result<Anonymous, Error> {
-        let least = Recycled::whole(len) as u64;
-        self.charge(least, what)?;
-        let memory = self.recycled.take(len).inspect_err(|_| self.discharge(least))?;
-        let more = memory.held().saturating_sub(least);
-        self.charge(more, what).inspect_err(|_| self.discharge(least))?;
+        let min = Recycled::whole(len) as u64;
+        self.charge(min, what)?;
+        let memory = self.recycled.take(len).inspect_err(|_| self.discharge(min))?;
+        let more = memory.held().saturating_sub(min);
+        self.charge(more, what).inspect_err(|_| self.discharge(min))?;
         Ok(memory)
     }
 

@@ -31,7 +31,7 @@ pub struct Nanos {
 pub enum Filled {
     /// It has filled it anew.
     Anew,
-    /// Nothing.
+    /// Nothing: its bytes are those that were sent before.
     Before,
 }
 

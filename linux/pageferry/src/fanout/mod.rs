@@ -362,12 +362,12 @@ impl Fanout {
 
     /// Gives up those that hold most.
     fn evict_slowest(&mut self) {
-        let most = self.members.iter().map(|member| member.shared.out()).max().unwrap_or(0);
-        if most == 0 {
+        let max = self.members.iter().map(|member| member.shared.out()).max().unwrap_or(0);
+        if max == 0 {
             return;
         }
         let (slowest, others) =
-            self.members.drain(..).partition(|member: &Member| member.shared.out() == most);
+            self.members.drain(..).partition(|member: &Member| member.shared.out() == max);
         self.members = others;
         for member in slowest {
             member.shared.evict();

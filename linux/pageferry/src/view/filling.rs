@@ -35,8 +35,8 @@ impl Filling {
     /// Bytes that are made for `len` bytes: four sizes from one power of two to the next, so that blocks fit again.
     pub(crate) fn whole(len: usize, host: &Host) -> Option<usize> {
         let huge = host.slot_align().max(sys::page_bytes());
-        let least = sys::page_bytes().max(16 << 10);
-        let step = len.max(1).checked_next_power_of_two()?.div_ceil(8).max(least);
+        let min = sys::page_bytes().max(16 << 10);
+        let step = len.max(1).checked_next_power_of_two()?.div_ceil(8).max(min);
         let of = if len >= huge / 2 { step.max(huge) } else { step };
         len.max(1).checked_next_multiple_of(of).filter(|&whole| whole <= isize::MAX as usize / 4)
     }

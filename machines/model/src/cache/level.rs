@@ -13,7 +13,7 @@ pub(super) const DIRTY: u32 = 2;
 /// No other package holds the line: it may be written without asking.
 pub(super) const UNIQUE: u32 = 4;
 const FLAG_BITS: u32 = 3;
-/// Both.
+/// The state of a line beside its place.
 pub(super) const STATE: u32 = DIRTY | UNIQUE;
 
 /// Tags are what an entry has left beside its flags.

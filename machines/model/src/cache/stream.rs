@@ -141,9 +141,9 @@ mod tests {
                             |i| caches.access_in(page, pa + (i * line_bytes) as u64, write, Kind::Stream);
                         return (0..lines).map(access).map(u64::from).sum();
                     }
-                    let most = caches.at_most(page, lines);
+                    let max = caches.at_most(page, lines);
                     let cost = caches.stream_in(page, pa, lines, write);
-                    assert!(cost <= most, "{cost} is more than {most}");
+                    assert!(cost <= max, "{cost} is more than {max}");
                     cost
                 }
                 Step::Copy { package, from, to, lines } => {

@@ -37,8 +37,8 @@ impl MachineConfig {
     fn validate_cpu(&self) -> Result<(), Fault> {
         if self.cpus() > CpuSet::MAX_CPUS {
             let cpus = self.cpus();
-            let most = CpuSet::MAX_CPUS;
-            return fault("cpu.threads_per_package", format!("{cpus} CPUs in all, expected at most {most}"));
+            let max = CpuSet::MAX_CPUS;
+            return fault("cpu.threads_per_package", format!("{cpus} CPUs in all, expected at most {max}"));
         }
         Ok(())
     }
@@ -118,8 +118,8 @@ impl MachineConfig {
             return Ok(());
         }
         if colours > aliases::MAX_COLOURS {
-            let most = aliases::MAX_COLOURS;
-            return fault(KEY, format!("pages have {colours} colours; expected {most} at most"));
+            let max = aliases::MAX_COLOURS;
+            return fault(KEY, format!("pages have {colours} colours; expected {max} at most"));
         }
         if self.cpus() > 1 {
             return fault(KEY, "expected false: a machine with several CPUs has no such cache here");
@@ -182,11 +182,11 @@ impl MachineConfig {
                 .chain([&m.stream_transfer_cycles, &m.upgrade_cycles, &m.stream_upgrade_cycles])
                 .chain([&ipi.deliver_same_package_cycles, &ipi.deliver_other_package_cycles])
                 .chain(m.latency_cycles.iter().chain(&m.row_change_cycles));
-        let most = counted.map(|cycles| self.outside_cycles(cycles)).max().unwrap_or(0);
-        if most > MAX_COST as u64 {
+        let max = counted.map(|cycles| self.outside_cycles(cycles)).max().unwrap_or(0);
+        if max > MAX_COST as u64 {
             let (counted, cpu) = (clock.value, self.cpu.clock_mhz.value);
             let problem = format!(
-                "{counted}, expected more: what is counted by it takes up to {most} cycles of a CPU of {cpu} MHz, and \
+                "{counted}, expected more: what is counted by it takes up to {max} cycles of a CPU of {cpu} MHz, and \
                  may take {MAX_COST}"
             );
             return fault("memory.clock_mhz", problem);

@@ -198,9 +198,9 @@ impl Hw {
         let (mut done, mut next_load, mut next_store) = (0, 0, 0);
         let (mut loads, mut stores, mut cycles) = (0, 0, 0);
         let all_lines = lines_of(source, len, line_bytes);
-        let most = through.at_most(source_page, all_lines) + through.at_most(target_page, all_lines);
+        let max = through.at_most(source_page, all_lines) + through.at_most(target_page, all_lines);
         // Where lines begin at the same bytes, one is loaded and one stored, by turns.
-        if left_in_line(source) == left_in_line(target) && room.is_left_for(most) {
+        if left_in_line(source) == left_in_line(target) && room.is_left_for(max) {
             cycles = through.copy((source_page, source), (target_page, target), all_lines);
             (done, loads, stores) = (len, all_lines as u64, all_lines as u64);
         }

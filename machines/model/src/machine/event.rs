@@ -45,13 +45,13 @@ pub enum EventKind {
     },
     /// Declares a mapping.
     Maps {
-        /// Whose.
+        /// The space that it is in.
         space: SpaceId,
-        /// Of this page.
+        /// The page.
         va: Va,
-        /// What it was.
+        /// The mapping before.
         old: Option<Tte>,
-        /// What it is.
+        /// The mapping from now on.
         new: Option<Tte>,
     },
     /// Invalidates in its TLB.

@@ -56,10 +56,10 @@ pub(super) fn take_turns(those: &mut [Spinner], bounds: Bounds) -> u64 {
 
 /// The one whose turn it is, of equal clocks the first; and the least clock of the others.
 fn first_and_second(those: &[Spinner]) -> Option<(usize, u64)> {
-    let (mut first, mut least, mut second) = (None, NEVER, NEVER);
+    let (mut first, mut min, mut second) = (None, NEVER, NEVER);
     for (i, spinner) in those.iter().enumerate() {
-        if first.is_none() || spinner.clock < least {
-            (first, second, least) = (Some(i), least, spinner.clock);
+        if first.is_none() || spinner.clock < min {
+            (first, second, min) = (Some(i), min, spinner.clock);
         } else {
             second = second.min(spinner.clock);
         }

@@ -7,7 +7,7 @@ use crate::plot::{
 };
 use crate::text;
 
-/// All of them.
+/// All charts of the experiment whose runs are there.
 pub(super) fn all(of: &Reproduction, experiment: &str) -> Vec<Plot> {
     [bandwidth, gain, causes, invalidations].into_iter().filter_map(|plot| plot(of, experiment)).collect()
 }

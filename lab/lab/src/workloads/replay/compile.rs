@@ -87,8 +87,8 @@ impl Compile {
     fn run(&self, user: &User<Model>) -> Result<(), CallError> {
         // The pages that the largest set of three has at once, and the files of all.
         let pages = |set: &[Arc<RecordedProgram>; 3]| set.iter().map(|r| r.pages.len()).sum::<usize>();
-        let most = self.sources.iter().map(pages).max().unwrap_or(0);
-        if !self.stage.has_room(user, 2 * most * PAGE_SIZE) {
+        let max = self.sources.iter().map(pages).max().unwrap_or(0);
+        if !self.stage.has_room(user, 2 * max * PAGE_SIZE) {
             return Ok(());
         }
         let all: Vec<Arc<RecordedProgram>> = self.sources.iter().flatten().cloned().collect();

@@ -6,7 +6,7 @@ use crate::plot::{Axis, Bar, Chart, Group, HERE, Key, Plot, Stack, StackRow, Tab
 use crate::record::Record;
 use crate::text;
 
-/// All of them.
+/// All charts of the experiment whose runs are there.
 pub(super) fn all(of: &Reproduction, experiment: &str) -> Vec<Plot> {
     [time, entries].into_iter().filter_map(|plot| plot(of, experiment)).collect()
 }

@@ -70,8 +70,8 @@ impl Order {
         let mut after: BTreeMap<usize, usize> = BTreeMap::new();
         let mut wait = |(other, done): After| {
             if other != process {
-                let most = after.entry(other).or_default();
-                *most = done.max(*most);
+                let max = after.entry(other).or_default();
+                *max = done.max(*max);
             }
         };
         for (thing, alone) in things {

@@ -137,17 +137,17 @@ pub(super) fn plan(log: &Log, given: &dyn Fn(&Path, usize) -> Option<Vec<u8>>) -
         }
         links = finding.names.links().clone();
     };
-    let least = finding.fillers;
+    let min = finding.fillers;
     let needed = finding.names.needed_bytes();
     if needed > MAX_NEEDED {
-        let (needed, most) = (crate::text::bytes(needed), crate::text::bytes(MAX_NEEDED));
-        return Err(format!("{needed} of files are read, expected at most {most}"));
+        let (needed, max) = (crate::text::bytes(needed), crate::text::bytes(MAX_NEEDED));
+        return Err(format!("{needed} of files are read, expected at most {max}"));
     }
     let mut image = finding.names.image(given);
     let mut counting = Planner::new(Names::of(&image));
     counting.go_through(log, &here);
     for (directory, count) in counting.fillers {
-        let count = count.max(least.get(&directory).copied().unwrap_or(0));
+        let count = count.max(min.get(&directory).copied().unwrap_or(0));
         fill(&mut image, &directory, count);
     }
     let mut planner = Planner::new(Names::of(&image));

@@ -93,8 +93,8 @@ impl Stage {
             Action::Copy { len, .. } => len.min(COPIED_AT_ONCE),
             _ => 0,
         };
-        let most = self.plan.processes[process].ops.iter().map(of).max();
-        most.unwrap_or(0).max(1).next_multiple_of(PAGE_SIZE)
+        let max = self.plan.processes[process].ops.iter().map(of).max();
+        max.unwrap_or(0).max(1).next_multiple_of(PAGE_SIZE)
     }
 }
 

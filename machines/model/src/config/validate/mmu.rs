@@ -79,20 +79,20 @@ impl MachineConfig {
         if let Some(blocks) = &mmu.blocks {
             power_of_two("mmu.blocks.min_bytes", &blocks.min_bytes)?;
             power_of_two("mmu.blocks.max_bytes", &blocks.max_bytes)?;
-            let (least, most) = (blocks.min_bytes.value, blocks.max_bytes.value);
-            if most < least {
-                return fault("mmu.blocks.max_bytes", format!("{most}, expected {least} to {}", 1u64 << 32));
+            let (min, max) = (blocks.min_bytes.value, blocks.max_bytes.value);
+            if max < min {
+                return fault("mmu.blocks.max_bytes", format!("{max}, expected {min} to {}", 1u64 << 32));
             }
             let layout = self.layout();
             if layout.region != pageferry_hal::Region::Blocks {
                 return fault("mmu.blocks", format!("expected none: {:?} has no such registers", self.arch));
             }
             let room = layout.paged_base.map_or(u64::MAX, |paged| paged.0 - layout.kernel_base.0);
-            if self.memory_bytes().next_multiple_of(least) > room {
+            if self.memory_bytes().next_multiple_of(min) > room {
                 return fault(
                     "mmu.blocks.min_bytes",
                     format!(
-                        "blocks of {least:#x} bytes over all of memory, expected no more than {room:#x} bytes: pages \
+                        "blocks of {min:#x} bytes over all of memory, expected no more than {room:#x} bytes: pages \
                          begin there"
                     ),
                 );

@@ -38,16 +38,16 @@ impl Headers {
         if ip_len < 20 || ends_at > frame.len() || is_fragment {
             return None;
         }
-        let least = match protocol {
+        let min = match protocol {
             TCP => 20,
             UDP => 8,
             _ => return None,
         };
-        if at + least > ends_at {
+        if at + min > ends_at {
             return None;
         }
-        let len = if protocol == TCP { usize::from(frame[at + 12] >> 4) * 4 } else { least };
-        if len < least || at + len > ends_at {
+        let len = if protocol == TCP { usize::from(frame[at + 12] >> 4) * 4 } else { min };
+        if len < min || at + len > ends_at {
             return None;
         }
         Some(Headers { protocol, ip: ip_at..at, transport: at..at + len, ends_at })

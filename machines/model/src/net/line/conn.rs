@@ -139,8 +139,8 @@ impl Conn {
         self.echo = syn.timestamps.map_or(0, |(theirs, _)| theirs);
         self.scaled = syn.scale.is_some();
         self.scales = Some(syn.scale.map_or((0, 0), |theirs| (theirs.min(14), scale(config))));
-        let most = usize::from(syn.max_bytes.unwrap_or(536)).min(config.mtu_bytes - HEADERS_BYTES);
-        self.segment_bytes = most - if self.timestamps { TIMESTAMPS_BYTES } else { 0 };
+        let max_bytes = usize::from(syn.max_bytes.unwrap_or(536)).min(config.mtu_bytes - HEADERS_BYTES);
+        self.segment_bytes = max_bytes - if self.timestamps { TIMESTAMPS_BYTES } else { 0 };
         self.edge = 1 + u64::from(syn.window);
     }
 

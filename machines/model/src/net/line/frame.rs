@@ -104,8 +104,8 @@ pub(super) fn segment(
     header.acknowledgment_number = segment.ack.unwrap_or(0);
     (header.syn, header.fin, header.psh) = (segment.syn.is_some(), segment.fin, segment.push);
     let mut options = Vec::with_capacity(6);
-    if let Some((most, scale)) = segment.syn {
-        options.push(TcpOptionElement::MaximumSegmentSize(most));
+    if let Some((max, scale)) = segment.syn {
+        options.push(TcpOptionElement::MaximumSegmentSize(max));
         if let Some(scale) = scale {
             options.extend([TcpOptionElement::Noop, TcpOptionElement::WindowScale(scale)]);
         }
@@ -187,7 +187,7 @@ pub(super) fn read<'a>(config: &LineConfig, bytes: &'a [u8]) -> Option<Frame<'a>
     };
     for option in tcp.options_iterator().flatten() {
         match option {
-            TcpOptionElement::MaximumSegmentSize(most) => segment.max_bytes = Some(most),
+            TcpOptionElement::MaximumSegmentSize(max) => segment.max_bytes = Some(max),
             TcpOptionElement::WindowScale(scale) => segment.scale = Some(scale),
             TcpOptionElement::Timestamp(theirs, ours) => segment.timestamps = Some((theirs, ours)),
             _ => {}

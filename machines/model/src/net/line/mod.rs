@@ -36,9 +36,9 @@ const PORTS: u16 = 50_000;
 
 /// A connection that the host makes.
 pub struct Call {
-    /// To where.
+    /// Where it leads.
     pub to: SocketAddrV4,
-    /// What it says.
+    /// What the host says on it.
     pub speech: Speech,
 }
 

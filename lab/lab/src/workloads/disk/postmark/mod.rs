@@ -98,9 +98,9 @@ impl Workload for PostMark {
         };
         // What the disk has, and the same in the page cache. A file takes whole blocks.
         let file = (MAX_BYTES * 3 / 2).next_multiple_of(u64::from(work.block_bytes).max(1));
-        let most = work.disk_bytes.min((2 * work.files as u64).saturating_mul(file).saturating_add(8 << 20))
+        let max = work.disk_bytes.min((2 * work.files as u64).saturating_mul(file).saturating_add(8 << 20))
             as usize;
-        Ok(first_process(work.cell.clone(), 2 * most, move |user| {
+        Ok(first_process(work.cell.clone(), 2 * max, move |user| {
             user.attach_memory_disk(work.disk_bytes).map_err(named("make the memory disk"))?;
             let result = work.on_disk(user);
             user.detach_memory_disk().map_err(named("destroy the memory disk")).and(result)

@@ -23,7 +23,7 @@ pub(super) struct Clients {
     site: Rc<Site>,
     contents: Contents,
     cell: OutcomeCell,
-    most: usize,
+    max: usize,
     next: usize,
     open: BTreeMap<u64, Answer>,
     /// Of all answers.
@@ -33,13 +33,13 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    pub(super) fn new(site: Rc<Site>, seed: u64, most: usize, cell: OutcomeCell) -> Clients {
+    pub(super) fn new(site: Rc<Site>, seed: u64, max: usize, cell: OutcomeCell) -> Clients {
         let contents = Contents::new(seed);
-        Clients { site, contents, cell, most, next: 0, open: BTreeMap::new(), heard_bytes: 0, gone: false }
+        Clients { site, contents, cell, max, next: 0, open: BTreeMap::new(), heard_bytes: 0, gone: false }
     }
 
     fn asks(&self) -> bool {
-        !self.gone && self.open.len() < self.most && self.next < self.site.requests.len()
+        !self.gone && self.open.len() < self.max && self.next < self.site.requests.len()
     }
 
     fn len(&self, answer: &Answer) -> u64 {
