@@ -136,6 +136,7 @@ fn a_banned_word() {
     );
     assert_eq!(faults("//! Below.\npub const MOST_BYTES: usize = 1;\n").len(), 1);
     assert_eq!(faults("//! Below.\npub fn least_recently_used() {}\n"), []);
+    assert_eq!(faults("//! Below.\npub fn f(most: u8, mostly: u8) {}\n").len(), 1);
 }
 
 #[test]
