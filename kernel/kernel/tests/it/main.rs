@@ -19,6 +19,7 @@ mod inet;
 mod inet_card;
 mod inet_defects;
 mod inet_endings;
+mod inet_fragments;
 mod inet_frames;
 mod inet_page_defects;
 mod inet_page_losses;

@@ -1,9 +1,10 @@
 //! IPv4 (4.4BSD, `ip_input.c`, `ip_output.c`).
 //!
-//! Packets for this host are handed up; others are dropped: this is no router. Nothing that is sent is in fragments,
-//! and fragments that arrive are dropped and counted. What TCP sends fits the way that it goes; a datagram of UDP that
-//! does not is refused.
+//! Packets for this host are handed up, those in fragments once they are whole ([`reass`](super::reass)); others are
+//! dropped: this is no router. Nothing that is sent is in fragments. What TCP sends fits the way that it goes; a
+//! datagram of UDP that does not is refused.
 
+use super::fragments::{Fragment, PacketKey};
 use super::stack::Stack;
 use super::wire::{self, Addresses, IP_BYTES, SumBy};
 use core::net::Ipv4Addr;
@@ -89,7 +90,13 @@ impl<M: Machine> Stack<'_, M> {
         let (header_bytes, total, protocol) = header.lengths;
         packet.keep_front(self.pool(), total);
         packet.drop_front(self.pool(), header_bytes);
-        let summed = verdict == NicVerdict::Good || self.has(NetDefect::SumsIgnored);
+        let mut summed = verdict == NicVerdict::Good || self.has(NetDefect::SumsIgnored);
+        if let Some((id, fragment)) = header.fragment {
+            let key = PacketKey { addresses: header.addresses, protocol, id };
+            let Some(whole) = self.reassemble(key, fragment, packet) else { return };
+            // What a card has summed was a part.
+            (packet, summed) = (whole, false);
+        }
         match protocol {
             IpNumber::TCP => self.tcp_input(header.addresses, packet, summed),
             IpNumber::UDP => self.udp_input(header.addresses, packet, summed, &front[..header_bytes]),
@@ -129,11 +136,14 @@ impl<M: Machine> Stack<'_, M> {
         let sum_is_right = || header.header_checksum() == header.to_header().calc_header_checksum();
         let sound = (header_bytes..=len).contains(&total)
             && (verdict != NicVerdict::Bad || self.has(NetDefect::SumsIgnored))
-            && (verdict == NicVerdict::Good || sum_is_right())
-            && !header.is_fragmenting_payload();
+            && (verdict == NicVerdict::Good || sum_is_right());
         let addresses = Addresses { source: header.source_addr(), destination: header.destination_addr() };
         let sane = sound && self.is_own(addresses.destination) && is_a_station(addresses.source);
-        sane.then_some(SoundHeader { addresses, lengths: (header_bytes, total, header.protocol()) })
+        let fragment = header.is_fragmenting_payload().then(|| {
+            let offset = usize::from(header.fragments_offset().byte_offset());
+            (header.identification(), Fragment { offset, more: header.more_fragments() })
+        });
+        sane.then_some(SoundHeader { addresses, lengths: (header_bytes, total, header.protocol()), fragment })
     }
 }
 
@@ -141,6 +151,8 @@ struct SoundHeader {
     addresses: Addresses,
     /// Of the header, and of the packet; and what is in it.
     lengths: (usize, usize, IpNumber),
+    /// Which packet it is a part of, and where.
+    fragment: Option<(u16, Fragment)>,
 }
 
 /// An address that one station can have.

@@ -10,7 +10,8 @@
 //! * [`iface`]: where a packet goes: loopback, or the card. [`link`]: who drives that, [`output`] leads there: the
 //!   kernel's [`driver`] of the [`card`], or a server, for which [`server`] is; [`repack`]: what a driver can do for a
 //!   card. [`arp`]: addresses of stations, and [`neighbours`]: those that are known.
-//! * [`ip`], [`icmp`], [`udp`], [`tcp`]: the protocols, each with its way in and its way out.
+//! * [`ip`], [`icmp`], [`udp`], [`tcp`]: the protocols, each with its way in and its way out; [`reass`]: what comes in
+//!   [`fragments`].
 //! * [`socket`]: the files that processes have. [`calls`]: what a process asks of them; [`who`]: whoever has the
 //!   protocols.
 //!
@@ -28,6 +29,7 @@ mod calls;
 mod card;
 mod datagrams;
 mod driver;
+mod fragments;
 mod icmp;
 mod id;
 mod iface;
@@ -36,6 +38,7 @@ mod link;
 mod neighbours;
 mod output;
 mod pcb;
+mod reass;
 mod repack;
 mod server;
 mod socket;

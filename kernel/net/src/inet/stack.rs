@@ -14,6 +14,7 @@
 //! Everything that needs an mbuf: then a packet is lost, as on any wire, and TCP sends it again.
 
 use super::card::Card;
+use super::fragments::Fragments;
 use super::id::PcbId;
 use super::link::{Frames, Link};
 use super::neighbours::Table;
@@ -77,6 +78,7 @@ pub(super) struct State<M: Machine> {
     pub(super) zone: Zone,
     pub(super) link: Option<Link<M>>,
     pub(super) arp: Table,
+    pub(super) fragments: Fragments,
     /// Packets on loopback, which the soft interrupt takes in.
     pub(super) loopback: VecDeque<Chain>,
     /// The callout that looks for what is due.
@@ -109,7 +111,8 @@ pub struct Counts {
     pub received: u64,
     /// Packets handed to an interface.
     pub sent: u64,
-    /// Dropped for what their headers say: too short, wrong sums, another station's, fragments.
+    /// Dropped for what their headers say: too short, wrong sums, another station's; fragments that do not fit each
+    /// other.
     pub malformed: u64,
     /// Dropped for want of memory, or room in a queue.
     pub no_room: u64,
@@ -150,6 +153,7 @@ impl<M: Machine> Parts<M> {
             pcbs: Pcbs::default(),
             zone: arena.zone("protocol control blocks", config.sockets, PCB_BYTES)?,
             arp: Table::default(),
+            fragments: Fragments::default(),
             loopback: VecDeque::new(),
             timer: None,
             rung: None,
@@ -257,12 +261,13 @@ impl<M: Machine> Net<M> {
     pub fn check_quiescent(&self) -> Result<(), String> {
         let state = self.state.lock();
         let (blocks, looped) = (state.pcbs.len(), state.loopback.len());
-        let (queued, posted) = (state.arp.queued(), state.link.as_ref().map_or(0, Link::under_way));
+        let queued = state.arp.queued() + state.fragments.queued();
+        let posted = state.link.as_ref().map_or(0, Link::under_way);
         match (blocks, looped, queued, posted) {
             (0, 0, 0, 0) => Ok(()),
             _ => Err(format!(
-                "{blocks} control blocks, {looped} packets on loopback, {queued} that wait for an address and {posted} \
-                 buffers of the card, or frames for it, are left"
+                "{blocks} control blocks, {looped} on loopback, {queued} that wait for an address or their rest \
+                 and {posted} buffers of the card, or frames for it, are left"
             )),
         }
     }
@@ -316,7 +321,10 @@ impl<M: Machine> Stack<'_, M> {
     pub(super) fn arm_timer(&mut self) {
         let first = match self.s.ending {
             true => None,
-            false => self.s.pcbs.first_deadline().into_iter().chain(self.s.arp.first_deadline()).min(),
+            false => {
+                let (s, fragments) = (&self.s, self.s.fragments.first_deadline());
+                [s.pcbs.first_deadline(), s.arp.first_deadline(), fragments].into_iter().flatten().min()
+            }
         };
         if self.s.timer.as_ref().map(|timer| timer.due) == first {
             return;
@@ -348,6 +356,7 @@ impl<M: Machine> Stack<'_, M> {
         self.s.latest = self.s.latest.max(due);
         let now = self.now();
         self.arp_timers(now);
+        self.fragment_timers(now);
         for id in self.s.pcbs.due(now) {
             self.tcp_timers(id, now);
         }
@@ -366,8 +375,8 @@ impl<M: Machine> Stack<'_, M> {
     pub(super) fn throw_away(&mut self) {
         let looped: alloc::vec::Vec<_> = self.s.loopback.drain(..).collect();
         looped.into_iter().for_each(|chain| self.free(chain));
-        let queued = self.s.arp.take_all();
-        queued.into_iter().for_each(|chain| self.free(chain));
+        let queued = [self.s.arp.take_all(), self.s.fragments.take_all()];
+        queued.into_iter().flatten().for_each(|chain| self.free(chain));
         self.stop_link();
     }
 }
