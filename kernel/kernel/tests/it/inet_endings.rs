@@ -223,17 +223,42 @@ fn a_listener_closes_with_connections_half_open_and_whole() {
 fn a_full_backlog_hears_no_more_calls() {
     by_hand(hasty(), |u, puppet| {
         let listening = our_server(u, 2);
-        let answered = |port| {
+        let connected = |port| {
             let mut hand = Hand::new(puppet, port, OUR_PORT, 1);
             hand.say(SYN, &[]);
-            hand.hear(u).iter().any(|seg| seg.flags == SYN | ACK)
+            let heard = hand.hear(u);
+            let answer = heard.iter().find(|seg| seg.flags == SYN | ACK);
+            if let Some(answer) = answer {
+                hand.ack = answer.seq.wrapping_add(1);
+                hand.say(ACK, &[]);
+                hand.hear(u);
+            }
+            answer.is_some()
         };
-        let taken = (100..110).filter(|port| answered(*port)).count();
+        let taken = (100..110).filter(|port| connected(*port)).count();
         assert_eq!(taken, 4, "half as many again as were asked for, and one");
-        let fd = Hand::call(u, puppet, 100, OUR_PORT, 1);
-        drop(fd);
         assert!(u.accept(listening).is_ok());
-        assert!(answered(120), "there is room again");
+        assert!(connected(120), "there is room again");
+    });
+}
+
+#[test]
+fn who_asks_and_never_answers_shuts_nobody_out() {
+    by_hand(internet(), |u, puppet| {
+        let listening = our_server(u, 4);
+        for port in 2000..2300 {
+            Hand::new(puppet, port, OUR_PORT, 1).say(SYN, &[]);
+        }
+        u.sleep_for(Cycles(100 * MS.0)).expect("alive");
+        puppet.take();
+        // A block and two buffers each, but of the last few alone.
+        let mut hand = Hand::call(u, puppet, 1234, OUR_PORT, 1);
+        let (fd, from) = u.accept(listening).expect("it is connected");
+        assert_eq!(from.port(), 1234);
+        let at = map(u, PAGE);
+        hand.say(ACK, b"hello");
+        hand.hear(u);
+        assert_eq!(u.read(fd, at, PAGE), Ok(5));
     });
 }
 

@@ -200,6 +200,12 @@ impl<M: Machine> Pcbs<M> {
         .map(|(_, id)| id)
     }
 
+    /// Of the connections to a block that listens that the other end has not confirmed, the one that was begun first.
+    pub(super) fn first_half_open(&self, listener: PcbId) -> Option<PcbId> {
+        let is_one = |pcb: &Pcb<M>| matches!(&pcb.kind, Kind::Tcp(tcb) if tcb.is_half_open(listener));
+        self.all.iter().find(|(_, pcb)| is_one(pcb)).map(|(id, _)| *id)
+    }
+
     /// When the first block has something to do.
     pub(super) fn first_deadline(&self) -> Option<Cycles> {
         self.all.values().filter_map(Pcb::deadline).min()

@@ -86,10 +86,17 @@ impl<M: Machine> Stack<'_, M> {
             return self.refuse(segment);
         }
         let listener = self.tcb(id);
-        let full = listener.accepting.len() + listener.incomplete > listener.backlog * 3 / 2;
+        let room = listener.backlog * 3 / 2;
+        let (full, crowded) = (listener.accepting.len() > room, listener.incomplete > room);
         if !segment.syn || full {
             self.s.counts.no_room += u64::from(full);
             return;
+        }
+        // Who never answers shuts nobody out: the one that was begun first gives way, as in a full row of FreeBSD's
+        // `syncache`. Its other end, if it is one, asks again.
+        if crowded && let Some(first) = self.s.pcbs.first_half_open(id) {
+            self.s.counts.no_room += 1;
+            self.drop_connection(first, None);
         }
         if self.new_connection(id, segment).is_none() {
             // The other end asks again.

@@ -191,6 +191,11 @@ impl<M: Machine> Tcb<M> {
         self.state
     }
 
+    /// It comes from a block that listens, and the other end has not confirmed it.
+    pub(in crate::inet) fn is_half_open(&self, listener: PcbId) -> bool {
+        self.state == TcpState::SynReceived && self.parent == Some(listener)
+    }
+
     pub(in crate::inet) fn is_listening(&self) -> bool {
         self.state == TcpState::Listen
     }
