@@ -747,8 +747,7 @@ mod tests {
         assert_eq!((e.line, e.suggestion.as_deref()), (3, Some("delayed_ack_ms")));
         let e = load("extends = \"sf_buf\"\n[net.paths]\ntcp_output = -1\n").expect_err("no length");
         assert_eq!((e.line, e.key.as_str()), (3, "net.paths.tcp_output"));
-        let e =
-            load("extends = \"sf_buf\"\n[net]\nmost_timeout_ms = 229\n").expect_err("less than the least");
+        let e = load("extends = \"sf_buf\"\n[net]\nmax_rto_ms = 229\n").expect_err("less than the least");
         assert_eq!((e.line, e.key.as_str()), (3, "net.max_rto_ms"));
     }
 
