@@ -73,7 +73,7 @@ pub use movers::{
     AnonLoan, KernelLoan, KernelPages, LoanHistory, LoanOutcome, PassMode, PushDown, QUICK_REF_PAGES,
     QuickRef, Refused, pass, passable, quick_ref,
 };
-pub use object::{Backing, Object, Pager, PagerError};
+pub use object::{Backing, Object, Pager, PagerError, VnodePager};
 pub use page::{FrameInfo, FrameState, KernelUse, Queue, SwapCensus, Wired};
 pub use probe::VmDefect;
 pub use vm::{Space, Vm};

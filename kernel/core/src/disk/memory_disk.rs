@@ -24,17 +24,23 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
+use core::sync::atomic::{AtomicBool, Ordering};
 use pageferry_abi::{Errno, SendMode};
 use pageferry_hal::arena::ArenaFull;
-use pageferry_hal::{Cause, Machine, PAGE_SIZE, Pfn, StructArena, Threads, Va};
+use pageferry_hal::{Cause, Machine, PAGE_SIZE, Pfn, Prot, StructArena, Threads, Va};
 use pageferry_vm::KernelPages;
 
 /// What is read and written at least, and at multiples of what (`DEV_BSIZE`).
 pub const SECTOR_BYTES: usize = 512;
 
+/// Bytes of a buffer that are wired at a time, where that has to be.
+const MAX_WIRED_BYTES: usize = 16 * PAGE_SIZE;
+
 /// The memory disk of a kernel (`md`): at most one, whose pages get frames when they are first written or read.
 pub struct MemoryDisk<M: Machine> {
     state: Monitor<M, State>,
+    /// Files of a volume on it are mapped: a buffer may be such a mapping.
+    mapped_files: AtomicBool,
 }
 
 #[derive(Default)]
@@ -58,7 +64,10 @@ impl<M: Machine> MemoryDisk<M> {
     /// [`ArenaFull`].
     pub fn new(machine: &M, arena: &mut StructArena) -> Result<MemoryDisk<M>, ArenaFull> {
         let at = arena.array("memory disk", 1, 128)?;
-        Ok(MemoryDisk { state: Monitor::new(machine, at, State::default()) })
+        Ok(MemoryDisk {
+            state: Monitor::new(machine, at, State::default()),
+            mapped_files: AtomicBool::new(false),
+        })
     }
 
     /// There is a disk.
@@ -94,6 +103,11 @@ impl<M: Machine> MemoryDisk<M> {
         };
         disk.frames.into_iter().flatten().for_each(|page| core.vm.free_kernel_pages(page));
         Ok(())
+    }
+
+    /// Files of a volume on it are mapped from now on, or are no more.
+    pub(crate) fn set_mapped_files(&self, there_are: bool) {
+        self.mapped_files.store(there_are, Ordering::Relaxed);
     }
 
     /// One more uses the disk.
@@ -250,7 +264,21 @@ impl<M: Machine> DiskFile<M> {
             return Err(Errno::NoSpace);
         }
         uio.limit(usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX));
-        disk.request(call.core, call.thread, uio, &mut |va, len, uio| call.uiomove(va, len, uio))
+        if !disk.mapped_files.load(Ordering::Relaxed) {
+            return disk.request(call.core, call.thread, uio, &mut |va, len, uio| call.uiomove(va, len, uio));
+        }
+        // A page of the buffer that has to come from this disk would wait for this request.
+        while uio.left() > 0 {
+            let prot = if uio.rw() == UioRw::Read { Prot::RW } else { Prot::READ };
+            let mut part = uio.part(MAX_WIRED_BYTES);
+            let wired = call.space.wire(call.thread, part.at(), part.left(), prot)?;
+            let result = disk
+                .request(call.core, call.thread, &mut part, &mut |va, len, uio| call.uiomove(va, len, uio));
+            call.core.vm.unwire(wired);
+            uio.advance(part.done());
+            result?;
+        }
+        Ok(())
     }
 }
 

@@ -86,6 +86,13 @@ pub(super) struct Disk<'a, M: Machine> {
     object: &'a Arc<Object<M>>,
 }
 
+impl<'a, M: Machine> Disk<'a, M> {
+    /// The disk itself, beside its buffers.
+    pub(super) fn disk(&self) -> &'a MemoryDisk<M> {
+        self.disk
+    }
+}
+
 impl<M: Machine> Strategy for Disk<'_, M> {
     type Memory = Shown;
     const KEEPS_PIECES: bool = true;

@@ -1,8 +1,7 @@
 //! Inodes of the file system in memory: what a file is, whoever has it open.
 //!
 //! An inode's contents are the pages of one VM object, whether they are read and written by system calls or mapped:
-//! there is one cache, and it is always coherent. `read` and `write` wire a page of the object, map it by an ephemeral
-//! mapping, and copy (sf_buf paper, 2.3: as the vnode pager and `uiomove` of a page in FreeBSD 5).
+//! there is one cache, and it is always coherent.
 //!
 //! # Locks
 //! An inode is a monitor (class `Pipe`); a thread that reads or writes it, or changes its length, holds its sleep lock,
@@ -16,8 +15,7 @@ use crate::proc::Syscall;
 use crate::sched::{Monitor, SleepLock};
 use alloc::sync::Arc;
 use pageferry_abi::Errno;
-use pageferry_ephemeral::Flags;
-use pageferry_hal::{Cause, Machine, PAGE_SIZE, StructVa, Threads, Va};
+use pageferry_hal::{Machine, StructVa};
 use pageferry_vm::Object;
 
 /// A file.
@@ -95,40 +93,6 @@ impl<M: Machine> Inode<M> {
         let mut held = self.state.lock();
         self.state.release(call.thread, &mut held, |s| &mut s.io);
         result
-    }
-
-    /// Calls `work` with the kernel address of `page`, and how it is to be used.
-    pub(super) fn with_page<R>(
-        &self,
-        call: &Syscall<'_, M>,
-        page: u64,
-        write: bool,
-        work: impl FnOnce(Va) -> R,
-    ) -> Result<R, Errno> {
-        let (vm, ephemeral, thread) = (&call.core.vm, &call.core.ephemeral, call.thread);
-        let wired = vm.wire_page(thread, &self.object, page, write)?;
-        thread.pin();
-        let mapped = ephemeral.alloc(thread, wired.frames()[0], Flags::PRIVATE);
-        let result = mapped.map(|mapping| {
-            let result = work(ephemeral.kva(&mapping));
-            ephemeral.free(thread, mapping);
-            result
-        });
-        thread.unpin();
-        vm.unwire(wired);
-        Ok(result?)
-    }
-
-    /// Clears what lies behind byte `from` in its page, so that what was stored behind the end is never read.
-    pub(super) fn clear_tail(&self, call: &Syscall<'_, M>, from: u64) -> Result<(), Errno> {
-        let offset = from as usize % PAGE_SIZE;
-        if offset == 0 {
-            return Ok(());
-        }
-        self.with_page(call, from / PAGE_SIZE as u64, true, |va| {
-            let _c = call.machine().scope(Cause::Zero);
-            call.machine().zero(va + offset, PAGE_SIZE - offset).expect("the kernel's own page is mapped");
-        })
     }
 
     /// It is `size_bytes` long from now on. The caller holds its sleep lock.

@@ -10,11 +10,14 @@ mod inodes;
 mod memfs;
 mod mount;
 mod mounted;
+mod object_io;
 mod ops;
 mod regular;
 mod vfs;
 mod vnode;
 mod volume_file;
+mod volume_pager;
+mod volume_pages;
 pub mod volume_work;
 
 pub use cursor::{Create, Cursor, Rights};

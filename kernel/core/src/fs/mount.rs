@@ -9,10 +9,12 @@
 use super::cursor::Rights;
 use super::file::File;
 use super::mounted::MountedVolume;
+use super::ops::{FileOps as _, VnodeOps as _};
 use super::vfs::{Change, DirEntry, FileSystem, Links, Opening};
 use super::volume_file::VolumeFile;
 use super::volume_work;
 use crate::proc::Syscall;
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_abi::{Errno, FileStat};
@@ -59,11 +61,19 @@ impl<M: Machine> FileSystem<M> for Mount<M> {
         how: Opening,
         rights: Rights,
     ) -> Result<File<M>, Errno> {
-        self.0.with(call.core, call.thread, true, |volume, disk, opens| {
+        // Where pages are an object's, a file is cut by those.
+        let cuts_pages = how.truncate && self.0.has_objects();
+        let how = Opening { truncate: how.truncate && !cuts_pages, ..how };
+        let file = self.0.with(call.core, call.thread, true, |volume, disk, opens| {
             let found = volume_work::open(volume, disk, path, how)?;
             *opens += 1;
-            Ok(File::vnode(VolumeFile::new(call.machine(), self.0.clone(), found, rights), rights))
-        })
+            Ok(VolumeFile::new(call.machine(), self.0.clone(), found, rights))
+        })?;
+        if cuts_pages && let Err(e) = file.truncate(call, 0) {
+            Box::new(file).release(call);
+            return Err(e);
+        }
+        Ok(File::vnode(file, rights))
     }
 
     fn change_name(&self, call: &Syscall<'_, M>, path: &str, how: Change) -> Result<(), Errno> {

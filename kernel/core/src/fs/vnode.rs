@@ -11,6 +11,7 @@
 use super::cursor::{Cursor, Rights};
 use super::inode::Inode;
 use super::inodes::Inodes;
+use super::object_io::{clear_tail, each_page};
 use crate::proc::{Syscall, Uio, UioRw};
 use alloc::sync::Arc;
 use pageferry_abi::Errno;
@@ -49,7 +50,7 @@ impl<M: Machine> Regular<M> {
         let pages = size_bytes.div_ceil(PAGE_SIZE as u64);
         let more = pages.saturating_sub(self.inode.object.len_pages());
         let blocks = self.inodes.take_blocks(usize::try_from(more).map_err(|_| Errno::NoSpace)?)?;
-        self.inode.clear_tail(call, old).inspect_err(|_| self.inodes.give_blocks(blocks.clone()))?;
+        clear_tail(call, &self.inode.object, old).inspect_err(|_| self.inodes.give_blocks(blocks.clone()))?;
         call.core.vm.extend_file(&self.inode.object, blocks);
         self.inode.set_size_bytes(size_bytes);
         Ok(old)
@@ -62,7 +63,7 @@ impl<M: Machine> Regular<M> {
                 return self.grow(call, size_bytes).map(drop);
             }
             self.cut(call, size_bytes);
-            self.inode.clear_tail(call, size_bytes)
+            clear_tail(call, &self.inode.object, size_bytes)
         })
     }
 
@@ -127,16 +128,7 @@ impl<M: Machine> Regular<M> {
         write: bool,
         copy: &mut dyn FnMut(Va, usize, usize) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let mut done = 0;
-        while done < len {
-            let position = at + done as u64;
-            let offset = position as usize % PAGE_SIZE;
-            let piece = (PAGE_SIZE - offset).min(len - done);
-            let page = position / PAGE_SIZE as u64;
-            self.inode.with_page(call, page, write, |kva| copy(kva + offset, done, piece))??;
-            done += piece;
-        }
-        Ok(())
+        each_page(call, &self.inode.object, at, len, write, copy)
     }
 }
 

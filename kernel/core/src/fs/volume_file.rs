@@ -10,18 +10,21 @@
 //! # What can fail
 //! Space on the volume, memory, the caller's addresses, signals.
 
+use super::buffer_cache::Cached;
+use super::buffers::Disk;
 use super::cursor::{Cursor, Rights};
 use super::mounted::MountedVolume;
 use super::ops::{FileOps, MapRequest, VnodeOps};
 use super::regular::show_header;
+use super::volume_pager::page_from_disk;
 use super::volume_work::{read_bytes, write_bytes};
-use crate::proc::{Shown, Syscall, Uio, UioMode, UioRw, Window};
+use crate::proc::{Shown, Syscall, Uio, UioMode, Window};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use pageferry_abi::Errno;
-use pageferry_fs::{Ino, Store as _};
+use pageferry_fs::{Ino, Volume};
 use pageferry_hal::{Cause, Machine, PAGE_SIZE, Prot, Va};
-use pageferry_vm::{Backing, Inherit, Mapped, Object, Wired};
+use pageferry_vm::{Backing, Inherit, KernelLoan, Mapped, Object, Wired};
 
 /// See the [module](self).
 pub struct VolumeFile<M: Machine> {
@@ -43,7 +46,7 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
             return Err(Errno::BadFd);
         }
         call.machine().execute(call.core.config.disk.paths.file_call);
-        self.mounted.with(call.core, call.thread, true, |volume, disk, _| {
+        let by_buffers = self.by_buffers(call, |volume, disk| {
             self.cursor.moving(
                 uio,
                 || Ok(self.cursor.at()),
@@ -53,6 +56,11 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
                     read_bytes(volume, disk, self.ino, uio, piece, hole)
                 },
             )
+        });
+        by_buffers.unwrap_or_else(|| {
+            self.mounted.by_pages(call, || {
+                self.cursor.moving(uio, || Ok(self.cursor.at()), |uio| self.move_pages(call, uio))
+            })
         })
     }
 
@@ -61,7 +69,7 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
             return Err(Errno::NotSupported);
         }
         call.machine().execute(call.core.config.disk.paths.file_call);
-        self.mounted.with(call.core, call.thread, true, |volume, disk, _| {
+        let by_buffers = self.by_buffers(call, |volume, disk| {
             if self.cursor.rights.appends && !uio.is_positional() {
                 self.cursor.seek(volume.stat(disk, self.ino)?.size_bytes);
             }
@@ -73,6 +81,14 @@ impl<M: Machine> FileOps<M> for VolumeFile<M> {
                     write_bytes(volume, disk, self.ino, uio, piece)
                 },
             )
+        });
+        by_buffers.unwrap_or_else(|| {
+            self.mounted.by_pages(call, || {
+                if self.cursor.rights.appends && !uio.is_positional() {
+                    self.cursor.seek(self.size_bytes(call)?);
+                }
+                self.cursor.moving(uio, || Ok(self.cursor.at()), |uio| self.move_pages(call, uio))
+            })
         })
     }
 
@@ -93,16 +109,23 @@ impl<M: Machine> VnodeOps<M> for VolumeFile<M> {
     }
 
     fn truncate(&self, call: &Syscall<'_, M>, size_bytes: u64) -> Result<(), Errno> {
-        self.mounted.with(call.core, call.thread, true, |volume, disk, _| {
-            Ok(volume.truncate(disk, self.ino, size_bytes)?)
+        let by_buffers =
+            self.by_buffers(call, |volume, disk| Ok(volume.truncate(disk, self.ino, size_bytes)?));
+        by_buffers.unwrap_or_else(|| {
+            self.mounted.by_pages(call, || self.mounted.set_size(call, self.ino, size_bytes))
         })
     }
 
     fn sync(&self, call: &Syscall<'_, M>) -> Result<(), Errno> {
+        self.mounted.write_back(call, self.ino)?;
         self.mounted.with(call.core, call.thread, true, |volume, disk, _| Ok(volume.fsync(disk, self.ino)?))
     }
 
     fn map(&self, call: &Syscall<'_, M>, mapping: &MapRequest) -> Result<Va, Errno> {
+        // Beside shared mappings a private one sees what they store, until it has a page of its own.
+        if mapping.shared || self.mounted.has_objects() {
+            return self.map_object(call, mapping);
+        }
         map_private(call, mapping, || self.size_bytes(call), &mut |va, at| self.fill(call, va, at))
     }
 
@@ -111,12 +134,14 @@ impl<M: Machine> VnodeOps<M> for VolumeFile<M> {
         call: &Syscall<'_, M>,
         work: &mut dyn FnMut(Va, usize) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
+        self.mounted.write_back(call, self.ino)?;
         let size = self.size_bytes(call)?;
         show_first_page(call, size, &mut |va, at| self.fill(call, va, at), work)
     }
 
     fn read_kernel(&self, call: &Syscall<'_, M>, at: u64, to: Va, len_bytes: usize) -> Result<usize, Errno> {
         call.machine().execute(call.core.config.disk.paths.file_call);
+        self.mounted.write_back(call, self.ino)?;
         let mut uio = Uio::read(to, len_bytes).at_offset(at);
         self.mounted.with(call.core, call.thread, true, |volume, disk, _| {
             let piece = &mut |va, len, uio: &mut Uio| {
@@ -134,37 +159,70 @@ impl<M: Machine> VnodeOps<M> for VolumeFile<M> {
         })?;
         Ok(uio.done())
     }
+
+    /// Lends the file's own page: from then on files of the volume are read and written by pages.
+    fn loan_to_kernel(
+        &self,
+        call: &Syscall<'_, M>,
+        at: u64,
+        len_bytes: usize,
+    ) -> Result<Option<KernelLoan>, Errno> {
+        self.mounted.by_pages(call, || {
+            self.mounted.with_object(call, self.ino, |object| {
+                let left = self.size_bytes(call)?.saturating_sub(at);
+                let len = usize::try_from(left).map_or(len_bytes, |left| left.min(len_bytes));
+                if len == 0 {
+                    return Ok(None);
+                }
+                Ok(Some(call.core.vm.loan_object_to_kernel(call.thread, object, at, len)?))
+            })
+        })
+    }
 }
 
 impl<M: Machine> VolumeFile<M> {
-    /// Fills a page at `va`, which is clear, with the bytes of the file from `at` on: block by block from the disk.
+    /// Fills a page at `va`, which is clear, with the bytes of the file from `at` on.
     fn fill(&self, call: &Syscall<'_, M>, va: Va, at: u64) -> Result<(), Errno> {
-        let core = call.core;
-        self.mounted.with(core, call.thread, true, |volume, disk, _| {
-            let block_bytes = volume.geometry().block_bytes as usize;
-            let mut done = 0;
-            while done < PAGE_SIZE {
-                let piece =
-                    volume.piece(disk, self.ino, at + done as u64, block_bytes.min(PAGE_SIZE - done))?;
-                if piece.len_bytes == 0 {
-                    break;
-                }
-                if let Some(from) = piece.at {
-                    // The disk has it before it is read from there; behind a file's end there are zeros.
-                    let len = piece.len_bytes.next_multiple_of(512) as u64;
-                    disk.flush(from..from + len)?;
-                    let _c = core.machine.scope(Cause::Protocol);
-                    self.mounted.disk().move_kernel(
-                        core,
-                        call.thread,
-                        from..from + len,
-                        va + done,
-                        UioRw::Read,
-                    )?;
-                }
-                done += piece.len_bytes;
-            }
-            Ok(())
+        self.mounted.with(call.core, call.thread, true, |volume, disk, _| {
+            page_from_disk(call.core, call.thread, (volume, disk), self.ino, va, at)
+        })
+    }
+
+    /// Does `work` on the volume and its buffers; nothing where files are read and written by pages.
+    fn by_buffers(
+        &self,
+        call: &Syscall<'_, M>,
+        work: impl FnOnce(&mut Volume, &mut Cached<'_, Disk<'_, M>>) -> Result<(), Errno>,
+    ) -> Option<Result<(), Errno>> {
+        if self.mounted.has_objects() {
+            return None;
+        }
+        let done = self.mounted.with(call.core, call.thread, true, |volume, disk, _| {
+            // Under the volume's lock, so that no page is an object's before the work is done.
+            if self.mounted.has_objects() { Ok(None) } else { Ok(Some(work(volume, disk))) }
+        });
+        done.unwrap_or_else(|e| Some(Err(e)))
+    }
+
+    fn move_pages(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        let copy = &mut |kva, len, uio: &mut Uio| call.uiomove(kva, len, uio);
+        self.mounted.move_pages(call, self.ino, uio, copy)
+    }
+
+    /// Maps the file's own pages, which come at faults.
+    fn map_object(&self, call: &Syscall<'_, M>, mapping: &MapRequest) -> Result<Va, Errno> {
+        let &MapRequest { offset, place, len_bytes, prot, max_prot, shared } = mapping;
+        self.mounted.by_pages(call, || {
+            self.mounted.with_object(call, self.ino, |object| {
+                let mapped = Mapped {
+                    object: object.clone(),
+                    first_page: offset / PAGE_SIZE as u64,
+                    copy_on_write: !shared,
+                };
+                let inherit = if shared { Inherit::Share } else { Inherit::Copy };
+                let prots = (prot, max_prot);
+                Ok(call.space.map_at(call.thread, place, len_bytes, prots, inherit, Some(mapped))?)
+            })
         })
     }
 }

@@ -111,6 +111,12 @@ impl Uio {
         Uio { wait, ..self }
     }
 
+    /// What comes next of it, up to `max` bytes, as a buffer of its own at its byte of the file.
+    pub(crate) fn part(&self, max: usize) -> Uio {
+        let len = self.left().min(max);
+        Uio { base: Some(self.at()), len, done: 0, offset: self.offset(), positional: true, ..*self }
+    }
+
     // ------------------------------------------------------------------------------------------- where it is
 
     pub(crate) fn rw(&self) -> UioRw {

@@ -7,6 +7,9 @@
 //! `pmap_qenter`, `pmap_qremove`). In the other form nothing: every page has an ephemeral mapping (sf_buf paper, 2.2 to
 //! 2.6).
 //!
+//! Where all ephemeral mappings are in use a window does not wait for one: its thread may hold one itself, as when a
+//! page comes at a fault in the middle of a copy, and so may others that wait. It has an address of its own then, too.
+//!
 //! # Locks
 //! None of its own; see [`pageferry_ephemeral::Ephemeral::alloc`]. While a page is shown in private, the thread is
 //! pinned.
@@ -17,7 +20,7 @@
 use crate::base::Core;
 use crate::config::FrameMapping;
 use pageferry_abi::Errno;
-use pageferry_ephemeral::{Flags, KvaRun};
+use pageferry_ephemeral::{AllocError, Flags, KvaRun};
 use pageferry_hal::{Machine, Pfn, Threads, Va};
 
 /// Which threads will use the address of a page that is shown.
@@ -75,11 +78,20 @@ impl Window {
             }
             Shown::ToAll => Flags::empty(),
         };
-        let result = ephemeral.alloc(threads, frame, flags).map(|mapping| {
-            let result = work(ephemeral.kva(&mapping));
-            ephemeral.free(threads, mapping);
-            result
-        });
+        let result = match ephemeral.alloc(threads, frame, flags | Flags::NOWAIT) {
+            Ok(mapping) => {
+                let result = work(ephemeral.kva(&mapping));
+                ephemeral.free(threads, mapping);
+                Ok(result)
+            }
+            Err(AllocError::WouldBlock) => ephemeral.kva_run(1).map(|mut run| {
+                let result = work(ephemeral.enter_run(&mut run, &[frame]));
+                ephemeral.remove_run(&mut run);
+                ephemeral.release_run(run);
+                result
+            }),
+            Err(error) => Err(error),
+        };
         if shown == Shown::Privately {
             threads.unpin();
         }

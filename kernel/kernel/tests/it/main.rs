@@ -34,6 +34,7 @@ mod lending;
 mod memory_disk;
 mod names;
 mod net_servers;
+mod page_cache;
 mod paging;
 mod pipe;
 mod process;

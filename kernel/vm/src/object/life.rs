@@ -4,7 +4,7 @@
 //! takes no waiting is filled under the lock as well; what must come from the disk is the pager's. Making an object
 //! fails for want of a structure, and a device also for want of frames; nothing is left of it then.
 
-use super::object::{Backing, Block, Object, ObjectGuard, ObjectPageError, ObjectState, Store};
+use super::object::{Backing, Block, Object, ObjectGuard, ObjectPageError, ObjectState, Store, VnodePager};
 use crate::config::Kind;
 use crate::error::VmError;
 use crate::page::Owner;
@@ -94,6 +94,7 @@ impl<M: Machine> Object<M> {
                 pager.get(page, &mut bytes).map_err(ObjectPageError::Pager)?;
                 vm.store_frame(frame, &bytes).map_err(|_| ObjectPageError::NoMemory)
             }
+            Store::Vnode(_) => panic!("page {page} of a file is to be fetched"),
             Store::Device => panic!("page {page} of a device is gone"),
         }
     }
@@ -143,6 +144,19 @@ impl<M: Machine> Vm<M> {
     pub fn file_object(&self, blocks: Vec<u64>) -> Result<Arc<Object<M>>, VmError> {
         let blocks: Vec<Block> = blocks.into_iter().map(|at| Block { at, written: false }).collect();
         self.new_object(blocks.len() as u64, Store::Disk, blocks)
+    }
+
+    /// An object whose pages are those of a file of a file system, which `pager` moves. The caller holds the one
+    /// reference, and gives it back with [`Vm::end_vnode`].
+    ///
+    /// # Errors
+    /// [`VmError::NoMemory`].
+    pub fn vnode_object(
+        &self,
+        len_pages: u64,
+        pager: Arc<dyn VnodePager>,
+    ) -> Result<Arc<Object<M>>, VmError> {
+        self.new_object(len_pages, Store::Vnode(pager), Vec::new())
     }
 
     /// An object whose `len_pages` pages are a device's memory, clear at first: they are always in the same frames, and
@@ -195,6 +209,17 @@ impl<M: Machine> Vm<M> {
         let object = Arc::new(Object { at, store, state });
         self.structures().register_object(&object);
         Ok(object)
+    }
+
+    /// Another reference to an object, for a caller that knows somebody who has one and keeps it meanwhile; to be given
+    /// back with [`Vm::release_object`].
+    pub fn reference_object(&self, object: &Object<M>) {
+        object.add_ref(self);
+    }
+
+    /// Somebody but the caller has a reference to an object: a mapping of it, or a page on its way.
+    pub fn is_shared(&self, object: &Object<M>) -> bool {
+        object.lock().refs() > 1
     }
 
     /// Gives the caller's reference back. Mappings of the object keep it alive.

@@ -5,5 +5,5 @@ mod life;
 mod object;
 mod pager;
 
-pub use object::{Backing, Object, Pager, PagerError};
+pub use object::{Backing, Object, Pager, PagerError, VnodePager};
 pub(crate) use object::{ObjectPageError, ObjectState};

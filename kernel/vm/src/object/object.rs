@@ -36,6 +36,23 @@ pub trait Pager: Send + Sync {
     fn get(&self, page: u64, bytes: &mut [u8]) -> Result<(), PagerError>;
 }
 
+/// Moves the pages of a file between frames and the file system that has it (`vnode_pager`).
+pub trait VnodePager {
+    /// Fills `frame` with page `page` of the file; what lies behind the file's end is clear. Called with no lock held:
+    /// it may sleep. Nobody else uses the frame meanwhile.
+    ///
+    /// # Errors
+    /// [`PagerError`]; the call that wanted the page fails with [`crate::VmError::Io`].
+    fn get(&self, t: &dyn Threads, page: u64, frame: Pfn) -> Result<(), PagerError>;
+
+    /// Writes `frame` to page `page` of the file, as far as the file goes. Called with no lock held: it may sleep.
+    /// Others may store to the frame meanwhile.
+    ///
+    /// # Errors
+    /// [`PagerError`]; the page stays modified.
+    fn put(&self, t: &dyn Threads, page: u64, frame: Pfn) -> Result<(), PagerError>;
+}
+
 /// Where an object's pages come from when they are first wanted. What is written to them afterwards goes to the swap
 /// area when memory is short, and is gone with the object.
 #[derive(Clone)]
@@ -52,6 +69,9 @@ pub(crate) enum Store {
     Memory(Backing),
     /// In blocks of the disk: a file.
     Disk,
+    /// In a file of a file system of its own. What memory has no room for goes to the swap area: the page daemon must
+    /// not wait for a file system, which may be waiting for memory.
+    Vnode(Arc<dyn VnodePager>),
     /// Nowhere else: the frames are a device's, and stay.
     Device,
 }
@@ -145,9 +165,9 @@ impl<M: Machine> Object<M> {
         self.lock().pages[&page]
     }
 
-    /// True for a file: it can be mapped behind its end, and written back.
+    /// True for a file of either kind: it can be mapped behind its end, and written back.
     pub fn is_file(&self) -> bool {
-        matches!(self.store, Store::Disk)
+        matches!(self.store, Store::Disk | Store::Vnode(_))
     }
 
     /// Where the structure lies: names the object as long as it lives.

@@ -12,7 +12,7 @@
 //! To clean a page takes no write permission from it. Its modified bits are cleared and flushed first; a store while
 //! the disk reads sets them again, and the page is written again next time. (Its frame is wired meanwhile.)
 
-use super::object::{Backing, Block, Object, ObjectPageError, ObjectState, Store};
+use super::object::{Backing, Block, Object, ObjectPageError, ObjectState, Store, VnodePager};
 use crate::error::VmError;
 use crate::page::{Owner, SwapSlot, Wired};
 use crate::vm::Vm;
@@ -28,13 +28,16 @@ use pageferry_pmap::TlbFlush;
 enum Home {
     Slot(SwapSlot),
     Block(u64),
+    /// With a file system, wherever that has it.
+    Vnode,
 }
 
 impl Home {
-    fn block(self) -> u64 {
+    fn block(self) -> Option<u64> {
         match self {
-            Home::Slot(slot) => slot.block(),
-            Home::Block(at) => at,
+            Home::Slot(slot) => Some(slot.block()),
+            Home::Block(at) => Some(at),
+            Home::Vnode => None,
         }
     }
 }
@@ -42,7 +45,8 @@ impl Home {
 /// Pages that move together: the number of the first, and the frames.
 struct Run {
     first: u64,
-    block: u64,
+    /// Where the first is on the disk; nothing for a page that a file system has, which moves alone.
+    block: Option<u64>,
     frames: Vec<Pfn>,
 }
 
@@ -58,8 +62,14 @@ impl<M: Machine> Object<M> {
         if let Some(&slot) = state.swap.get(&page) {
             return Some(Home::Slot(slot));
         }
-        let block = state.blocks.get(page as usize)?;
-        block.written.then_some(Home::Block(block.at))
+        match &self.store {
+            Store::Vnode(_) => Some(Home::Vnode),
+            Store::Disk => {
+                let block = state.blocks.get(page as usize)?;
+                block.written.then_some(Home::Block(block.at))
+            }
+            Store::Memory(_) | Store::Device => None,
+        }
     }
 
     /// True when bringing `page` in means waiting for the disk.
@@ -120,8 +130,9 @@ impl<M: Machine> Object<M> {
         self.begin_move(&mut state, page);
         let mut run = Run { first: page, block: home.block(), frames: vec![frame] };
         let spare = vm.paging().map_or(0, |p| p.free_target_pages);
-        for (next, block) in (page + 1..).zip(home.block() + 1..).take(read_ahead) {
-            if out(&state, next).map(Home::block) != Some(block) || vm.frames().free_now() <= spare {
+        let Some(first) = run.block else { return Some(run) };
+        for (next, block) in (page + 1..).zip(first + 1..).take(read_ahead) {
+            if out(&state, next).and_then(Home::block) != Some(block) || vm.frames().free_now() <= spare {
                 break;
             }
             let Ok(frame) = vm.frames().alloc(Owner::Object(Arc::downgrade(self), next)) else { break };
@@ -132,8 +143,14 @@ impl<M: Machine> Object<M> {
     }
 
     fn get(self: &Arc<Self>, vm: &Vm<M>, t: &dyn Threads, run: Run) -> Result<(), VmError> {
-        let ticket = vm.io().start(Transfer::Read, run.block, run.frames.clone());
-        let read = vm.io().finish(t, ticket);
+        let read = match (run.block, &self.store) {
+            (Some(block), _) => {
+                let ticket = vm.io().start(Transfer::Read, block, run.frames.clone());
+                vm.io().finish(t, ticket).map_err(VmError::from)
+            }
+            (None, Store::Vnode(pager)) => pager.get(t, run.first, run.frames[0]).map_err(|_| VmError::Io),
+            (None, _) => panic!("page {} of an object is nowhere", run.first),
+        };
         let mut state = self.lock();
         for (page, &frame) in run.pages().zip(&run.frames) {
             if read.is_err() {
@@ -148,7 +165,7 @@ impl<M: Machine> Object<M> {
             }
         }
         self.end_moves(vm, t, state, run.pages());
-        Ok(read?)
+        read
     }
 
     /// Writes the dirty pages of `pages` to the file's blocks. Other objects have nothing to write to.
@@ -158,7 +175,15 @@ impl<M: Machine> Object<M> {
     ///
     /// # Locks
     /// Sleeps: no spin lock may be held.
-    pub(crate) fn clean(&self, vm: &Vm<M>, t: &dyn Threads, pages: Range<u64>) -> Result<(), VmError> {
+    pub(crate) fn clean(
+        self: &Arc<Self>,
+        vm: &Vm<M>,
+        t: &dyn Threads,
+        pages: Range<u64>,
+    ) -> Result<(), VmError> {
+        if let Store::Vnode(pager) = &self.store {
+            return self.clean_vnode(vm, t, &**pager, pages);
+        }
         let mut result = Ok(());
         let mut next = pages.start;
         while self.is_file() && next < pages.end {
@@ -174,7 +199,8 @@ impl<M: Machine> Object<M> {
             let run = self.begin_clean(vm, &mut state, first..pages.end);
             drop(state);
             next = run.pages().end;
-            let ticket = vm.io().start(Transfer::Write, run.block, run.frames.clone());
+            let block = run.block.expect("a file's page has a block");
+            let ticket = vm.io().start(Transfer::Write, block, run.frames.clone());
             let wrote = vm.io().finish(t, ticket);
             self.end_clean(vm, t, run, wrote.is_ok());
             if wrote.is_err() {
@@ -193,7 +219,7 @@ impl<M: Machine> Object<M> {
     /// Takes dirty pages from `pages.start` on, as many as lie in a row here and on the disk.
     fn begin_clean(&self, vm: &Vm<M>, state: &mut ObjectState, pages: Range<u64>) -> Run {
         let first = state.blocks[pages.start as usize].at;
-        let mut run = Run { first: pages.start, block: first, frames: Vec::new() };
+        let mut run = Run { first: pages.start, block: Some(first), frames: Vec::new() };
         let most = vm.paging().map_or(1, |p| p.cluster_pages);
         let mut pending = TlbFlush::new();
         for (page, block) in pages.zip(first..).take(most) {
@@ -228,11 +254,75 @@ impl<M: Machine> Object<M> {
         self.end_moves(vm, t, state, run.pages());
     }
 
+    /// The same, for a file of a file system: what was modified may also be in the swap area, and comes back first.
+    fn clean_vnode(
+        self: &Arc<Self>,
+        vm: &Vm<M>,
+        t: &dyn Threads,
+        pager: &dyn VnodePager,
+        pages: Range<u64>,
+    ) -> Result<(), VmError> {
+        let mut result = Ok(());
+        let mut next = pages.start;
+        while next < pages.end {
+            let mut state = self.lock();
+            if let Some(&busy) = state.busy().range(next..pages.end).next()
+                && self.first_modified(vm, &state, next..busy).is_none()
+            {
+                self.wait_for_moves(t, state);
+                continue;
+            }
+            let Some(page) = self.first_modified(vm, &state, next..pages.end) else { break };
+            let Some(&frame) = state.pages().get(&page) else {
+                drop(state);
+                // Where it cannot come back it stays where it is, and is tried again next time.
+                if let Err(e) = self.fetch(vm, t, page, 0) {
+                    (result, next) = (Err(e), page + 1);
+                }
+                continue;
+            };
+            vm.pmaps().clear_modified(frame).flush(vm.pmaps());
+            self.begin_move(&mut state, page);
+            {
+                let mut table = vm.frames().lock();
+                // A frame that is wired may be being written.
+                let pinned = table.get(frame).is_pinned();
+                table.get_mut(frame).dirty = pinned;
+                table.wire(frame);
+            }
+            drop(state);
+            let put = pager.put(t, page, frame);
+            let mut state = self.lock();
+            {
+                let mut table = vm.frames().lock();
+                table.get_mut(frame).dirty |= put.is_err();
+                table.unwire(frame);
+            }
+            match put {
+                Ok(()) => {
+                    let slot = state.swap.remove(&page);
+                    slot.into_iter().for_each(|slot| vm.swap().free(slot, false));
+                }
+                Err(_) => result = Err(VmError::Io),
+            }
+            next = page + 1;
+            self.end_moves(vm, t, state, core::iter::once(page));
+        }
+        result
+    }
+
+    /// The first of `pages` that is at rest and is not as its file system has it.
+    fn first_modified(&self, vm: &Vm<M>, state: &ObjectState, pages: Range<u64>) -> Option<u64> {
+        let mut in_swap = state.swap.range(pages.clone()).map(|(&page, _)| page);
+        let in_swap = in_swap.find(|page| !state.busy().contains(page));
+        self.first_dirty(vm, state, pages).into_iter().chain(in_swap).min()
+    }
+
     /// True when the contents of the pages can be had again without writing them anywhere, if they are not dirty.
     pub(crate) fn block_of(&self, state: &ObjectState, page: u64) -> Option<u64> {
         match self.store {
             Store::Disk => Some(state.blocks[page as usize].at),
-            Store::Memory(Backing::Zero | Backing::Pager(_)) => None,
+            Store::Memory(Backing::Zero | Backing::Pager(_)) | Store::Vnode(_) => None,
             Store::Device => panic!("a device's page {page} is not taken"),
         }
     }
@@ -314,8 +404,11 @@ impl<M: Machine> Vm<M> {
     }
 
     /// Lets a file grow: its new pages are clear.
+    ///
+    /// # Panics
+    /// When it is no file in blocks.
     pub fn extend_file(&self, object: &Object<M>, blocks: Vec<u64>) {
-        assert!(object.is_file(), "only a file grows");
+        assert!(matches!(object.store, Store::Disk), "only a file in blocks grows by them");
         let mut state = object.lock();
         state.blocks.extend(blocks.into_iter().map(|at| Block { at, written: false }));
         let len_pages = state.blocks.len() as u64;
@@ -346,14 +439,46 @@ impl<M: Machine> Vm<M> {
             pending.merge(self.pmaps().page_protect(frame, Prot::empty()));
         }
         pending.flush(self.pmaps());
+        let slots = state.swap.split_off(&len_pages);
+        slots.into_iter().for_each(|(page, slot)| self.swap().free(slot, !cut.contains_key(&page)));
         cut.into_values().for_each(|frame| self.frames().disown(frame));
-        state.blocks.split_off(len_pages as usize).into_iter().map(|b| b.at).collect()
+        match object.store {
+            Store::Disk => state.blocks.split_off(len_pages as usize).into_iter().map(|b| b.at).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Lets a file of a file system be at least `len_pages` pages long.
+    ///
+    /// # Panics
+    /// When it is no such file.
+    pub fn extend_vnode(&self, object: &Object<M>, len_pages: u64) {
+        assert!(matches!(object.store, Store::Vnode(_)), "only a file system's file grows by itself");
+        let mut state = object.lock();
+        let len_pages = len_pages.max(state.len_pages());
+        state.set_len_pages(len_pages);
+    }
+
+    /// Ends the object of a file system's file, if the caller has the only reference, and gives that back: false, and
+    /// nothing happens, while it is mapped, pages of it move, or some are not as the file system has them.
+    ///
+    /// # Panics
+    /// When it is no such file.
+    pub fn end_vnode(&self, object: &Object<M>) -> bool {
+        assert!(matches!(object.store, Store::Vnode(_)), "only a file system's file ends so");
+        let state = object.lock();
+        if state.refs() != 1 || object.first_modified(self, &state, 0..u64::MAX).is_some() {
+            return false;
+        }
+        drop(state);
+        object.drop_ref(self);
+        true
     }
 
     /// Ends a file if the caller has the only reference, and gives that back; returns the blocks. What was not written
     /// is lost. Nothing happens while the file is mapped or pages of it move.
     pub fn end_file(&self, object: &Object<M>) -> Option<Vec<u64>> {
-        assert!(object.is_file(), "only a file ends with blocks");
+        assert!(matches!(object.store, Store::Disk), "only a file in blocks ends with them");
         let mut state = object.lock();
         if state.refs() != 1 {
             return None;
@@ -375,7 +500,7 @@ impl<M: Machine> Vm<M> {
     ///
     /// # Locks
     /// Sleeps: no spin lock may be held.
-    pub fn clean_file(&self, t: &dyn Threads, object: &Object<M>) -> Result<(), VmError> {
+    pub fn clean_file(&self, t: &dyn Threads, object: &Arc<Object<M>>) -> Result<(), VmError> {
         object.clean(self, t, 0..u64::MAX)
     }
 }

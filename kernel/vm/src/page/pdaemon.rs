@@ -488,7 +488,9 @@ impl<M: Machine> Vm<M> {
                 let old = state.swap.insert(page, new);
                 old.into_iter().for_each(|old| self.swap().free(old, false));
             }
-            None if object.is_file() && self.is_dirty(frame) => state.blocks[page as usize].written = true,
+            None if object.is_file() && self.is_dirty(frame) => {
+                state.blocks.get_mut(page as usize).into_iter().for_each(|block| block.written = true);
+            }
             None => {}
         }
     }

@@ -14,3 +14,4 @@ mod races;
 mod schedule_points;
 mod shared_cow;
 mod transfer;
+mod vnode;
