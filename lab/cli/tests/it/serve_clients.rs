@@ -162,6 +162,37 @@ fn every_wait_ends_when_the_server_does() {
 }
 
 #[test]
+fn a_stop_in_the_middle_cuts_nothing_in_silence() {
+    let dir = site(&[300_000]);
+    let server = Server::start(dir.path(), &["--json"]);
+    let clients: Vec<_> = (0..60)
+        .map(|_| {
+            let port = server.port;
+            std::thread::spawn(move || {
+                let mut whole = 0;
+                // Until the server is gone.
+                while let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
+                    let request = b"GET /300000 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+                    let mut answer = Vec::new();
+                    let ended = stream.write_all(request).and_then(|()| stream.read_to_end(&mut answer));
+                    if ended.is_ok() && !answer.is_empty() {
+                        // What ends in good order is whole.
+                        assert!(answer.ends_with(&bytes(300_000)), "{} bytes", answer.len());
+                        whole += 1;
+                    }
+                }
+                whole
+            })
+        })
+        .collect();
+    std::thread::sleep(Duration::from_secs(2));
+    ends_well(server);
+    let whole: u32 =
+        clients.into_iter().map(|client| client.join().expect("no part is taken for the whole")).sum();
+    assert!(whole > 0);
+}
+
+#[test]
 fn uploads_have_no_count() {
     let dir = site(&[]);
     let server = Server::start(dir.path(), &["--json"]);
