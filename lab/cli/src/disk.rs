@@ -8,10 +8,12 @@ use crate::terminal::{print, tell};
 use pageferry_fs::{Cached, Format, FsError, Ino, Kind, MemoryDevice, Volume, Weight, check, repair};
 use pageferry_lab::output::PendingFile;
 use pageferry_lab::{LabError, input, text};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 type Image = Cached<MemoryDevice>;
@@ -32,7 +34,8 @@ pub(crate) fn disk(options: &Disk) -> Result<ExitCode, LabError> {
 }
 
 fn wrong(file: &Path, problem: impl ToString) -> LabError {
-    LabError::Input { file: file.display().to_string(), problem: problem.to_string() }
+    // What is wrong may name what is in the image.
+    LabError::Input { file: file.display().to_string(), problem: shown(problem.to_string().as_bytes()) }
 }
 
 /// What of a directory is to go into an image.
@@ -42,10 +45,27 @@ struct Found {
 }
 
 enum What {
-    File(Vec<u8>),
+    File(HostFile),
     Directory(Vec<Found>),
     /// The path of a symbolic link.
     Link(Vec<u8>),
+}
+
+/// A file of the host.
+struct HostFile {
+    bytes: Vec<u8>,
+    /// It takes less room than it has bytes: where they are zero it has holes.
+    has_holes: bool,
+    /// What tells it from others, where it has more names than one.
+    identity: Option<(u64, u64)>,
+}
+
+fn read_file(at: &Path) -> io::Result<HostFile> {
+    const SECTOR_BYTES: u64 = 512;
+    let meta = fs::metadata(at)?;
+    let identity = (meta.nlink() > 1).then(|| (meta.dev(), meta.ino()));
+    let has_holes = meta.blocks() * SECTOR_BYTES < meta.len();
+    Ok(HostFile { bytes: fs::read(at)?, has_holes, identity })
 }
 
 /// Reads a directory, its names in order. What is none of these three is told of.
@@ -61,7 +81,7 @@ fn read_directory(at: &Path) -> Result<Vec<Found>, LabError> {
         let what = if kind.is_dir() {
             What::Directory(read_directory(&path)?)
         } else if kind.is_file() {
-            What::File(fs::read(&path).map_err(refuse)?)
+            What::File(read_file(&path).map_err(refuse)?)
         } else if kind.is_symlink() {
             What::Link(fs::read_link(&path).map_err(refuse)?.into_os_string().into_vec())
         } else {
@@ -79,29 +99,41 @@ fn read_directory(at: &Path) -> Result<Vec<Found>, LabError> {
 /// Bytes that files take on a disk, by and large.
 fn needed(of: &[Found], block_bytes: u64) -> u64 {
     let one = |found: &Found| match &found.what {
-        What::File(bytes) => (bytes.len() as u64).next_multiple_of(block_bytes) * 257 / 256 + 256,
+        What::File(file) => (file.bytes.len() as u64).next_multiple_of(block_bytes) * 257 / 256 + 256,
         What::Directory(below) => block_bytes + needed(below, block_bytes),
         What::Link(path) => (path.len() as u64).next_multiple_of(block_bytes) + 256,
     };
     of.iter().map(|found| one(found) + found.name.len() as u64 * 2).sum()
 }
 
+/// Where files of the host with more names than one are in the image.
+type Names = BTreeMap<(u64, u64), Ino>;
+
 /// How many files, directories and symbolic links there are.
-fn fill(volume: &mut Volume, image: &mut Image, dir: Ino, all: &[Found]) -> Result<[usize; 3], FsError> {
+fn fill(
+    volume: &mut Volume,
+    image: &mut Image,
+    names: &mut Names,
+    dir: Ino,
+    all: &[Found],
+) -> Result<[usize; 3], FsError> {
     let mut counts = [0; 3];
     for found in all {
         match &found.what {
-            What::File(bytes) => {
-                let ino = volume.make(image, dir, &found.name, Kind::File)?;
-                let mut done = 0;
-                while done < bytes.len() {
-                    done += volume.write(image, ino, done as u64, &bytes[done..])?;
-                }
+            What::File(file) => {
                 counts[0] += 1;
+                let known = file.identity.and_then(|identity| names.get(&identity));
+                if let Some(ino) = known {
+                    volume.link(image, *ino, dir, &found.name)?;
+                    continue;
+                }
+                let ino = volume.make(image, dir, &found.name, Kind::File)?;
+                write_file(volume, image, ino, file)?;
+                names.extend(file.identity.map(|identity| (identity, ino)));
             }
             What::Directory(below) => {
                 let ino = volume.make(image, dir, &found.name, Kind::Directory)?;
-                let more = fill(volume, image, ino, below)?;
+                let more = fill(volume, image, names, ino, below)?;
                 counts = [counts[0] + more[0], counts[1] + more[1] + 1, counts[2] + more[2]];
             }
             What::Link(path) => {
@@ -113,6 +145,22 @@ fn fill(volume: &mut Volume, image: &mut Image, dir: Ino, all: &[Found]) -> Resu
     Ok(counts)
 }
 
+/// Writes a file, but for its holes.
+fn write_file(volume: &mut Volume, image: &mut Image, ino: Ino, file: &HostFile) -> Result<(), FsError> {
+    let block_bytes = volume.geometry().block_bytes as usize;
+    let mut at = 0;
+    for block in file.bytes.chunks(block_bytes) {
+        let is_hole = file.has_holes && block.iter().all(|&byte| byte == 0);
+        let mut done = 0;
+        while done < block.len() && !is_hole {
+            done += volume.write(image, ino, (at + done) as u64, &block[done..])?;
+        }
+        at += block.len();
+    }
+    // A hole at the end is none that was written behind.
+    if file.has_holes { volume.truncate(image, ino, at as u64) } else { Ok(()) }
+}
+
 fn make(options: &DiskMake) -> Result<ExitCode, LabError> {
     let block_bytes: u32 = options.block_bytes.parse().expect("one of those that may be");
     let found = read_directory(&options.directory)?;
@@ -122,7 +170,7 @@ fn make(options: &DiskMake) -> Result<ExitCode, LabError> {
         let mut image = Cached::new(MemoryDevice::new(len_bytes as usize));
         let filled = Volume::format(&mut image, Format { block_bytes }).and_then(|mut volume| {
             let root = volume.root();
-            let counts = fill(&mut volume, &mut image, root, &found)?;
+            let counts = fill(&mut volume, &mut image, &mut Names::new(), root, &found)?;
             volume.unmount(&mut image)?;
             Ok(counts)
         });
@@ -234,7 +282,7 @@ fn get(options: &DiskGet) -> Result<ExitCode, LabError> {
         file.commit()?;
         return Ok(ExitCode::SUCCESS);
     }
-    let taken = take(&mut volume, &mut image, ino, &options.out, 0);
+    let taken = take(&mut volume, &mut image, &mut BTreeMap::new(), ino, &options.out, 0);
     taken.map_err(|e| match e {
         CopyError::Volume(e) => refuse(e),
         CopyError::Host(at, e) => LabError::io("write", at, e),
@@ -244,13 +292,21 @@ fn get(options: &DiskGet) -> Result<ExitCode, LabError> {
 
 enum CopyError {
     Volume(FsError),
-    Host(std::path::PathBuf, io::Error),
+    Host(PathBuf, io::Error),
 }
 
 /// Directories within each other, at most.
 const MAX_DEEP: usize = 1000;
 
-fn take(volume: &mut Volume, image: &mut Image, dir: Ino, to: &Path, depth: usize) -> Result<(), CopyError> {
+/// Copies a directory out; `names` are of files that have more than one, and were copied.
+fn take(
+    volume: &mut Volume,
+    image: &mut Image,
+    names: &mut BTreeMap<Ino, PathBuf>,
+    dir: Ino,
+    to: &Path,
+    depth: usize,
+) -> Result<(), CopyError> {
     if depth > MAX_DEEP {
         let why = format!("directories lie more than {MAX_DEEP} deep");
         return Err(CopyError::Volume(FsError::Damaged(why)));
@@ -265,9 +321,16 @@ fn take(volume: &mut Volume, image: &mut Image, dir: Ino, to: &Path, depth: usiz
         }
         let at = to.join(std::ffi::OsStr::from_bytes(&entry.name));
         match entry.kind {
-            Kind::Directory => take(volume, image, entry.ino, &at, depth + 1)?,
+            Kind::Directory => take(volume, image, names, entry.ino, &at, depth + 1)?,
             Kind::File => {
                 let host = |e| CopyError::Host(at.clone(), e);
+                if let Some(first) = names.get(&entry.ino) {
+                    fs::hard_link(first, &at).map_err(host)?;
+                    continue;
+                }
+                if volume.stat(image, entry.ino).map_err(CopyError::Volume)?.links > 1 {
+                    names.insert(entry.ino, at.clone());
+                }
                 let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&at).map_err(host)?;
                 copy_out(volume, image, entry.ino, &mut file).map_err(CopyError::Volume)?.map_err(host)?;
             }
@@ -321,7 +384,7 @@ fn look(options: &DiskCheck) -> Result<ExitCode, LabError> {
             Weight::Damage => "damage",
             Weight::Leftover => "leftover",
         };
-        lines.push_str(&format!("{weight:>8}  {}\n", problem.text));
+        lines.push_str(&format!("{weight:>8}  {}\n", shown(problem.text.as_bytes())));
     }
     if report.problems.len() > MAX_SHOWN {
         lines.push_str(&format!("          and {} more\n", report.problems.len() - MAX_SHOWN));

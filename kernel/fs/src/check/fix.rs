@@ -23,13 +23,13 @@ const LOST: &[u8] = b"lost+found";
 /// # Errors
 /// [`FsError::Refused`]: it is none, or of another version, or does not get whole. The disk.
 pub fn repair(store: &mut dyn Store) -> Result<Report, FsError> {
-    let geometry = match Geometry::read(store, 0) {
-        Ok((geometry, _)) => geometry,
+    let (geometry, unmounted) = match Geometry::read(store, 0) {
+        Ok(read) => read,
         Err(e) if is_of_another_version(&e) => return Err(e),
-        Err(e) => from_a_copy(store).ok_or(e)?,
+        Err(e) => (from_a_copy(store).ok_or(e)?, false),
     };
     geometry.write(store, 0, false)?;
-    let mut first = None;
+    let mut first: Option<Report> = None;
     for _ in 0..MAX_PASSES {
         let mut scan = Scan::new(geometry);
         scan.run(store)?;
@@ -37,7 +37,9 @@ pub fn repair(store: &mut dyn Store) -> Result<Report, FsError> {
         if report.is_clean() {
             store.sync()?;
             geometry.write(store, 0, true)?;
-            return Ok(first.unwrap_or(report));
+            // What was wrong, and what is there now.
+            let problems = first.unwrap_or_default().problems;
+            return Ok(Report { problems, unmounted, ..report });
         }
         pass(store, scan)?;
         first.get_or_insert(report);

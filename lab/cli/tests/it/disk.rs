@@ -75,6 +75,49 @@ fn what_goes_into_an_image_comes_out() {
 }
 
 #[test]
+fn holes_and_second_names_are_kept() {
+    use std::os::unix::fs::MetadataExt as _;
+    let dir = tempfile::tempdir().expect("a directory");
+    let at = dir.path();
+    fs::create_dir_all(at.join("tree/sub")).unwrap();
+    fs::write(at.join("tree/one"), vec![7; 100_000]).unwrap();
+    fs::hard_link(at.join("tree/one"), at.join("tree/sub/two")).unwrap();
+    // A hole in front, and one behind.
+    let sparse = fs::File::create(at.join("tree/sparse")).unwrap();
+    std::os::unix::fs::FileExt::write_at(&sparse, b"middle", 3_000_000).unwrap();
+    sparse.set_len(6_000_000).unwrap();
+    done(at, &["disk", "make", "tree", "-o", "img"]);
+    let checked = done(at, &["disk", "check", "img"]);
+    let blocks: u64 = checked.split(" blocks").next().unwrap().rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(checked.contains("whole") && blocks < 100, "{checked}");
+    done(at, &["disk", "get", "img", "/", "-o", "out"]);
+    same(&at.join("tree"), &at.join("out"));
+    let ino = |name: &str| fs::metadata(at.join("out").join(name)).unwrap().ino();
+    assert_eq!(ino("one"), ino("sub/two"));
+    assert_ne!(ino("one"), ino("sparse"));
+}
+
+#[test]
+fn a_check_says_what_is_so_and_nothing_that_a_terminal_obeys() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let at = dir.path();
+    fs::create_dir(at.join("tree")).unwrap();
+    fs::write(at.join("tree/odd"), b"x").unwrap();
+    done(at, &["disk", "make", "tree", "-o", "img"]);
+    let mut image = fs::read(at.join("img")).unwrap();
+    let entry = image.windows(4).position(|four| four == b"odd\0").expect("the name");
+    image[entry..entry + 3].copy_from_slice(b"\x1b/d");
+    fs::write(at.join("img"), image).unwrap();
+    let said = found_wrong(at, &["disk", "check", "img"]);
+    assert!(said.contains("is no name") && !said.contains('\x1b'), "{said}");
+    // It was unmounted, whatever else is wrong with it; and what is counted is there now.
+    let said = done(at, &["disk", "check", "img", "--repair"]);
+    assert!(said.contains("whole again") && !said.contains("not unmounted"), "{said}");
+    let counts = |said: &str| said.lines().last().unwrap().split(';').nth(1).unwrap().trim().to_owned();
+    assert_eq!(counts(&said), counts(&done(at, &["disk", "check", "img"])));
+}
+
+#[test]
 fn symbolic_links_are_kept_and_never_written_through() {
     use std::os::unix::fs::symlink;
     let dir = tempfile::tempdir().expect("a directory");
