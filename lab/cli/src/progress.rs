@@ -87,7 +87,9 @@ impl Progress for Runs {
                     Ok(_) => "a law is broken".to_owned(),
                     Err(_) => "failed".to_owned(),
                 };
-                return tell(&format!("{done:>3} of {count}  {}  {outcome}", run.title()));
+                let left = state.left.left().map(|left| format!(", {:#} left", HumanDuration(left)));
+                let left = left.unwrap_or_default();
+                return tell(&format!("{done:>3} of {count}{left}  {}  {outcome}", run.title()));
             };
             let left = state.left.left().map(|left| format!("  {:#} left", HumanDuration(left)));
             bar.set_position((state.left.done() * BAR as f64) as u64);

@@ -44,6 +44,9 @@ pub(crate) fn reproduce(options: &Reproduce) -> Result<ExitCode, LabError> {
     progress.finish();
     let runs = results?;
     dir.about.wall_ms = plan.iter().zip(&runs).map(|(spec, run)| (spec.title(), run.host.wall_ms)).collect();
+    let (others, rest) = journal.rest(&plan);
+    dir.rest = rest;
+    let kept_at = dir.journal();
     let registry = Registry::standard();
     let mut reproduction = registry.judged(&plan, runs, choices)?;
     reproduction.findings = findings(&reproduction)?;
@@ -55,6 +58,12 @@ pub(crate) fn reproduce(options: &Reproduce) -> Result<ExitCode, LabError> {
         text::seconds(began.elapsed().as_secs_f64()),
         options.out.join("report.html").display()
     ));
+    if others > 0 {
+        note(&format!(
+            "{others} other finished runs are kept in {}: a `reproduce --resume` that has them goes on with them.",
+            kept_at.display()
+        ));
+    }
     match reproduction.broken().into_iter().next() {
         None => Ok(ExitCode::SUCCESS),
         Some((run, broken)) => Err(LabError::Law { run, broken }),

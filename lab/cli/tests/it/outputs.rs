@@ -194,6 +194,24 @@ fn finished_runs_are_kept_and_gone_on_with() {
     assert!(said.contains("no finished run to go on with"), "{said}");
 }
 
+#[test]
+fn finished_runs_that_others_have_no_use_for_stay() {
+    let dir = here();
+    let run = ["reproduce", "--quick", "bw-pipe", "-j1"];
+    interrupted(dir.path(), &run, 3, "TERM");
+    let kept = lines(&journal(dir.path()));
+    for resume in [&[][..], &["--resume"]] {
+        let other = ["reproduce", "--quick", "invalidate", "-j1"];
+        let said = done(dir.path(), &[&other[..], resume].concat());
+        assert!(said.contains(&format!("{kept} other finished runs are kept in ")), "{said}");
+        assert_eq!(lines(&journal(dir.path())), kept);
+        assert_eq!(entries(&dir.path().join("out.unfinished")), ["runs.jsonl"]);
+    }
+    let said = done(dir.path(), &[&run[..], &["--resume"]].concat());
+    assert_eq!(said.lines().filter(|line| line.ends_with("  kept")).count(), kept, "{said}");
+    assert_eq!(entries(dir.path()), ["out"]);
+}
+
 /// Sends a signal at many moments while the results are written: they are the old ones or the new ones.
 fn interrupt_writing(times: u32) {
     let dir = here();

@@ -2,14 +2,15 @@
 //!
 //! Beside the target `out` lies `out.unfinished` while the work goes on: it belongs to one process, and holds the
 //! journal of finished runs and the new folder, which takes the place of the old one by one rename. When the process
-//! ends early, the journal stays if there is a run in it; all else goes.
+//! ends early, the journal stays if there is a run in it; all else goes. Of a process that ends well, the runs in the
+//! journal stay that it had no use for.
 //!
 //! Results go only into a folder that is new, empty, or has a *marker*, the file `.pageferry.json`: it says what the
 //! results are of and which files are ours. Other files in the folder are the user's and come along.
 
 use super::host::{lock, make_like, refused};
 use super::pending::{Pending, pending};
-use super::place::{JOURNAL, LOCK, NEW, OLD, Place};
+use super::place::{JOURNAL, LOCK, NEW, NEW_JOURNAL, OLD, Place};
 use crate::error::LabError;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -48,6 +49,8 @@ pub struct PendingDir {
     place: Place,
     /// What the results are of. Complete by the time of [`PendingDir::commit`].
     pub about: About,
+    /// The journal of the runs that are kept behind [`PendingDir::commit`], if there are any.
+    pub rest: Vec<u8>,
     /// The marker of the folder that is there.
     old: Option<Marker>,
     /// Held until this is dropped.
@@ -102,7 +105,7 @@ impl PendingDir {
         let cleared = if new.exists() { fs::remove_dir_all(&new) } else { Ok(()) };
         let begun = cleared.and_then(|()| fs::create_dir(&new));
         drop(list);
-        let mut dir = PendingDir { place, about: about.clone(), old, _lock: lock };
+        let mut dir = PendingDir { place, about: about.clone(), rest: Vec::new(), old, _lock: lock };
         begun.map_err(refuse)?;
         if restored {
             dir.old = look(target, &dir.place.target).and_then(may_replace)?;
@@ -142,9 +145,20 @@ impl PendingDir {
         let done = self.finish(&work.join(NEW)).and_then(|()| appear(work, target));
         if done.is_ok() {
             list.remove(&Pending::Folder(self.place.clone()));
-            // First what would be gone on with.
-            let _ = fs::remove_file(work.join(JOURNAL));
-            let _ = fs::remove_dir_all(work);
+            if self.rest.is_empty() {
+                // First what would be gone on with.
+                let _ = fs::remove_file(work.join(JOURNAL));
+                let _ = fs::remove_dir_all(work);
+            } else {
+                // Where that fails there are more than need be.
+                let rest = work.join(NEW_JOURNAL);
+                let _ = fs::write(&rest, &self.rest).and_then(|()| fs::rename(&rest, work.join(JOURNAL)));
+                let _ = fs::remove_file(rest);
+                for folder in [NEW, OLD] {
+                    let _ = fs::remove_dir_all(work.join(folder));
+                }
+                let _ = fs::remove_file(work.join(LOCK));
+            }
         }
         drop(list);
         done.map_err(|e| LabError::io("write", target, e))

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 /// The journal, in the folder of unfinished work.
 pub(super) const JOURNAL: &str = "runs.jsonl";
+/// The journal that is about to take its place.
+pub(super) const NEW_JOURNAL: &str = "runs.jsonl.new";
 /// In it: the new folder, the old one, and the lock of the process that works there.
 pub(super) const NEW: &str = "new";
 pub(super) const OLD: &str = "old";

@@ -12,7 +12,7 @@ use crate::error::LabError;
 use crate::record::RunResult;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -58,6 +58,19 @@ impl Journal {
     /// What `spec` gave, if the journal had it when it was opened.
     pub fn find(&self, spec: &RunSpec) -> Option<&RunResult> {
         self.before.get(&self.key(spec))
+    }
+
+    /// The runs that were in it when it was opened and that `plan` has not: how many, and the journal of those alone.
+    pub fn rest(&self, plan: &[RunSpec]) -> (usize, Vec<u8>) {
+        let planned: BTreeSet<String> = plan.iter().map(|spec| self.key(spec)).collect();
+        let rest: Vec<_> = self.before.iter().filter(|(key, _)| !planned.contains(*key)).collect();
+        let mut text = Vec::new();
+        for (key, run) in &rest {
+            let line = Line { key: (*key).clone(), run };
+            serde_json::to_writer(&mut text, &line).expect("plain data can be written as JSON");
+            text.push(b'\n');
+        }
+        (rest.len(), text)
     }
 
     /// Adds a run.
