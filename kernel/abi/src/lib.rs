@@ -8,11 +8,13 @@
 mod data;
 mod descriptor;
 mod errno;
+mod pass;
 mod process;
 mod socket;
 
 pub use data::{ReceiveMode, Received, SendMode};
 pub use descriptor::{Fd, FileStat, OpenFlags, Polled, Readiness};
 pub use errno::Errno;
+pub use pass::{ExportId, ExportTo, Imported, PassMode};
 pub use process::{InvalidateKind, Pid};
 pub use socket::{Shutdown, SocketKind, SocketOption};

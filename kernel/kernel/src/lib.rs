@@ -37,8 +37,8 @@ pub use config::KernelConfig;
 pub use error::BootError;
 pub use kernel::Kernel;
 pub use pageferry_abi::{
-    Errno, Fd, FileStat, InvalidateKind, OpenFlags, Pid, Polled, Readiness, ReceiveMode, Received, SendMode,
-    Shutdown, SocketKind, SocketOption,
+    Errno, ExportId, ExportTo, Fd, FileStat, Imported, InvalidateKind, OpenFlags, Pid, Polled, Readiness,
+    ReceiveMode, Received, SendMode, Shutdown, SocketKind, SocketOption,
 };
 pub use pageferry_core::config::{
     DiskConfig, DiskPaths, ForwardWakeup, FrameMapping, KernelPaths, LentMapping, PipeConfig, PipeKind,
@@ -46,7 +46,7 @@ pub use pageferry_core::config::{
 };
 pub use pageferry_core::counter::{KernelCounter, metrics};
 pub use pageferry_core::defect::{KernelDefect, NetDefect};
-pub use pageferry_core::ipc::{ATOMIC_WRITE_BYTES, ExportId, ExportTo, Imported, MAX_EXPORTS};
+pub use pageferry_core::ipc::{ATOMIC_WRITE_BYTES, MAX_EXPORTS};
 pub use pageferry_core::proc::Killed;
 pub use pageferry_core::sched::{Thread, ThreadId};
 pub use pageferry_costs::{Arrived, Carrier, MoveCosts, RequestCosts};

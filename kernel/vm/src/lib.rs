@@ -70,10 +70,11 @@ pub use counter::VmCounter;
 pub use error::VmError;
 pub use map::{Advice, Inherit, KernelMemory, Madvise, MapAddr, Mapped};
 pub use movers::{
-    AnonLoan, KernelLoan, KernelPages, LoanHistory, LoanOutcome, PassMode, PushDown, QUICK_REF_PAGES,
-    QuickRef, Refused, pass, passable, quick_ref,
+    AnonLoan, KernelLoan, KernelPages, LoanHistory, LoanOutcome, PushDown, QUICK_REF_PAGES, QuickRef,
+    Refused, pass, passable, quick_ref,
 };
 pub use object::{Backing, Object, Pager, PagerError, VnodePager};
 pub use page::{FrameInfo, FrameState, KernelUse, Queue, SwapCensus, Wired};
+pub use pageferry_abi::PassMode;
 pub use probe::VmDefect;
 pub use vm::{Space, Vm};

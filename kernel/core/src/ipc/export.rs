@@ -26,42 +26,20 @@ use crate::proc::Syscall;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use litemap::LiteMap;
-use pageferry_abi::{Errno, Pid};
+use pageferry_abi::{Errno, ExportId, ExportTo, Imported, PassMode, Pid};
 use pageferry_hal::LockClass;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Access, Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Place, SpinLock, StructArena, StructVa, Va,
     Zone,
 };
-use pageferry_vm::{PassMode, Space, pass, passable};
+use pageferry_vm::{Space, pass, passable};
 
 /// Offers that can stand at a time.
 pub const MAX_EXPORTS: usize = 1024;
 
 /// An offer: range, mode, permission, maker, and links.
 const EXPORT_BYTES: usize = 48;
-
-/// The number of an offer; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ExportId(pub u64);
-
-/// The processes that may import.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExportTo {
-    /// Every process that knows the number.
-    Anyone,
-    /// This process.
-    Process(Pid),
-}
-
-/// What an import brought.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Imported {
-    /// Where it begins in the importer's address space.
-    pub at: Va,
-    /// How long it is, in whole pages.
-    pub len_bytes: usize,
-}
 
 /// How what is offered gets to the importer.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -7,8 +7,7 @@ mod pipe_direct;
 mod pipe_state;
 mod ptrace;
 
-pub use export::{Carry, Exports};
-pub use export::{ExportId, ExportTo, Imported, MAX_EXPORTS};
+pub use export::{Carry, Exports, MAX_EXPORTS};
 pub use pipe::ATOMIC_WRITE_BYTES;
 pub use pipe::{Pipes, create_pipe};
 pub use pipe_state::{MAX_PIPES, PIPE_BYTES};

@@ -2,10 +2,9 @@
 //! same way; and of a debugger.
 
 use super::user::User;
-use pageferry_abi::{Errno, Pid};
-use pageferry_core::ipc::{Carry, ExportId, ExportTo, Imported, Traced, trace};
+use pageferry_abi::{Errno, ExportId, ExportTo, Imported, PassMode, Pid};
+use pageferry_core::ipc::{Carry, Traced, trace};
 use pageferry_hal::{Access, Machine, Va};
-use pageferry_vm::PassMode;
 
 impl<M: Machine> User<M> {
     /// Offers `len_bytes` of memory at `at`, in whole pages, to be passed as `mode` says to the processes of `to`. The

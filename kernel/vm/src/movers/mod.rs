@@ -13,7 +13,7 @@ mod transfer;
 pub(crate) use batches::ProtectBatches;
 pub use loan::{AnonLoan, KernelLoan};
 pub use loan_history::{LoanHistory, LoanOutcome};
-pub use pass::{PassMode, pass, passable};
+pub use pass::{pass, passable};
 pub use push_down::PushDown;
 pub use quick_ref::{QUICK_REF_PAGES, QuickRef, quick_ref};
 pub use transfer::{KernelPages, Refused};

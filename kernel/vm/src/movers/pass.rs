@@ -16,21 +16,9 @@ use crate::map::{Attributes, Entry, Map, MapWrite, collect_entries, copy_entry, 
 use crate::probe::VmDefect;
 use crate::vm::{Space, Vm};
 use alloc::vec::Vec;
+use pageferry_abi::PassMode;
 use pageferry_hal::{Cause, Machine, Threads, Va, VaRange};
 use pageferry_pmap::TlbFlush;
-
-/// What becomes of the memory that is passed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum PassMode {
-    /// Both see each other's writes.
-    Share,
-    /// The receiver gets a copy, made when one of them writes.
-    Copy,
-    /// The sender loses it.
-    Donate,
-    /// The sender loses it and has zero-fill memory in its place, where something was mapped.
-    DonateZero,
-}
 
 /// The two maps; one, when a space passes to itself.
 pub(crate) struct Maps<'a, M: Machine> {
