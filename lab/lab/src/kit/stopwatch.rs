@@ -3,7 +3,6 @@
 use super::outcome::Outcome;
 use cpu_time::ThreadTime;
 use pageferry_hal::{Cycles, Machine as _, PAGE_SIZE};
-use pageferry_kernel::User;
 use pageferry_model::{Model, Snapshot};
 use std::time::Duration;
 
@@ -18,9 +17,9 @@ pub struct Stopwatch {
 
 impl Stopwatch {
     /// Begins the measured part.
-    pub fn start(user: &User<Model>, model: &Model) -> Stopwatch {
+    pub fn start(model: &Model) -> Stopwatch {
         Stopwatch {
-            began: user.machine().now(),
+            began: model.now(),
             before: model.snapshot(),
             host: ThreadTime::now(),
             aside: Duration::ZERO,
@@ -33,15 +32,8 @@ impl Stopwatch {
     }
 
     /// Ends the measured part, in which `total_bytes` were moved.
-    pub fn stop(
-        self,
-        user: &User<Model>,
-        model: &Model,
-        clock_mhz: f64,
-        total_bytes: u64,
-        outcome: &mut Outcome,
-    ) {
-        let elapsed_cycles = self.stop_cycles(user, model, outcome);
+    pub fn stop(&self, model: &Model, clock_mhz: f64, total_bytes: u64, outcome: &mut Outcome) {
+        let elapsed_cycles = self.stop_cycles(model, outcome);
         let elapsed_us = elapsed_cycles / clock_mhz;
         let results = [
             ("elapsed_us", elapsed_us),
@@ -52,9 +44,9 @@ impl Stopwatch {
     }
 
     /// Ends the measured part; how many cycles it took.
-    pub fn stop_cycles(self, user: &User<Model>, model: &Model, outcome: &mut Outcome) -> f64 {
+    pub fn stop_cycles(&self, model: &Model, outcome: &mut Outcome) -> f64 {
         // Where the seed decides, the process may be on a CPU whose clock is behind: then times mean nothing.
-        let elapsed_cycles = user.machine().now().saturating_sub(self.began).0 as f64;
+        let elapsed_cycles = model.now().saturating_sub(self.began).0 as f64;
         outcome.measured_s = self.host.elapsed().saturating_sub(self.aside).as_secs_f64();
         outcome.measured = Some(model.snapshot().since(&self.before));
         elapsed_cycles

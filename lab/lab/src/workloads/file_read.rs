@@ -96,16 +96,16 @@ impl FileRead {
             Some(_) => user.map(self.size_bytes, Prot::RW, Inherit::Copy).map_err(named("map the buffer"))?,
             None => Va::default(),
         };
-        let mut watch = Stopwatch::start(user, &self.model);
+        let mut watch = Stopwatch::start(&self.model);
         for pass in 0..self.warmup_passes + self.passes {
             if pass == self.warmup_passes {
-                watch = Stopwatch::start(user, &self.model);
+                watch = Stopwatch::start(&self.model);
             }
             user.seek(file, 0).map_err(named("seek"))?;
             self.pass(user, file, buffer, &mut watch)?;
         }
         let total_bytes = self.passes * self.contents.chunk(0).len() as u64;
-        watch.stop(user, &self.model, self.clock_mhz, total_bytes, &mut self.cell.borrow_mut());
+        watch.stop(&self.model, self.clock_mhz, total_bytes, &mut self.cell.borrow_mut());
         Ok(())
     }
 

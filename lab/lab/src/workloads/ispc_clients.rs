@@ -224,7 +224,7 @@ impl IspcClients {
         let all = self.warmup + self.requests;
         for number in 0..all / self.clients as u64 {
             if self.progress.done.get() >= self.warmup && self.progress.watch.borrow().is_none() {
-                *self.progress.watch.borrow_mut() = Some(Stopwatch::start(user, &self.model));
+                *self.progress.watch.borrow_mut() = Some(Stopwatch::start(&self.model));
             }
             self.change(client, number, By::Client, |at, bytes| {
                 user.store(data + at, bytes);
@@ -256,7 +256,7 @@ impl IspcClients {
             }
             self.progress.done.set(self.progress.done.get() + 1);
             if self.progress.done.get() == all {
-                self.results(user);
+                self.results();
             }
         }
         user.ica_free(control).and_then(|()| user.ica_free(data)).map_err(named("free the pieces"))
@@ -280,10 +280,10 @@ impl IspcClients {
         put(at, &bytes[..end - at]);
     }
 
-    fn results(&self, user: &User<Model>) {
+    fn results(&self) {
         let outcome = &mut *self.cell.borrow_mut();
         let watch = self.progress.watch.borrow_mut().take().expect("there is a request to measure");
-        let elapsed_us = watch.stop_cycles(user, &self.model, outcome) / self.clock_mhz;
+        let elapsed_us = watch.stop_cycles(&self.model, outcome) / self.clock_mhz;
         let requests = self.requests as f64;
         let misses = outcome.measured.as_ref().map_or(0, |measured| measured.hardware.tlb_misses);
         let results = [

@@ -190,7 +190,7 @@ impl Message {
         let mut watch = None;
         for index in 0..self.warmup_transfers + self.transfers {
             if is_parent && index == self.warmup_transfers {
-                watch = Some(Stopwatch::start(user, &self.model));
+                watch = Some(Stopwatch::start(&self.model));
             }
             if (index % 2 == 0) == is_parent {
                 self.send(user, end, buffer)?;
@@ -201,7 +201,7 @@ impl Message {
             }
         }
         if is_parent {
-            self.results(user, watch);
+            self.results(watch);
             return Ok(());
         }
         // What a process offers goes with it: the parent has to take the last first, and then it closes.
@@ -268,7 +268,7 @@ impl Message {
         let mut watch = None;
         for index in (0..self.warmup_transfers + self.transfers).step_by(2) {
             if index == self.warmup_transfers {
-                watch = Some(Stopwatch::start(user, &self.model));
+                watch = Some(Stopwatch::start(&self.model));
             }
             user.store(control, &index.to_le_bytes());
             loop {
@@ -282,7 +282,7 @@ impl Message {
             }
             self.go_over(user, data, index + 1);
         }
-        self.results(user, watch);
+        self.results(watch);
         Ok(())
     }
 
@@ -338,10 +338,10 @@ impl Message {
         }
     }
 
-    fn results(&self, user: &User<Model>, watch: Option<Stopwatch>) {
+    fn results(&self, watch: Option<Stopwatch>) {
         let outcome = &mut *self.cell.borrow_mut();
         let watch = watch.expect("there is a round to measure");
-        let elapsed_us = watch.stop_cycles(user, &self.model, outcome) / self.clock_mhz;
+        let elapsed_us = watch.stop_cycles(&self.model, outcome) / self.clock_mhz;
         let transfers = self.transfers.max(1) as f64;
         let results = [("elapsed_us", elapsed_us), ("message_us", elapsed_us / transfers)];
         outcome.results.extend(results.map(|(name, value)| (name.to_owned(), value)));

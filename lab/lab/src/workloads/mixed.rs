@@ -111,10 +111,10 @@ impl Mixed {
 
     fn read(&self, user: &User<Model>, from: Fd) -> Result<(), CallError> {
         let buffers = Mixed::buffers(user)?;
-        let mut watch = Stopwatch::start(user, &self.model);
+        let mut watch = Stopwatch::start(&self.model);
         for index in 0..self.warmup_rounds + self.rounds {
             if index == self.warmup_rounds {
-                watch = Stopwatch::start(user, &self.model);
+                watch = Stopwatch::start(&self.model);
             }
             for size in round() {
                 let (at, len) = (buffers[size], SIZES_BYTES[size]);
@@ -134,7 +134,7 @@ impl Mixed {
             }
         }
         let bytes = self.rounds * round_bytes();
-        watch.stop(user, &self.model, self.clock_mhz, bytes, &mut self.cell.borrow_mut());
+        watch.stop(&self.model, self.clock_mhz, bytes, &mut self.cell.borrow_mut());
         Ok(())
     }
 

@@ -59,10 +59,10 @@ impl Workload for NullRead {
                 at_once: 0,
                 filled: false,
                 total_bytes: 0,
-                watch: Stopwatch::start(user, &model),
+                watch: Stopwatch::start(&model),
             };
             program.run(&Process { user, outcome: cell.clone() }, &mut judge)?;
-            judge.watch.stop(user, &model, clock_mhz, judge.total_bytes, &mut cell.borrow_mut());
+            judge.watch.stop(&model, clock_mhz, judge.total_bytes, &mut cell.borrow_mut());
             Ok(())
         }))
     }
@@ -84,7 +84,7 @@ struct Judge<'a> {
 impl null_read::Judge for Judge<'_> {
     fn begins(&mut self, at_once: usize) {
         self.at_once = at_once;
-        self.watch = Stopwatch::start(self.user, self.model);
+        self.watch = Stopwatch::start(self.model);
         self.total_bytes = 0;
     }
 

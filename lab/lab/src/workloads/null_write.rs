@@ -48,7 +48,7 @@ impl Workload for NullWrite {
         let (model, clock_mhz) = (testbed.model.clone(), testbed.clock_mhz());
         let payload = Payload::new(testbed.seed, size_bytes);
         Ok(first_process(cell.clone(), size_bytes, move |user| {
-            let watch = Stopwatch::start(user, &model);
+            let watch = Stopwatch::start(&model);
             let mut judge = Judge { user, model: &model, cell: &cell, program, payload: &payload, watch };
             program.run(&Process { user, outcome: cell.clone() }, &mut judge)?;
             judge.results(clock_mhz);
@@ -75,7 +75,7 @@ impl null_write::Judge for Judge<'_> {
     fn begins(&mut self) {
         // With the buffer in memory, as a program would have it that sends. Where that fails the kernel copies.
         _ = measure_first(self.user, self.program.mode, ReceiveMode::Copy);
-        self.watch = Stopwatch::start(self.user, self.model);
+        self.watch = Stopwatch::start(self.model);
     }
 
     fn writes(&mut self, buffer: Va, index: u64) {
@@ -96,7 +96,7 @@ impl Judge<'_> {
         let null_write::NullWrite { size_bytes, warmup, writes, mode } = self.program;
         let lent = self.model.snapshot().counter(KernelCounter::PagesLent);
         let outcome = &mut *self.cell.borrow_mut();
-        self.watch.stop(self.user, self.model, clock_mhz, writes * size_bytes as u64, outcome);
+        self.watch.stop(self.model, clock_mhz, writes * size_bytes as u64, outcome);
         let pages = (size_bytes / PAGE_SIZE) as u64 * (warmup + writes);
         if mode == SendMode::Loan && lent != pages {
             outcome.damage(format!("{lent} pages were lent, not {pages}"));

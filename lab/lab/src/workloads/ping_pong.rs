@@ -141,7 +141,7 @@ impl PingPong {
         let mut watch = None;
         for index in 0..self.warmup_transfers + self.transfers {
             if index == self.warmup_transfers {
-                watch = Some(Stopwatch::start(user, &self.model));
+                watch = Some(Stopwatch::start(&self.model));
             }
             if (index % 2 == 0) == is_parent {
                 player.send(index)?;
@@ -150,16 +150,16 @@ impl PingPong {
             }
         }
         if is_parent {
-            self.results(user, watch.expect("there is at least one round to measure"));
+            self.results(watch.expect("there is at least one round to measure"));
             return Ok(());
         }
         // What a process offers goes with it: the parent has to take the last buffer first, and then it closes.
         player.link.hear(user).map(|_| ())
     }
 
-    fn results(&self, user: &User<Model>, watch: Stopwatch) {
+    fn results(&self, watch: Stopwatch) {
         let outcome = &mut *self.cell.borrow_mut();
-        let elapsed_cycles = watch.stop_cycles(user, &self.model, outcome);
+        let elapsed_cycles = watch.stop_cycles(&self.model, outcome);
         let elapsed_us = elapsed_cycles / self.clock_mhz;
         let bytes = (self.size_bytes as u64 * self.transfers / 2) as f64;
         let results = [

@@ -105,12 +105,12 @@ impl Sound {
             false => (SendMode::Copy, self.receive),
         };
         measure_first(user, send, receive)?;
-        let mut watch = Stopwatch::start(user, &self.model);
+        let mut watch = Stopwatch::start(&self.model);
         let mut before = self.model.snapshot();
         let (mut total_bytes, mut position) = (0, 0);
         for index in 0..self.warmup + self.calls {
             if index == self.warmup {
-                watch = Stopwatch::start(user, &self.model);
+                watch = Stopwatch::start(&self.model);
                 before = self.model.snapshot();
                 total_bytes = 0;
             }
@@ -124,7 +124,7 @@ impl Sound {
         let busy_us = self.busy_cycles(&before) / self.clock_mhz;
         {
             let outcome = &mut *self.cell.borrow_mut();
-            watch.stop(user, &self.model, self.clock_mhz, total_bytes, outcome);
+            watch.stop(&self.model, self.clock_mhz, total_bytes, outcome);
             let elapsed_us = outcome.results["elapsed_us"];
             let results = [
                 ("busy_bandwidth_mb_s", total_bytes as f64 / busy_us),

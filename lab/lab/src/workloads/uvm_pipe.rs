@@ -150,10 +150,10 @@ impl UvmPipe {
         let warmup_bytes = self.warmup_writes * self.size_bytes as u64;
         let (mut got, all) = (0, self.all_bytes());
         let mut scratch = Vec::new();
-        let mut watch = Stopwatch::start(user, &self.model);
+        let mut watch = Stopwatch::start(&self.model);
         while got < all {
             if got == warmup_bytes {
-                watch = Stopwatch::start(user, &self.model);
+                watch = Stopwatch::start(&self.model);
             }
             // A read never crosses the end of the warm-up.
             let end = if got < warmup_bytes { warmup_bytes } else { all };
@@ -172,7 +172,7 @@ impl UvmPipe {
             }
             got += len as u64;
         }
-        watch.stop(user, &self.model, self.clock_mhz, self.total_bytes, &mut self.cell.borrow_mut());
+        watch.stop(&self.model, self.clock_mhz, self.total_bytes, &mut self.cell.borrow_mut());
         Ok(())
     }
 

@@ -66,11 +66,11 @@ impl Workload for ForkTouch {
         Ok(first_process(outcome.clone(), 2 * p.pages * PAGE_SIZE, move |user| {
             let memory = user.map(p.pages * PAGE_SIZE, Prot::RW, Inherit::Copy).map_err(named("map"))?;
             (0..p.pages).for_each(|page| user.store(memory + page * PAGE_SIZE, &[1]));
-            let mut watch = Stopwatch::start(user, &model);
+            let mut watch = Stopwatch::start(&model);
             // The first child finds cold caches.
             for time in 0..=p.times {
                 if time == 1 {
-                    watch = Stopwatch::start(user, &model);
+                    watch = Stopwatch::start(&model);
                 }
                 let touched = if p.touch == Touch::All { p.pages } else { 0 };
                 let child = other_process(outcome.clone(), move |user| {
@@ -81,7 +81,7 @@ impl Workload for ForkTouch {
                 user.wait().map_err(named("wait"))?;
             }
             let outcome = &mut *outcome.borrow_mut();
-            let us = watch.stop_cycles(user, &model, outcome) / clock_mhz / p.times as f64;
+            let us = watch.stop_cycles(&model, outcome) / clock_mhz / p.times as f64;
             outcome.results.insert("fork_us".into(), us);
             // The parent has what it had, whatever its children wrote.
             let mut byte = [0];

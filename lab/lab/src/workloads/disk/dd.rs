@@ -68,7 +68,7 @@ impl Dd {
         let buffer = user.map(self.block_bytes, Prot::RW, Inherit::Copy).map_err(named("map the buffer"))?;
         self.fill(user, disk, buffer)?;
         user.seek(disk, 0).map_err(named("seek"))?;
-        let watch = Stopwatch::start(user, &self.model);
+        let watch = Stopwatch::start(&self.model);
         let result = self.dump(user, disk, null, buffer, watch);
         user.close(disk).and(user.close(null)).map_err(named("close")).and(result)
     }
@@ -113,7 +113,7 @@ impl Dd {
             watch.leave_out(began);
             user.write(null, buffer, len).map_err(named("write to the null device"))?;
         }
-        watch.stop(user, &self.model, self.clock_mhz, self.disk_bytes, &mut self.cell.borrow_mut());
+        watch.stop(&self.model, self.clock_mhz, self.disk_bytes, &mut self.cell.borrow_mut());
         Ok(())
     }
 }

@@ -108,7 +108,7 @@ impl FileCalls {
         let mut scratch = Vec::new();
         for call in 0..self.warmup + self.calls {
             if call == self.warmup {
-                watch = Some(Stopwatch::start(user, &self.model));
+                watch = Some(Stopwatch::start(&self.model));
             }
             let place = call % places;
             let number = written[place as usize];
@@ -133,13 +133,7 @@ impl FileCalls {
         {
             let outcome = &mut *self.cell.borrow_mut();
             let bytes = self.calls * self.size_bytes as u64;
-            watch.expect("there is a call to measure").stop(
-                user,
-                &self.model,
-                self.clock_mhz,
-                bytes,
-                outcome,
-            );
+            watch.expect("there is a call to measure").stop(&self.model, self.clock_mhz, bytes, outcome);
             let calls = self.calls as f64;
             let elapsed_us = outcome.results["elapsed_us"];
             let measured = outcome.measured.as_ref().expect("just measured");

@@ -134,18 +134,17 @@ impl Schemes {
     /// Does `round` once unmeasured, then as often as is to be measured; it answers how many pages were seen.
     fn measure(
         &self,
-        user: &User<Model>,
         mut round: impl FnMut() -> Result<usize, Errno>,
         what: &'static str,
     ) -> Result<(), CallError> {
         round().map_err(named(what))?;
-        let watch = Stopwatch::start(user, &self.model);
+        let watch = Stopwatch::start(&self.model);
         let mut pages = 0;
         for _ in 0..self.rounds {
             pages += round().map_err(named(what))?;
         }
         let outcome = &mut *self.cell.borrow_mut();
-        watch.stop(user, &self.model, self.clock_mhz, (pages * PAGE_SIZE) as u64, outcome);
+        watch.stop(&self.model, self.clock_mhz, (pages * PAGE_SIZE) as u64, outcome);
         let measured = outcome.measured.as_ref().expect("the watch was just stopped");
         let per_page = |causes: &[Cause]| {
             let spent =
@@ -185,7 +184,7 @@ impl Schemes {
             }
             Ok(done / PAGE_SIZE)
         };
-        let result = self.measure(user, round, "read the disk");
+        let result = self.measure(round, "read the disk");
         self.check(buffer);
         user.close(disk).map_err(named("close the disk")).and(result)
     }
@@ -217,7 +216,7 @@ impl Schemes {
             }
             Ok(done / PAGE_SIZE)
         };
-        let result = self.measure(user, round, "read the traced process");
+        let result = self.measure(round, "read the traced process");
         self.check(buffer);
         user.close(start).and(user.close(go)).map_err(named("close"))?;
         user.wait().map_err(named("wait"))?;
@@ -286,7 +285,7 @@ impl Schemes {
             }
             Ok(done / PAGE_SIZE)
         };
-        let result = self.measure(user, round, "receive");
+        let result = self.measure(round, "receive");
         self.check(buffer);
         user.close(fd).map_err(named("close"))?;
         user.wait().map_err(named("wait"))?;
@@ -325,7 +324,7 @@ impl Schemes {
             }
             Ok(self.bytes() / PAGE_SIZE)
         };
-        let result = self.measure(user, round, "use the file");
+        let result = self.measure(round, "use the file");
         user.close(file).map_err(named("close the file")).and(result)
     }
 }

@@ -95,7 +95,7 @@ impl Compile {
         install(user, &all)?;
         let source_bytes = self.sources.iter().map(|set| set[0].reads_bytes).max().unwrap_or(0);
         make_file(user, "source.c", source_bytes as usize)?;
-        let watch = Stopwatch::start(user, &self.stage.model);
+        let watch = Stopwatch::start(&self.stage.model);
         let screen = user.map(PAGE_SIZE, Prot::RW, Inherit::Copy).map_err(named("map a buffer"))?;
         for (i, set) in self.sources.iter().enumerate() {
             user.store(screen, COMMAND.as_bytes());
@@ -106,7 +106,7 @@ impl Compile {
             }
         }
         let references: u64 = self.sources.iter().flatten().map(|r| r.references).sum();
-        self.stage.finish(user, references, watch);
+        self.stage.finish(references, watch);
         remove(user, &["source.c", "object.o"], &all)
     }
 

@@ -70,13 +70,13 @@ impl Copies {
         let all = std::slice::from_ref(&self.recorded);
         install(user, all)?;
         make_file(user, INPUT, file)?;
-        let watch = Stopwatch::start(user, &self.stage.model);
+        let watch = Stopwatch::start(&self.stage.model);
         for _ in 0..self.processes {
             self.stage.fork_program(user, &self.recorded, with_input)?;
         }
         wait_for(user, self.processes)?;
         let references = self.recorded.references * self.processes as u64;
-        self.stage.finish(user, references, watch);
+        self.stage.finish(references, watch);
         remove(user, &[INPUT], all)
     }
 }

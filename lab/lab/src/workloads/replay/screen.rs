@@ -102,14 +102,14 @@ impl Screen {
         map(TEXT, TEXT_PAGES, Prot::all())?;
         map(DATA, DATA_PAGES, Prot::RW)?;
         user.map_frame_buffer(MapAddr::Replace(FRAME_BUFFER)).map_err(named("map the frame buffer"))?;
-        let watch = Stopwatch::start(user, &self.stage.model);
+        let watch = Stopwatch::start(&self.stage.model);
         for _ in 0..self.compilers {
             self.stage.fork_program(user, &self.recorded, with_input)?;
         }
         let (painted, own) = self.paint(user)?;
         wait_for(user, self.compilers)?;
         let references = own + self.compilers as u64 * self.recorded.references;
-        self.stage.finish(user, references, watch);
+        self.stage.finish(references, watch);
         self.compare(user, painted);
         remove(user, &[INPUT], all)
     }

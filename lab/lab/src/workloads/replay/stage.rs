@@ -92,10 +92,10 @@ impl Stage {
     }
 
     /// Ends the measured part of programs that made so many references, and leaves what was found.
-    pub(super) fn finish(&self, user: &User<Model>, references: u64, watch: Stopwatch) {
+    pub(super) fn finish(&self, references: u64, watch: Stopwatch) {
         let high_water = self.model.take_max_kernel_entries();
         let outcome = &mut self.cell.borrow_mut();
-        watch.stop(user, &self.model, self.clock_mhz, references, outcome);
+        watch.stop(&self.model, self.clock_mhz, references, outcome);
         // What is moved here are references, not bytes.
         outcome.results.remove("bandwidth_mb_s");
         outcome.results.remove("elapsed_cycles_per_page");

@@ -282,10 +282,10 @@ fn on_disk(
     user.unmount().map_err(named("unmount the volume")).and(filled)?;
     user.mount().map_err(named("mount the volume"))?;
     user.kernel().vm().plant(defect);
-    let watch = Stopwatch::start(user, model);
+    let watch = Stopwatch::start(model);
     let result = run(user, stage);
     let moved: u64 = stage.state.borrow().costs.by_call(clock_mhz).values().map(|cost| cost.bytes).sum();
-    watch.stop(user, model, clock_mhz, moved, &mut stage.cell.borrow_mut());
+    watch.stop(model, clock_mhz, moved, &mut stage.cell.borrow_mut());
     user.unmount().map_err(named("unmount the volume")).and(result)
 }
 

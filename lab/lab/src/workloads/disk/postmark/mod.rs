@@ -135,7 +135,7 @@ impl PostMark {
         let script = Script::new(SEED, self.files);
         let pieces = vec![Vec::new(); script.slots()];
         let mut files = Files { work: self, user, buffer, script, pieces, scratch: Vec::new() };
-        let mut watch = Stopwatch::start(user, &self.model);
+        let mut watch = Stopwatch::start(&self.model);
         let now = || user.machine().now().0 as f64 / self.clock_mhz;
         let began = now();
         for _ in 0..self.files {
@@ -156,7 +156,7 @@ impl PostMark {
         let all_us = now() - began;
         let counts = files.script.counts;
         let outcome = &mut *self.cell.borrow_mut();
-        watch.stop(user, &self.model, self.clock_mhz, counts.bytes_read + counts.bytes_written, outcome);
+        watch.stop(&self.model, self.clock_mhz, counts.bytes_read + counts.bytes_written, outcome);
         let rates = [
             ("transactions_per_s", self.transactions as f64 / transactions_us * 1e6),
             ("read_mb_s", counts.bytes_read as f64 / all_us),
