@@ -64,7 +64,7 @@ pub const FLOORS: &[(&str, &[&[&str]])] = &[
     ("pageferry-boot", &[KERNEL]),
     // The lab.
     ("pageferry-trace", &[]),
-    ("pageferry-workloads", &[&["pageferry-hal", "pageferry-abi"]]),
+    ("pageferry-workloads", &[&["pageferry-hal", "pageferry-abi", "pageferry-costs"]]),
     ("pageferry-soak", &[KERNEL, &["pageferry-model"]]),
     (
         "pageferry-lab",

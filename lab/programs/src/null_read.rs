@@ -4,8 +4,9 @@
 //! pages go to the same buffer that copies go to, where they take the place of those before, and are freed by a flush
 //! behind each read.
 
-use super::os::{CallError, Os, named};
-use pageferry_abi::{Fd, ReceiveMode};
+use crate::choice::measure_first;
+use crate::os::{CallError, Os, named};
+use pageferry_abi::{Fd, ReceiveMode, SendMode};
 use pageferry_hal::{PAGE_SIZE, Va};
 
 /// What is read, and how.
@@ -39,6 +40,7 @@ impl NullRead {
     /// # Errors
     /// A system call that failed.
     pub fn run(&self, os: &dyn Os, judge: &mut dyn Judge) -> Result<(), CallError> {
+        measure_first(os, SendMode::Copy, self.mode)?;
         let socket = os.null_socket().map_err(named("null socket"))?;
         let buffer = os.map(self.size_bytes).map_err(named("map the buffer"))?;
         // The first read finds the clusters that all others use.

@@ -4,8 +4,8 @@
 //! chunk. The measured part begins when the reader has the last byte of the warm-up, and ends when it has the last byte
 //! of all.
 
-use super::os::{CallError, Os, named};
-use alloc::boxed::Box;
+use crate::link::over_a_pipe;
+use crate::os::{CallError, Os, named};
 use alloc::rc::Rc;
 use pageferry_abi::Fd;
 use pageferry_hal::Va;
@@ -43,20 +43,9 @@ impl Pipe {
     /// # Errors
     /// A system call that failed.
     pub fn run(self, os: &dyn Os, judge: &Rc<impl Judge + 'static>) -> Result<(), CallError> {
-        let (from, to) = os.pipe().map_err(named("pipe"))?;
         let theirs = judge.clone();
-        let writer = move |os: &dyn Os| {
-            os.close(from).map_err(named("close"))?;
-            self.write(os, to, &*theirs)?;
-            os.close(to).map_err(named("close"))
-        };
-        os.fork("writer", Box::new(writer)).map_err(named("fork"))?;
-        os.close(to).map_err(named("close"))?;
-        let result = self.read(os, from, &**judge);
-        // Without a reader the writer ends, too: no wait for ever after a failure.
-        os.close(from).map_err(named("close"))?;
-        os.wait().map_err(named("wait"))?;
-        result
+        let write = move |os: &dyn Os, to| self.write(os, to, &*theirs);
+        over_a_pipe(os, write, |os, from| self.read(os, from, &**judge))
     }
 
     fn write(&self, os: &dyn Os, to: Fd, judge: &dyn Judge) -> Result<(), CallError> {

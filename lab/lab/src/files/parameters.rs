@@ -27,6 +27,7 @@
 use super::reads::{Reads, Values};
 use super::setting::Setting;
 use pageferry_kernel::{ReceiveMode, SendMode};
+use pageferry_workloads::By;
 use std::collections::BTreeMap;
 
 /// What a workload reads of its experiment's file. [`parameters!`](crate::parameters) implements it.
@@ -107,6 +108,7 @@ words_for! {
     bool { "true" => true, "false" => false }
     SendMode { "copy" => SendMode::Copy, "loan" => SendMode::Loan, "auto" => SendMode::Auto }
     ReceiveMode { "copy" => ReceiveMode::Copy, "transfer" => ReceiveMode::Transfer, "auto" => ReceiveMode::Auto }
+    By { "socket" => By::Socket, "pass" => By::Pass, "auto" => By::Auto }
 }
 
 /// One of the words that the experiment's file has, or the name of a file.

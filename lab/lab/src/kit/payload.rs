@@ -4,6 +4,7 @@
 use pageferry_hal::{PAGE_SIZE, Va};
 use pageferry_kernel::User;
 use pageferry_model::Model;
+use pageferry_vm::Space;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use std::cell::OnceCell;
@@ -60,6 +61,11 @@ pub fn differs(model: &Model, at: Va, expected: &[u8], scratch: &mut Vec<u8>) ->
 /// Compares the data of user memory with what should be there, mapped or not, at no modelled cost. `at` is
 /// page-aligned.
 pub fn differs_behind(user: &User<Model>, model: &Model, at: Va, expected: &[u8]) -> Option<usize> {
+    differs_in(user.space(), model, at, expected)
+}
+
+/// The same in an address space.
+pub(super) fn differs_in(space: &Space<Model>, model: &Model, at: Va, expected: &[u8]) -> Option<usize> {
     // Through the mapping where there is one: looking behind it takes the kernel's locks, and a CPU that holds one of
     // them is stopped during an inspection.
     model.inspect(|| {
@@ -68,7 +74,7 @@ pub fn differs_behind(user: &User<Model>, model: &Model, at: Va, expected: &[u8]
             if model.shows(at + start, expected) {
                 continue;
             }
-            let Some(frame) = user.frame_behind(at + start) else { return Some(start) };
+            let Some(frame) = space.frame_behind(at + start) else { return Some(start) };
             let bytes = model.frame_bytes(frame);
             if *expected != bytes[..expected.len()] {
                 let wrong = expected.iter().zip(&bytes).position(|(a, b)| a != b);
@@ -102,9 +108,14 @@ pub fn bytes_behind(user: &User<Model>, model: &Model, at: Va, len: usize) -> Ve
 /// # Panics
 /// When a page is not in memory; the workload stores to it first.
 pub fn fill_behind(user: &User<Model>, model: &Model, at: Va, bytes: &[u8]) {
+    fill_in(user.space(), model, at, bytes);
+}
+
+/// The same in an address space.
+pub(super) fn fill_in(space: &Space<Model>, model: &Model, at: Va, bytes: &[u8]) {
     model.inspect(|| {
         for (page, bytes) in bytes.chunks(PAGE_SIZE).enumerate() {
-            let frame = user.frame_behind(at + page * PAGE_SIZE).expect("the buffer was stored to");
+            let frame = space.frame_behind(at + page * PAGE_SIZE).expect("the buffer was stored to");
             model.poke_frame(frame, 0, bytes);
         }
     });

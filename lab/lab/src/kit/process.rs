@@ -1,13 +1,13 @@
-//! The processes of a workload: the first, the others, and a pipe between two of them.
+//! The processes of a workload: the first, and the others.
 //!
 //! A process that could not do its work leaves in the [`OutcomeCell`] why, and ends.
 
 use super::outcome::OutcomeCell;
 use crate::text;
 use pageferry_hal::PAGE_SIZE;
-use pageferry_kernel::{Fd, Program, User};
+use pageferry_kernel::{Program, User};
 use pageferry_model::Model;
-use pageferry_workloads::{CallError, named};
+use pageferry_workloads::CallError;
 
 /// The program of a first process, which needs `buffers_bytes` of memory; why it could not do its work is left in
 /// `cell`.
@@ -25,7 +25,7 @@ pub fn first_process(
     })
 }
 
-/// The program of another process.
+/// The program of another process, or of one that needs no buffers.
 pub fn other_process(
     cell: OutcomeCell,
     work: impl FnOnce(&User<Model>) -> Result<(), CallError> + 'static,
@@ -35,33 +35,6 @@ pub fn other_process(
             cell.borrow_mut().fail(what, errno);
         }
     })
-}
-
-/// What a process does at its end of a pipe.
-pub type AtEnd<W> = fn(&W, &User<Model>, Fd) -> Result<(), CallError>;
-
-/// A pipe: a child does `write` of the work at its one end, the caller `read` at the other.
-pub fn over_a_pipe<W: Clone + 'static>(
-    user: &User<Model>,
-    cell: &OutcomeCell,
-    work: &W,
-    write: AtEnd<W>,
-    read: AtEnd<W>,
-) -> Result<(), CallError> {
-    let (from, to) = user.pipe().map_err(named("pipe"))?;
-    let theirs = work.clone();
-    let writer = other_process(cell.clone(), move |user| {
-        user.close(from).map_err(named("close"))?;
-        write(&theirs, user, to)?;
-        user.close(to).map_err(named("close"))
-    });
-    user.fork("writer", writer).map_err(named("fork"))?;
-    user.close(to).map_err(named("close"))?;
-    let result = read(work, user, from);
-    // Without a reader the writer ends, too: no wait for ever after a failure.
-    user.close(from).map_err(named("close"))?;
-    user.wait().map_err(named("wait"))?;
-    result
 }
 
 /// Refuses buffers that do not fit the machine's free memory: a process that touched them would be killed.

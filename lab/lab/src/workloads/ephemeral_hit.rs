@@ -2,6 +2,10 @@
 //!
 //! Each page is mapped once before, so that every allocation of the measured part is a hit, or, on the direct map,
 //! needs nothing. Mappings are CPU-private, as those of pipes.
+//!
+//! No program of system calls: what is measured is what the kernel does inside of one. A call that repeated it would
+//! add to what is measured its own way in and out, the memory that it allocates and the first round of misses; and the
+//! host is timed in parts, between which a call cannot be left. So this calls the kernel's own parts.
 
 use crate::error::LabError;
 use crate::files::Experiment;

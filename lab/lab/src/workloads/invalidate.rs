@@ -1,16 +1,20 @@
 //! The cost of invalidations (sf_buf paper, 3): a custom system call repeats one many times.
+//!
+//! The program is [`invalidate::Invalidate`].
 
 use crate::error::LabError;
 use crate::files::{Experiment, How};
 use crate::judge::Reproduction;
-use crate::kit::{Outcome, OutcomeCell};
+use crate::kit::{Onlooker, OutcomeCell, Process, other_process};
 use crate::plot::{Axis, Bar, Chart, Group, HERE, Key, Line, Panel, Plot, Table};
 use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
 use crate::text;
 use cpu_time::ThreadTime;
-use pageferry_kernel::{Errno, InvalidateKind, Program, User};
+use pageferry_hal::Cycles;
+use pageferry_kernel::{InvalidateKind, Program};
 use pageferry_model::{MachineConfig, Model};
+use pageferry_workloads::invalidate;
 
 /// The workload.
 pub(crate) struct Invalidate;
@@ -61,27 +65,23 @@ impl Workload for Invalidate {
 
     /// The program of the experiment's only process. Remote invalidations are measured where there is another CPU.
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
-        let times = p.times;
-        let cycle_ns = testbed.machine.nanoseconds(1.0);
-        let mut kinds = vec![
-            ("local_cached", InvalidateKind::LocalCached),
-            ("local_uncached", InvalidateKind::LocalUncached),
-        ];
-        if testbed.machine.config.cpus() > 1 {
-            kinds.push(("remote", InvalidateKind::Remote));
-        }
-        let model = testbed.model.clone();
-        Ok(Box::new(move |user: &User<Model>| {
+        let program = invalidate::Invalidate { times: p.times, remote: testbed.machine.config.cpus() > 1 };
+        let (model, cycle_ns) = (testbed.model.clone(), testbed.machine.nanoseconds(1.0));
+        let onlooker = Onlooker::new(&model, &cell);
+        // There are no buffers. To look for room takes a lock, which is in the cache then.
+        Ok(other_process(cell.clone(), move |user| {
             let (before, began) = (model.snapshot(), ThreadTime::now());
-            for (name, kind) in kinds {
-                let outcome = &mut *cell.borrow_mut();
-                if let Err(errno) = measure(user, name, kind, times, cycle_ns, outcome) {
-                    outcome.fail(name, errno);
-                }
-            }
+            let mut took = |kind, cycles: Cycles| {
+                let (name, cycles) = (name(kind), cycles.0 as f64 / f64::from(program.times));
+                let results = &mut cell.borrow_mut().results;
+                results.insert(format!("{name}_cycles"), cycles);
+                results.insert(format!("{name}_ns"), cycles * cycle_ns);
+            };
+            program.run(&Process::new(user, &onlooker), &mut took)?;
             let outcome = &mut *cell.borrow_mut();
             outcome.measured_s = began.elapsed().as_secs_f64();
             outcome.measured = Some(model.snapshot().since(&before));
+            Ok(())
         }))
     }
 
@@ -93,18 +93,13 @@ impl Workload for Invalidate {
     }
 }
 
-fn measure(
-    user: &User<Model>,
-    name: &str,
-    kind: InvalidateKind,
-    times: u32,
-    cycle_ns: f64,
-    outcome: &mut Outcome,
-) -> Result<(), Errno> {
-    let cycles = user.invalidate(kind, times)?.0 as f64 / f64::from(times);
-    outcome.results.insert(format!("{name}_cycles"), cycles);
-    outcome.results.insert(format!("{name}_ns"), cycles * cycle_ns);
-    Ok(())
+/// As metrics are called.
+fn name(kind: InvalidateKind) -> &'static str {
+    match kind {
+        InvalidateKind::LocalCached => "local_cached",
+        InvalidateKind::LocalUncached => "local_uncached",
+        InvalidateKind::Remote => "remote",
+    }
 }
 
 fn costs(of: &Reproduction, experiment: &str) -> Option<Plot> {

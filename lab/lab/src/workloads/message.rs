@@ -14,7 +14,9 @@
 use crate::error::LabError;
 use crate::files::Experiment;
 use crate::judge::Reproduction;
-use crate::kit::{CallError, Link, OutcomeCell, Payload, Stopwatch, first_process, named, other_process};
+use crate::kit::{
+    CallError, Onlooker, OutcomeCell, Payload, Process, Stopwatch, first_process, named, other_process,
+};
 use crate::plot::{Axis, Chart, Plot, Stack, StackRow, Table, causes_in, parts};
 use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
@@ -24,6 +26,7 @@ use pageferry_kernel::{
 };
 use pageferry_model::{MachineConfig, Model};
 use pageferry_vm::Inherit;
+use pageferry_workloads::Link;
 use std::rc::Rc;
 
 /// What the server serves.
@@ -123,6 +126,11 @@ enum End {
 }
 
 impl Message {
+    /// The process as [`Link`] sees it.
+    fn os<'a>(&self, user: &'a User<Model>) -> Process<'a> {
+        Process::new(user, &Onlooker::new(&self.model, &self.cell))
+    }
+
     // -------------------------------------------------------------------------------------- pipes, sockets and passing
 
     /// As the kernel says, once: both processes have to do the same.
@@ -141,7 +149,7 @@ impl Message {
             let [(a, b), (c, d)] = [user.pipe().map_err(named("pipe"))?, user.pipe().map_err(named("pipe"))?];
             (End::Pipes { from: a, to: d }, End::Pipes { from: c, to: b }, [vec![a, d], vec![c, b]])
         } else {
-            let (own, theirs) = Link::pair(user)?;
+            let (own, theirs) = Link::pair(&self.os(user))?;
             let (send, receive) = match self.by {
                 By::Loan => (SendMode::Loan, ReceiveMode::Copy),
                 By::Transfer => (SendMode::Copy, ReceiveMode::Transfer),
@@ -177,8 +185,8 @@ impl Message {
     /// The part of the parent, which begins, or of the child.
     fn play(&self, user: &User<Model>, end: End, is_parent: bool) -> Result<(), CallError> {
         let end = match end {
-            End::Socket(link) => End::Socket(link.with_message(user)?),
-            End::Pass(link, peer) => End::Pass(link.with_message(user)?, peer),
+            End::Socket(link) => End::Socket(link.with_message(&self.os(user))?),
+            End::Pass(link, peer) => End::Pass(link.with_message(&self.os(user))?, peer),
             End::Pipes { .. } => end,
         };
         // What is passed has one place at a time; what is copied has one in each process.
@@ -206,7 +214,7 @@ impl Message {
         }
         // What a process offers goes with it: the parent has to take the last first, and then it closes.
         match end {
-            End::Pass(link, _) => link.hear(user).map(|_| ()),
+            End::Pass(link, _) => link.hear(&self.os(user)).map(|_| ()),
             _ => Ok(()),
         }
     }
@@ -220,8 +228,8 @@ impl Message {
                 }
                 Ok(())
             }
-            End::Socket(link) => link.send(user, at, self.size_bytes),
-            End::Pass(link, peer) => link.pass(user, at, self.size_bytes, peer),
+            End::Socket(link) => link.send(&self.os(user), at, self.size_bytes),
+            End::Pass(link, peer) => link.pass(&self.os(user), at, self.size_bytes, peer),
         }
     }
 
@@ -239,9 +247,9 @@ impl Message {
                 }
                 Ok(true)
             }
-            End::Socket(link) => link.receive(user, *buffer, self.size_bytes),
+            End::Socket(link) => link.receive(&self.os(user), *buffer, self.size_bytes),
             End::Pass(link, _) => {
-                let passed = link.take(user)?;
+                let passed = link.take(&self.os(user))?;
                 *buffer = passed.unwrap_or(*buffer);
                 Ok(passed.is_some())
             }

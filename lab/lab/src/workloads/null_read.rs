@@ -8,11 +8,11 @@
 //! as long as the area is empty.)
 
 use crate::error::LabError;
-use crate::kit::{OutcomeCell, Payload, Process, Stopwatch, differs_behind, first_process, measure_first};
+use crate::kit::{Onlooker, OutcomeCell, Payload, Process, Stopwatch, differs_behind, first_process};
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
 use pageferry_hal::{PAGE_SIZE, Va};
-use pageferry_kernel::{Program, ReceiveMode, SendMode, User};
+use pageferry_kernel::{Program, ReceiveMode, User};
 use pageferry_model::{MachineConfig, Model};
 use pageferry_workloads::null_read;
 
@@ -48,9 +48,9 @@ impl Workload for NullRead {
             mode: p.receive,
         };
         let (model, clock_mhz) = (testbed.model.clone(), testbed.clock_mhz());
+        let onlooker = Onlooker::new(&model, &cell);
         let payload = Payload::new(testbed.seed, size_bytes);
         Ok(first_process(cell.clone(), 3 * size_bytes, move |user| {
-            measure_first(user, SendMode::Copy, program.mode)?;
             let mut judge = Judge {
                 user,
                 model: &model,
@@ -61,7 +61,7 @@ impl Workload for NullRead {
                 total_bytes: 0,
                 watch: Stopwatch::start(&model),
             };
-            program.run(&Process { user, outcome: cell.clone() }, &mut judge)?;
+            program.run(&Process::new(user, &onlooker), &mut judge)?;
             judge.watch.stop(&model, clock_mhz, judge.total_bytes, &mut cell.borrow_mut());
             Ok(())
         }))

@@ -6,11 +6,11 @@
 //! loan, and as many must have been lent as there are whole pages.
 
 use crate::error::LabError;
-use crate::kit::{OutcomeCell, Payload, Process, Stopwatch, fill_behind, first_process, measure_first};
+use crate::kit::{Onlooker, OutcomeCell, Payload, Process, Stopwatch, fill_behind, first_process};
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
 use pageferry_hal::{PAGE_SIZE, Va};
-use pageferry_kernel::{KernelCounter, Program, ReceiveMode, SendMode, User};
+use pageferry_kernel::{KernelCounter, Program, SendMode, User};
 use pageferry_model::{MachineConfig, Model};
 use pageferry_workloads::null_write;
 
@@ -46,11 +46,12 @@ impl Workload for NullWrite {
             mode: p.send,
         };
         let (model, clock_mhz) = (testbed.model.clone(), testbed.clock_mhz());
+        let onlooker = Onlooker::new(&model, &cell);
         let payload = Payload::new(testbed.seed, size_bytes);
         Ok(first_process(cell.clone(), size_bytes, move |user| {
             let watch = Stopwatch::start(&model);
             let mut judge = Judge { user, model: &model, cell: &cell, program, payload: &payload, watch };
-            program.run(&Process { user, outcome: cell.clone() }, &mut judge)?;
+            program.run(&Process::new(user, &onlooker), &mut judge)?;
             judge.results(clock_mhz);
             Ok(())
         }))
@@ -73,8 +74,6 @@ impl null_write::Judge for Judge<'_> {
     }
 
     fn begins(&mut self) {
-        // With the buffer in memory, as a program would have it that sends. Where that fails the kernel copies.
-        _ = measure_first(self.user, self.program.mode, ReceiveMode::Copy);
         self.watch = Stopwatch::start(self.model);
     }
 

@@ -9,7 +9,7 @@ mod plots;
 use crate::error::LabError;
 use crate::files::Experiment;
 use crate::judge::Reproduction;
-use crate::kit::{OutcomeCell, Payload, Process, differs, first_process};
+use crate::kit::{Onlooker, OutcomeCell, Payload, Process, differs, first_process};
 use crate::plot::Plot;
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
@@ -60,8 +60,9 @@ impl Workload for BwPipe {
             start: RefCell::default(),
             scratch: RefCell::default(),
         });
-        Ok(first_process(cell.clone(), 2 * chunk_bytes, move |user| {
-            program.run(&Process { user, outcome: cell }, &judge)
+        let onlooker = Onlooker::new(&testbed.model, &cell);
+        Ok(first_process(cell, 2 * chunk_bytes, move |user| {
+            program.run(&Process::new(user, &onlooker), &judge)
         }))
     }
 
