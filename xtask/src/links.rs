@@ -1,4 +1,5 @@
-//! Links of Markdown: what a page refers to is there, and so is the heading that it names.
+//! Links of Markdown: what a page refers to is there, and so is the heading that it names. So is a file of Rust that it
+//! names as code, by its path from the root.
 //!
 //! Pages are all files of Markdown here. Links that leave the repository (`https:`) are not followed; those to its
 //! files by their public address are looked up here. The headings' names are made as mdBook and GitHub make them. A
@@ -27,6 +28,17 @@ pub fn check(tree: &Tree) -> Vec<Fault> {
             if let Some(what) = wrong(tree, &pages, path, target) {
                 faults.push(Fault::new(path, *line, what));
             }
+        }
+    }
+    let tops: BTreeSet<&str> =
+        tree.files().into_iter().filter_map(|path| Some(path.split_once('/')?.0)).collect();
+    for (path, page) in &pages {
+        let of_the_tree = page
+            .files
+            .iter()
+            .filter(|(_, file)| file.split('/').next().is_some_and(|top| tops.contains(top)));
+        for (line, file) in of_the_tree.filter(|(_, file)| !tree.has(file)) {
+            faults.push(Fault::new(path, *line, format!("`{file}` is named, and is not there")));
         }
     }
     let summary = format!("{BOOK}/SUMMARY.md");
@@ -84,10 +96,11 @@ fn resolve(from: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// What a page links to, by line, and the names of its headings.
+/// What a page links to and which files of Rust it names, by line, and the names of its headings.
 #[derive(Default)]
 struct Page {
     links: Vec<(usize, String)>,
+    files: Vec<(usize, String)>,
     headings: BTreeSet<String>,
 }
 
@@ -97,6 +110,13 @@ impl Page {
         let mut heading: Option<(HeadingLevel, String)> = None;
         let options = Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES | Options::ENABLE_HEADING_ATTRIBUTES;
         for (event, range) in Parser::new_ext(text, options).into_offset_iter() {
+            if let Event::Code(code) = &event
+                && code.ends_with(".rs")
+                && code.contains('/')
+                && !code.contains(['*', ' ', '{'])
+            {
+                page.files.push((text[..range.start].matches('\n').count() + 1, code.to_string()));
+            }
             match event {
                 Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
                     let line = text[..range.start].matches('\n').count() + 1;

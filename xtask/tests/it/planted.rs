@@ -165,6 +165,9 @@ fn links_that_lead_nowhere() {
     only(&sound().with("a.md", "See\n[it](hal/src/gone.rs).\n"), "a.md:2: a link to `hal/src/gone.rs`");
     only(&sound().with("a.md", "[it](README.md#above)\n"), "no heading there has that name");
     only(&sound().with("a.md", "[it](../README.md)\n"), "which is not there");
+    only(&sound().with("a.md", "See\n`hal/src/gone.rs`.\n"), "a.md:2: `hal/src/gone.rs` is named");
+    let named = "`hal/src/lower.rs`, `src/gone.rs` of another tree, `hal/src/*.rs`\n";
+    assert_eq!(found(&sound().with("a.md", named)), Vec::<String>::new());
     let fenced =
         "```\n[it](gone.md)\n```\n[one](https://example.org/gone) [two](README.md#below) [three](hal/src)\n";
     assert_eq!(found(&sound().with("a.md", fenced)), Vec::<String>::new());
