@@ -28,7 +28,12 @@ pub struct Exit {
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        let ended = self.child.wait();
+        if std::thread::panicking() {
+            // Perhaps it knows why.
+            let said = self.said.take().and_then(|said| said.join().ok()).unwrap_or_default();
+            eprintln!("the server: {ended:?} {said}");
+        }
     }
 }
 
