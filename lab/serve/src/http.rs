@@ -125,7 +125,8 @@ impl Server {
     fn run(&self, user: &User<Model>) -> Result<(), String> {
         // Before all else: clients that come meanwhile wait, and are not refused.
         let listening = listen(user).map_err(|e| format!("listen: {e}"))?;
-        room_for(user, self.site.borrow().memory_bytes())?;
+        let memory_bytes = self.site.borrow().memory_bytes();
+        room_for(user, memory_bytes)?;
         self.load(user)?;
         if self.service.send == SendMode::Auto || self.service.receive == ReceiveMode::Auto {
             user.measure_moves().map_err(|e| format!("measure: {e}"))?;
@@ -162,7 +163,8 @@ impl Server {
         }
         drop(state);
         let _ = user.sleep_for(cycles(user, FLUSH_MS));
-        self.site.borrow().files().iter().for_each(|file| {
+        let files = self.site.borrow().files();
+        files.iter().for_each(|file| {
             let _ = user.unlink(file);
         });
         Ok(())

@@ -132,17 +132,24 @@ impl Server {
             Body::Bytes(len) => len,
             Body::Chunked => 0,
         };
+        let path = self.free_path(path, has_slash, request)?;
+        let bytes = usize::try_from(len).ok().and_then(|len| len.checked_add(WINDOW_BYTES));
+        bytes.and_then(|bytes| room_for(user, bytes).ok()).ok_or(507_u16)?;
+        Ok(path)
+    }
+
+    /// The path that a body would be put at, if nothing is in its way and the conditions are met; or by which status it
+    /// is refused. The site is let go of before the kernel is asked for anything: others would find it in use.
+    fn free_path(&self, path: &[u8], has_slash: bool, request: &Request) -> Result<SitePath, u16> {
         let site = self.site.borrow();
         let path = site.resolve(path);
         if has_slash || site.is_in_the_way(&path) {
             return Err(409);
         }
-        if verdict(&request.fields, false, site.page(&path).map(Page::validators)) != Verdict::Met {
-            return Err(412);
+        match verdict(&request.fields, false, site.page(&path).map(Page::validators)) {
+            Verdict::Met => Ok(path),
+            _ => Err(412),
         }
-        let bytes = usize::try_from(len).ok().and_then(|len| len.checked_add(WINDOW_BYTES));
-        bytes.and_then(|bytes| room_for(user, bytes).ok()).ok_or(507_u16)?;
-        Ok(path)
     }
 
     /// Takes a body and puts it at `path`. What is there now, and whether nothing was before.
