@@ -184,7 +184,8 @@ pub(crate) struct Run {
     /// them, what moves as arrows, and curves of free frames, loans, ephemeral mappings and invalidations
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
-    /// Begin the trace so long after the machine was switched on, in modelled time: 2ms, 500us, 1.5s
+    /// Begin the trace so long after the machine was switched on, in modelled time: 2ms, 500us, 1.5s; if absent, where
+    /// the measured part begins
     #[arg(long, value_name = "TIME", requires = "trace", value_parser = modelled_time)]
     pub(crate) trace_from: Option<Duration>,
     /// Trace for so long, in modelled time; to the end of the run if absent

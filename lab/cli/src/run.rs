@@ -30,8 +30,7 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
     let (result, trace) = match &options.trace {
         None => (pageferry_lab::run::run(&spec)?, None),
         Some(file) => {
-            let window =
-                TraceWindow { from: options.trace_from.unwrap_or_default(), length: options.trace_for };
+            let window = TraceWindow { from: options.trace_from, length: options.trace_for };
             let (result, trace) = pageferry_lab::run::run_traced(&spec, window)?;
             (result, Some((trace, file)))
         }

@@ -61,6 +61,10 @@ impl Events<'_> {
             let args = json!({ "context": self.context(slice.context), "cycles": cycles(slice) });
             put(self.slice(slice, cause_track(slice.cpu), slice.cause.name(), args))?;
         }
+        if let Some(at) = self.trace.measured_from_cycles {
+            let name = "the measured part begins";
+            put(json!({ "ph": "i", "s": "g", "name": name, "pid": 1, "tid": 1, "ts": self.micros(at) }))?;
+        }
         self.contexts(put)?;
         self.processes(put)?;
         for (arrow, id) in self.trace.arrows.iter().zip(1..) {

@@ -178,6 +178,15 @@ impl Model {
         Some(recorder.finish(contexts))
     }
 
+    /// The measured part of a run begins now: the accounts as they stand, and where a recording of that part begins.
+    pub fn begin_measuring(&self) -> Snapshot {
+        let at_cycles = self.now().0;
+        if let Some(recorder) = &mut self.0.hw.borrow_mut().recorder {
+            recorder.begin_measuring(at_cycles);
+        }
+        self.snapshot()
+    }
+
     /// The accounts as they stand now; halted CPUs are idle up to this moment.
     pub fn snapshot(&self) -> Snapshot {
         let mut hw = self.0.hw.borrow_mut();

@@ -20,6 +20,8 @@ pub struct Recording {
     pub room: usize,
     /// From when until when, in cycles of a CPU's clock.
     pub window_cycles: Range<u64>,
+    /// The window begins anew, as long as before, where the measured part does ([`crate::Model::begin_measuring`]).
+    pub is_of_measured_part: bool,
 }
 
 /// A stretch of a CPU's time.
@@ -140,6 +142,8 @@ pub struct Trace {
     pub arrows: Vec<Arrow>,
     /// In order on each curve; each has one at the beginning of the window.
     pub samples: Vec<Sample>,
+    /// When the measured part began, if it did.
+    pub measured_from_cycles: Option<u64>,
     /// The names of all contexts.
     pub contexts: Vec<String>,
     /// Slices, arrows and samples of the window for which there was no room.
@@ -183,6 +187,22 @@ impl Recorder {
             curves: Curve::ALL.iter().map(|&curve| (curve, CurveState::default())).collect(),
             held: BTreeMap::new(),
         }
+    }
+
+    /// The measured part begins; what was before may be none of what is recorded.
+    pub(crate) fn begin_measuring(&mut self, at_cycles: u64) {
+        let window = &self.recording.window_cycles;
+        if !self.recording.is_of_measured_part {
+            self.trace.measured_from_cycles = Some(at_cycles).filter(|at| window.contains(at));
+            return;
+        }
+        self.trace.measured_from_cycles = Some(at_cycles);
+        let len_cycles = window.end - window.start;
+        self.recording.window_cycles = at_cycles..at_cycles.saturating_add(len_cycles);
+        let trace = &mut self.trace;
+        (trace.slices, trace.holdings, trace.arrows) = (Vec::new(), Vec::new(), Vec::new());
+        (trace.samples, trace.lost) = (Vec::new(), 0);
+        self.curves.values_mut().for_each(|drawn| drawn.begun = false);
     }
 
     // ------------------------------------------------------------------------------------------------- slices
@@ -356,7 +376,7 @@ mod tests {
     const PAGE: Flow = Flow::Page(Pfn(7));
 
     fn recorder(window_cycles: Range<u64>) -> Recorder {
-        Recorder::new(1, Recording { room: 100, window_cycles })
+        Recorder::new(1, Recording { room: 100, window_cycles, is_of_measured_part: false })
     }
 
     fn parcel(at: u64) -> Parcel {
@@ -410,6 +430,33 @@ mod tests {
         let held: Vec<_> =
             held.iter().map(|h| (h.process, h.attachment.at.0, h.start_cycles, h.end_cycles)).collect();
         assert_eq!(held, [(2, 0x1000, 100, 150), (1, 0x1000, 170, 180), (1, 0x2000, 100, 300)]);
+    }
+
+    #[test]
+    fn a_recording_of_the_measured_part_begins_with_it_however_much_was_before() {
+        let recording = Recording { room: 10, window_cycles: 0..100, is_of_measured_part: true };
+        let mut r = Recorder::new(1, recording);
+        for at in 0..50 {
+            r.spend(0, 10 * at, 10, [Cause::User, Cause::Copy][at as usize % 2], 0);
+            r.step(0, 10 * at, 0, PAGE, FlowStep::Sent(parcel(0)));
+            r.step(0, 10 * at + 1, 1, PAGE, FlowStep::Received(parcel(0)));
+            r.step(0, 10 * at + 2, 1, PAGE, FlowStep::Done);
+            r.level(10 * at, Level::Loans, 1);
+        }
+        r.spend(0, 500, 20, Cause::Fault, 0);
+        r.begin_measuring(510);
+        r.spend(0, 520, 10, Cause::Copy, 0);
+        r.step(0, 521, 0, PAGE, FlowStep::Sent(parcel(0)));
+        r.step(0, 522, 1, PAGE, FlowStep::Received(parcel(0)));
+        r.level(530, Level::Loans, -1);
+        r.spend(0, 600, 30, Cause::User, 0);
+        let trace = r.finish(Vec::new());
+        let slices: Vec<_> = trace.slices.iter().map(|s| (s.start_cycles, s.end_cycles)).collect();
+        assert_eq!(slices, [(510, 520), (520, 530), (600, 610)]);
+        assert_eq!((trace.arrows.len(), trace.lost, trace.measured_from_cycles), (1, 0, Some(510)));
+        let loans = trace.samples.iter().filter(|s| s.curve == Curve::Level(Level::Loans));
+        let loans: Vec<_> = loans.map(|s| (s.at_cycles, s.value)).collect();
+        assert_eq!(loans, [(510, 50), (530, 49)]);
     }
 
     #[test]

@@ -398,10 +398,14 @@ fn a_trace_may_begin_late_and_says_when_it_is_too_late() {
             .collect();
         (times, text(&output.stderr))
     };
-    let (all, _) = traced(&[]);
+    let (all, _) = traced(&["--trace-from", "0s"]);
     let (part, _) = traced(&["--trace-from", "12.5ms", "--trace-for", "500us"]);
     assert!(part.len() < all.len() && !part.is_empty());
     assert!(part.iter().all(|ts| (12_500.0..=13_000.001).contains(ts)));
+    // Without being told, it begins there: boot and set-up are none of it.
+    let (own, _) = traced(&["--trace-for", "500us"]);
+    let first = own.iter().copied().fold(f64::MAX, f64::min);
+    assert!(first > 1000.0 && own.iter().all(|ts| *ts <= first + 500.001), "from {first}");
     let (none, said) = traced(&["--trace-from", "900s"]);
     assert!(none.is_empty() && said.contains("before the trace began"), "{said}");
 }

@@ -20,7 +20,7 @@ impl Stopwatch {
     pub fn start(model: &Model) -> Stopwatch {
         Stopwatch {
             began: model.now(),
-            before: model.snapshot(),
+            before: model.begin_measuring(),
             host: ThreadTime::now(),
             aside: Duration::ZERO,
         }

@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 /// Slices, arrows and samples that a trace has room for: more make a viewer slow.
 const TRACE_ROOM: usize = 400_000;
 
-/// What of a run is traced, in modelled time since the machine was switched on.
+/// What of a run is traced, in modelled time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TraceWindow {
-    /// From when on.
-    pub from: Duration,
+    /// From when on, since the machine was switched on; if absent, from where the measured part begins.
+    pub from: Option<Duration>,
     /// For how long; to the end if absent.
     pub length: Option<Duration>,
 }
@@ -32,7 +32,8 @@ impl TraceWindow {
             let cycles = time.as_nanos().saturating_mul(u128::from(clock_mhz)) / 1000;
             u64::try_from(cycles).unwrap_or(u64::MAX)
         };
-        at(self.from)..self.length.map_or(u64::MAX, |length| at(self.from.saturating_add(length)))
+        let from = self.from.unwrap_or_default();
+        at(from)..self.length.map_or(u64::MAX, |length| at(from.saturating_add(length)))
     }
 }
 
@@ -51,7 +52,9 @@ pub fn run(spec: &RunSpec) -> Result<RunResult, LabError> {
 /// As [`run`].
 pub fn run_traced(spec: &RunSpec, window: TraceWindow) -> Result<(RunResult, Trace), LabError> {
     let window_cycles = window.cycles(spec.machine.config.cpu.clock_mhz.value);
-    let (result, model) = run_on(spec, |model| model.record(Recording { room: TRACE_ROOM, window_cycles }))?;
+    let is_of_measured_part = window.from.is_none();
+    let recording = Recording { room: TRACE_ROOM, window_cycles, is_of_measured_part };
+    let (result, model) = run_on(spec, |model| model.record(recording))?;
     Ok((result, model.take_trace().expect("it was recorded")))
 }
 

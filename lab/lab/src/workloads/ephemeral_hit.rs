@@ -101,7 +101,7 @@ fn measure(
     };
     let message = |e: AllocError| e.to_string();
     frames.iter().try_for_each(|&frame| pair(frame)).map_err(message)?;
-    let (before, began) = (model.snapshot(), model.now());
+    let (before, began) = (model.begin_measuring(), model.now());
     let mut pairs = frames.iter().cycle().take(times as usize);
     let mut fastest = f64::INFINITY;
     for batch in 0..BATCHES {

@@ -70,7 +70,7 @@ impl Workload for Invalidate {
         let onlooker = Onlooker::new(&model, &cell);
         // There are no buffers. To look for room takes a lock, which is in the cache then.
         Ok(other_process(cell.clone(), move |user| {
-            let (before, began) = (model.snapshot(), ThreadTime::now());
+            let (before, began) = (model.begin_measuring(), ThreadTime::now());
             let mut took = |kind, cycles: Cycles| {
                 let (name, cycles) = (name(kind), cycles.0 as f64 / f64::from(program.times));
                 let results = &mut cell.borrow_mut().results;

@@ -206,7 +206,7 @@ impl Ispc {
         let mut start = None;
         for number in 0..self.warmup + self.steps {
             if number == self.warmup {
-                start = Some((user.machine().now(), self.model.snapshot()));
+                start = Some((user.machine().now(), self.model.begin_measuring()));
             }
             for page in 0..own.map_or(0, |_| self.beside_pages) {
                 user.store(own.unwrap_or(Va(0)) + page * PAGE_SIZE, &number.to_le_bytes()[..4]);
@@ -297,7 +297,7 @@ impl Ispc {
     fn begin(&self, user: &User<Model>, number: u64, is_request: bool) {
         let measured = (self.warmup..self.warmup + self.steps).contains(&number);
         if measured && is_request == self.measures_requests() {
-            self.probe.borrow_mut().began = Some((user.machine().now().0, self.model.snapshot()));
+            self.probe.borrow_mut().began = Some((user.machine().now().0, self.model.begin_measuring()));
         }
     }
 

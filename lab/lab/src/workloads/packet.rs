@@ -205,7 +205,7 @@ impl Packets {
         for number in 0..self.warmup + self.packets {
             user.sleep_for(self.pause).map_err(named("sleep"))?;
             if number == self.warmup {
-                start = Some((user.machine().now(), self.model.snapshot(), ThreadTime::now()));
+                start = Some((user.machine().now(), self.model.begin_measuring(), ThreadTime::now()));
             }
             let data = self.data(number);
             user.store(place, &data);

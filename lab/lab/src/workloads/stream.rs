@@ -239,7 +239,7 @@ impl Writer {
             }
             {
                 let state = &mut *self.state.borrow_mut();
-                state.start.get_or_insert_with(|| (user.machine().now().0, self.model.snapshot()));
+                state.start.get_or_insert_with(|| (user.machine().now().0, self.model.begin_measuring()));
                 state.taken += len as u64;
                 state.sent.update(&chunk[..len]);
             }

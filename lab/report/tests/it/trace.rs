@@ -72,7 +72,7 @@ fn drawn(experiment: &str, machine: &str, kernel: &str, settings: &[&str], windo
 }
 
 fn whole() -> TraceWindow {
-    TraceWindow::default()
+    TraceWindow { from: Some(Duration::ZERO), length: None }
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn a_window_is_a_part_of_the_whole() {
         all.phase("X").map(|e| e["ts"].as_f64().unwrap() + e["dur"].as_f64().unwrap()).fold(0.0, f64::max);
     let (from, length) = ((end / 2.0) as u64, (end / 4.0) as u64);
     let window =
-        TraceWindow { from: Duration::from_micros(from), length: Some(Duration::from_micros(length)) };
+        TraceWindow { from: Some(Duration::from_micros(from)), length: Some(Duration::from_micros(length)) };
     let part = drawn("bw-pipe", "xeon-mp", "sf_buf", &settings, window);
     let inside = |ts: f64| ts >= from as f64 - 1e-6 && ts <= (from + length) as f64 + 1e-6;
     let timed = part.events.iter().filter_map(|e| e["ts"].as_f64());

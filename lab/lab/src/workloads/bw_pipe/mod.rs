@@ -98,7 +98,7 @@ impl pipe::Judge for Judge {
 
     fn begins(&self) {
         self.aside.set(Duration::ZERO);
-        self.start.replace(Some((self.model.now(), self.model.snapshot(), ThreadTime::now())));
+        self.start.replace(Some((self.model.now(), self.model.begin_measuring(), ThreadTime::now())));
     }
 
     fn arrived(&self, buffer: Va, at: u64, len: usize) {

@@ -54,7 +54,7 @@ struct Began {
 
 impl Began {
     fn now(user: &User<Model>, model: &Model) -> Began {
-        Began { at: user.machine().now().0, before: model.snapshot(), host: ThreadTime::now() }
+        Began { at: user.machine().now().0, before: model.begin_measuring(), host: ThreadTime::now() }
     }
 
     /// Ends the measured part, in which `bytes` were moved; `aside` of the host's time went into checking them.
