@@ -2,8 +2,8 @@
 //!
 //! # What it holds
 //! A circular kernel buffer; at most one direct write, whose pages a writer hands over; with
-//! [`PipeMapping::WriterRun`](crate::PipeMapping::WriterRun), the addresses that the pipe keeps for those; and which
-//! ends are gone. The open files of both ends own it together.
+//! [`PipeMapping::WriterRun`](crate::config::PipeMapping::WriterRun), the addresses that the pipe keeps for those; and
+//! which ends are gone. The open files of both ends own it together.
 //!
 //! # The two locks
 //! The state is in a [`Monitor`]: under a spin lock (class `Pipe`), and with one sleep lock, `io` (`pipelock`), for the
