@@ -113,6 +113,8 @@ impl Port {
     pub fn open(port: u16) -> Result<Port, LabError> {
         let refuse = |e| LabError::io("listen on", format!("127.0.0.1:{port}"), e);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(refuse)?;
+        // Clients that do not fit wait here. Where that is full the host drops their calls, and some give up.
+        rustix::net::listen(&listener, MAX_WAITING).map_err(|e| refuse(e.into()))?;
         listener.set_nonblocking(true).map_err(refuse)?;
         Ok(Port(listener))
     }
@@ -123,6 +125,8 @@ impl Port {
     }
 }
 
+/// Clients of the host that wait to be taken.
+const MAX_WAITING: i32 = 4096;
 /// The part of the machine's memory that the names and structures of files may take, and what a file takes of it.
 const FILES_SHARE: u64 = 16;
 const FILE_BYTES: u64 = 768;
