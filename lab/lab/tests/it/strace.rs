@@ -445,3 +445,192 @@ fn what_contradicts_itself_breaks_no_law() {
         assert!(broken.is_empty(), "{text}: {broken:?}");
     }
 }
+
+/// Runs what must go as it was recorded, with nothing left out.
+fn wholly_as_recorded(text: &str) -> ReplayReport {
+    let replayed = as_recorded(text);
+    assert_eq!((replayed.skipped, replayed.unfinished), (0, 0), "{:?}", replayed.first_skipped);
+    assert_eq!(replayed.not_modelled.keys().collect::<Vec<_>>(), Vec::<&String>::new());
+    replayed
+}
+
+/// A reader of a pipe that waits for its end, and a process that must have closed it, in this way.
+fn closed_by(close: &str) -> String {
+    format!(
+        "10 pipe2([3, 4], 0) = 0\n10 pipe2([5, 6], 0) = 0\n10 fork() = 11\n{close}10 fork() = 12\n10 close(4) = 0\n\
+         12 close(4) = 0\n12 read(3, \"\", 100) = 0\n12 write(6, \"done\", 4) = 4\n11 read(5, \"done\", 4) = 4\n\
+         11 +++ exited with 0 +++\n12 +++ exited with 0 +++\n10 wait4(-1, NULL, 0, NULL) = 11\n\
+         10 wait4(-1, NULL, 0, NULL) = 12\n10 +++ exited with 0 +++\n"
+    )
+}
+
+#[test]
+fn a_close_by_any_call_is_one() {
+    for close in [
+        "11 close(4) = 0\n",
+        "11 close(4) = -1 EINTR (Interrupted system call)\n",
+        "11 close_range(4, 4, 0) = 0\n",
+        "11 close_range(6, 4294967295, 0) = 0\n11 close_range(4, 4, CLOSE_RANGE_UNSHARE) = 0\n",
+        "11 close_range(4, 4, CLOSE_RANGE_CLOEXEC) = 0\n11 execve(\"/bin/x\", [\"x\"], 0x7f /* 3 vars */) = 0\n",
+        "11 ioctl(4, FIOCLEX) = 0\n11 execve(\"/bin/x\", [\"x\"], 0x7f /* 3 vars */) = 0\n",
+        "11 fcntl(4, F_SETFD, FD_CLOEXEC) = 0\n11 execve(\"/bin/x\", [\"x\"], 0x7f /* 3 vars */) = 0\n",
+        "11 fcntl(4, 0x2 /* F_SETFD */, 0x1 /* FD_CLOEXEC */) = 0\n11 execve(\"/x\", [\"x\"], 0x7f /* 3 vars */) = 0\n",
+        "11 dup2(3, 4) = 4\n",
+    ] {
+        wholly_as_recorded(&closed_by(close));
+    }
+    // A thread execs, and goes on as its process.
+    let replayed = as_recorded(&closed_by(
+        "11 fcntl(4, F_SETFD, FD_CLOEXEC) = 0\n\
+         11 clone3({flags=CLONE_VM|CLONE_FILES|CLONE_THREAD, exit_signal=0, stack=0x7f, stack_size=0x7fff00}, 88) = 21\n\
+         21 execve(\"/bin/x\", [\"x\"], 0x7ffe /* 3 vars */ <pid changed to 11 ...>\n\
+         11 +++ superseded by execve in pid 21 +++\n11 <... execve resumed>) = 0\n",
+    ));
+    assert_eq!((replayed.skipped, replayed.unfinished), (0, 0));
+    // A close that no line shows is made up for, and told.
+    let replayed = run("sf_buf", &closed_by("")).expect("it runs");
+    assert!(replayed.laws.iter().all(|law| law.held), "{:?}", replayed.laws);
+    assert_eq!(replayed.first_deviations.len(), 1);
+    assert!(replayed.first_deviations[0].what.contains("4 of process 11"), "{:?}", replayed.first_deviations);
+}
+
+#[test]
+fn a_child_that_stops_has_not_ended() {
+    let text = |wait: &str| {
+        format!(
+            "10 pipe2([3, 4], 0) = 0\n10 fork() = 11\n11 read(3,  <unfinished ...>\n11 --- stopped by SIGTSTP ---\n\
+             {wait}10 write(4, \"x\", 1) = 1\n11 <... read resumed>\"x\", 1) = 1\n11 +++ exited with 0 +++\n\
+             10 wait4(-1, [{{WIFEXITED(s) && WEXITSTATUS(s) == 0}}], 0, NULL) = 11\n10 +++ exited with 0 +++\n"
+        )
+    };
+    for wait in [
+        "",
+        "10 wait4(-1, [{WIFSTOPPED(s) && WSTOPSIG(s) == SIGTSTP}], WUNTRACED, NULL) = 11\n",
+        "10 wait4(-1, [{WIFCONTINUED(s)}], WCONTINUED, NULL) = 11\n",
+        "10 wait4(-1, NULL, WUNTRACED, NULL) = 11\n",
+        "10 wait4(-1, NULL, WNOHANG, NULL) = 0\n",
+        "10 waitid(P_PID, 11, {si_signo=SIGCHLD, si_code=CLD_STOPPED, si_pid=11, si_uid=0, si_status=SIGTSTP, \
+         si_utime=0, si_stime=0}, WSTOPPED, NULL) = 0\n",
+        "10 waitid(P_ALL, 0, {}, WEXITED|WNOHANG, NULL) = 0\n",
+    ] {
+        let replayed = wholly_as_recorded(&text(wait));
+        assert_eq!(replayed.processes, 2);
+    }
+}
+
+#[test]
+fn processes_are_known_by_their_numbers_however_those_are_written() {
+    let named = "100<cat> openat(AT_FDCWD</tmp>, \"a\", O_RDONLY) = 3</tmp/a>\n\
+                 100<tmux: server> fork() = 101<x>\n101<x> read(3</tmp/a>, \"hello\", 100) = 5\n\
+                 101<x> +++ exited with 0 +++\n100<cat> wait4(-1, NULL, 0, NULL) = 101<x>\n\
+                 100<cat> +++ exited with 0 +++\n";
+    let translated = "100 openat(AT_FDCWD, \"a\", O_RDONLY) = 3\n\
+                      100 clone(child_stack=NULL, flags=SIGCHLD) = 2 /* 101 in strace's PID NS */\n\
+                      101 read(3, \"hello\", 100) = 5\n101 +++ exited with 0 +++\n\
+                      100 waitid(P_ALL, 0, {si_signo=SIGCHLD, si_code=CLD_EXITED, \
+                      si_pid=2 /* 101 in strace's PID NS */, si_uid=0, si_status=0}, WEXITED, NULL) = 0\n\
+                      100 +++ exited with 0 +++\n";
+    let timed = "100 1700000000.123456 openat(AT_FDCWD, \"a\", O_RDONLY) = 3\n100 1700000000.2 fork() = 101\n\
+                 101 1700000001 read(3, \"hello\", 100) = 5\n101 1700000002 +++ exited with 0 +++\n\
+                 100 1700000003 wait4(-1, NULL, 0, NULL) = 101\n100 1700000004 +++ exited with 0 +++\n";
+    for text in [named, translated, timed] {
+        assert_eq!(wholly_as_recorded(text).processes, 2, "{text}");
+    }
+    let alone = wholly_as_recorded(
+        "1700000000 openat(AT_FDCWD, \"a\", O_RDONLY) = 3\n1700000001 read(3, \"x\", 9) = 1\n",
+    );
+    assert_eq!(alone.processes, 1);
+    let again = "10 fork() = 11\n11 openat(AT_FDCWD, \"a\", O_RDONLY) = 3\n11 read(3, \"hello\", 100) = 5\n\
+                 11 +++ exited with 0 +++\n10 wait4(-1, NULL, 0, NULL) = 11\n";
+    let again = format!(
+        "{again}10 openat(AT_FDCWD, \"b\", O_RDONLY) = 3\n{}",
+        again.replace("11 openat(AT_FDCWD, \"a\", O_RDONLY) = 3\n", "")
+    );
+    assert_eq!(wholly_as_recorded(&again).processes, 3);
+}
+
+#[test]
+fn more_processes_than_the_kernel_has_at_a_time_run_one_after_the_other() {
+    let mut text = String::new();
+    for pid in 11..611 {
+        text += &format!(
+            "10 fork() = {pid}\n{pid} openat(AT_FDCWD, \"{pid}\", O_WRONLY|O_CREAT, 0666) = 3\n\
+             {pid} write(3, \"x\", 1) = 1\n{pid} +++ exited with 0 +++\n10 wait4(-1, NULL, 0, NULL) = {pid}\n"
+        );
+    }
+    assert_eq!(wholly_as_recorded(&text).processes, 601);
+    let many: String = (11..300).map(|pid| format!("10 fork() = {pid}\n")).collect();
+    let error = run("sf_buf", &many).expect_err("too many at a time");
+    assert!(error.to_string().contains("290 processes at a time"), "{error}");
+}
+
+#[test]
+fn a_process_that_shares_descriptors_is_one_with_its_parent_until_it_execs() {
+    let replayed = as_recorded(
+        "10 clone(child_stack=0x7f0000, flags=CLONE_VM|CLONE_FS|CLONE_FILES|SIGCHLD) = 11\n\
+         11 openat(AT_FDCWD, \"a\", O_RDONLY|O_CLOEXEC) = 3\n10 read(3, \"hello\", 5) = 5\n\
+         11 execve(\"/bin/x\", [\"x\"], 0x7f /* 3 vars */) = 0\n11 openat(AT_FDCWD, \"b\", O_RDONLY) = 3\n\
+         10 read(3, \"\", 100) = 0\n11 read(3, \"bytes\", 100) = 5\n11 +++ exited with 0 +++\n\
+         10 wait4(-1, NULL, __WCLONE, NULL) = 11\n10 close(3) = 0\n10 +++ exited with 0 +++\n",
+    );
+    assert_eq!(replayed.processes, 2);
+    assert!(!replayed.not_modelled.keys().any(|what| what.contains("opened")), "{:?}", replayed.not_modelled);
+}
+
+#[test]
+fn paths_lead_where_they_do_on_linux() {
+    // A relative path of chdir is looked up from where the process was.
+    let replayed = wholly_as_recorded(
+        "10 mkdir(\"d\", 0777) = 0\n10 chdir(\"d\") = 0\n10 openat(AT_FDCWD, \"f\", O_WRONLY|O_CREAT, 0666) = 3\n\
+         10 write(3, \"x\", 1) = 1\n10 stat(\"../d/f\", {st_mode=S_IFREG|0644, st_size=1, ...}) = 0\n",
+    );
+    assert_eq!(replayed.directories, 1, "the one where it began");
+    // An empty path is none, and a slash at the end says nothing of what is before the name.
+    as_recorded(
+        "10 openat(AT_FDCWD, \"\", O_RDONLY) = -1 ENOENT (No such file or directory)\n\
+         10 stat(\"\", 0x7f) = -1 ENOENT (No such file or directory)\n\
+         10 openat(AT_FDCWD, \"a/\", O_RDONLY) = -1 ENOTDIR (Not a directory)\n\
+         10 unlink(\"a/\") = -1 ENOTDIR (Not a directory)\n\
+         10 openat(AT_FDCWD, \"new/\", O_WRONLY|O_CREAT, 0666) = -1 EISDIR (Is a directory)\n\
+         10 symlink(\"x\", \"new/\") = -1 ENOENT (No such file or directory)\n\
+         10 openat(AT_FDCWD, \"new\", O_WRONLY|O_CREAT|O_EXCL, 0666) = 3\n10 close(3) = 0\n\
+         10 mkdir(\"d/\", 0777) = 0\n10 openat(AT_FDCWD, \"a\", O_RDONLY) = 3\n10 read(3, \"hello\", 100) = 5\n",
+    );
+    // Names that are no text stay as many as they are.
+    wholly_as_recorded(
+        "10 openat(AT_FDCWD, \"\\341\\210\\264\\351\", O_WRONLY|O_CREAT, 0666) = 3\n10 mkdir(\"x\\377\", 0777) = 0\n\
+         10 mkdir(\"x\\303\\277\", 0777) = 0\n10 mkdir(\"x\\364\\217\\277\\277\", 0777) = 0\n\
+         10 mkdir(\"x\\364\\217\\277\\276\", 0777) = 0\n10 mkdir(\"x\\376\", 0777) = 0\n10 mkdir(\"x\\303\\276\", 0777) = 0\n",
+    );
+    // What has the new name already stays.
+    wholly_as_recorded(
+        "10 openat(AT_FDCWD, \"a\", O_WRONLY|O_CREAT, 0666) = 3\n10 write(3, \"abc\", 3) = 3\n\
+         10 renameat2(AT_FDCWD, \"a\", AT_FDCWD, \"b\", RENAME_NOREPLACE) = -1 EEXIST (File exists)\n\
+         10 stat(\"a\", {st_mode=S_IFREG|0644, st_size=3, ...}) = 0\n\
+         10 renameat2(AT_FDCWD, \"a\", AT_FDCWD, \"c\", RENAME_NOREPLACE) = 0\n\
+         10 stat(\"c\", {st_mode=S_IFREG|0644, st_size=3, ...}) = 0\n",
+    );
+}
+
+#[test]
+fn flags_that_are_numbers_are_flags() {
+    for (directory, read, write, end) in [
+        (
+            "-100 /* AT_FDCWD */",
+            "0 /* O_RDONLY */",
+            "0x241 /* O_WRONLY|O_CREAT|O_TRUNC */",
+            "0x2 /* SEEK_END */",
+        ),
+        ("-100", "0", "0x241", "0x2"),
+        ("AT_FDCWD", "O_RDONLY", "O_WRONLY|O_CREAT|O_TRUNC", "SEEK_END"),
+    ] {
+        wholly_as_recorded(&format!(
+            "10 openat({directory}, \"a\", {read}) = 3\n10 read(3, \"hello\", 100) = 5\n10 lseek(3, 0, {end}) = 5\n\
+             10 openat({directory}, \"b\", {write}, 0666) = 4\n10 write(4, \"x\", 1) = 1\n10 close(3) = 0\n"
+        ));
+    }
+    wholly_as_recorded(
+        "10 openat(AT_FDCWD, \"a\", O_RDONLY) = 3\n10 read(3, \"0123456789\", 10) = 10\n\
+         10 _llseek(3, 0, [10], SEEK_CUR) = 0\n10 read(3, \"abcde\", 10) = 5\n10 read(3, \"\", 10) = 0\n",
+    );
+}

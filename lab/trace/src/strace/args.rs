@@ -21,6 +21,26 @@ impl Arg {
         number(&self.0).map(|(number, _)| number)
     }
 
+    /// A process's number, as strace itself knows it: with `--pidns-translation` a call may give another
+    /// (`2 /* 101 in strace's PID NS */`).
+    pub fn pid(&self) -> Option<u32> {
+        let own = |remark: &str| remark.trim_start().split_once(" in strace's PID NS")?.0.parse().ok();
+        match self.0.split_once("/*").and_then(|(_, remark)| own(remark)) {
+            Some(pid) => Some(pid),
+            None => u32::try_from(self.number()?).ok(),
+        }
+    }
+
+    /// True when a flag is set, by its word, or by its bits on Linux where flags are numbers (`-X raw`, `-X verbose`).
+    pub fn is_set(&self, word: &str, bits: i64) -> bool {
+        self.has(word) || self.number().is_some_and(|number| number & bits == bits)
+    }
+
+    /// True for one of several values, by its word, or by its number on Linux.
+    pub fn is(&self, word: &str, value: i64) -> bool {
+        self.has(word) || self.number() == Some(value)
+    }
+
     /// The path behind a descriptor, where strace shows it.
     pub fn note(&self) -> Option<Vec<u8>> {
         let from = self.0.find('<')?;

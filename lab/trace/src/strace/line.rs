@@ -27,6 +27,12 @@ pub(super) enum Line<'a> {
         name: String,
         head: &'a str,
     },
+    /// The beginning of an exec by a thread, which goes on under the number of its process.
+    Becomes {
+        name: String,
+        head: &'a str,
+        pid: u32,
+    },
     Resumed {
         name: &'a str,
         tail: &'a str,
@@ -47,18 +53,36 @@ pub(super) enum From {
     Only,
 }
 
+/// The highest number that Linux gives to a process (`PID_MAX_LIMIT`); what is higher is a time.
+const MAX_PID: u32 = 1 << 22;
+
+/// A process's number, perhaps with its name (`-Y`), and what is behind it.
+fn pid(text: &str) -> Option<(u32, &str)> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let pid = text[..digits].parse().ok().filter(|pid| *pid <= MAX_PID)?;
+    let behind = &text[digits..];
+    match behind.strip_prefix('<') {
+        // A program may have any name, and so one with a `>` in it: the name ends at the one that ends the word.
+        Some(name) => {
+            let end = name.find("> ").or_else(|| name.find(">]"))?;
+            Some((pid, &name[end + 1..]))
+        }
+        None => Some((pid, behind)),
+    }
+}
+
 /// Takes a process's number and a time from the beginning of a line.
 pub(super) fn prefix(line: &str) -> (From, &str) {
     let mut rest = line.trim_start();
     let mut from = From::Only;
     if let Some(inside) = rest.strip_prefix("[pid") {
-        if let Some((pid, behind)) = inside.split_once(']')
-            && let Ok(pid) = pid.trim().parse()
+        if let Some((pid, behind)) = pid(inside.trim_start())
+            && let Some(behind) = behind.trim_start().strip_prefix(']')
         {
             (from, rest) = (From::Pid(pid), behind.trim_start());
         }
-    } else if let Some((pid, behind)) = rest.split_once(' ')
-        && let Ok(pid) = pid.parse()
+    } else if let Some((pid, behind)) = pid(rest)
+        && let Some(behind) = behind.strip_prefix(' ')
     {
         (from, rest) = (From::Pid(pid), behind.trim_start());
     }
@@ -109,6 +133,12 @@ pub(super) fn read(rest: &str) -> Result<Line<'_>, &'static str> {
         // A call that its process did not live to see the end of is shown in this way, too.
         return Ok(Line::Begun { name: name.to_owned(), head: head.trim_end() });
     }
+    if let Some((head, to)) =
+        rest.trim_end().strip_suffix(" ...>").and_then(|rest| rest.rsplit_once("<pid changed to "))
+    {
+        let pid = to.parse().map_err(|_| "expected a number behind `pid changed to`")?;
+        return Ok(Line::Becomes { name: name.to_owned(), head: head.trim_end(), pid });
+    }
     call(name, &rest[open + 1..])
 }
 
@@ -127,6 +157,8 @@ pub(super) fn call<'a>(name: &str, text: &str) -> Result<Line<'a>, &'static str>
         let word = answer[len..].split_whitespace().next().unwrap_or("");
         if value == -1 && word.starts_with('E') {
             Answer::Error(word.to_owned())
+        } else if answer[len..].trim_start().starts_with("/*") {
+            Answer::Value(Arg(answer.to_owned()).pid().map_or(value, i64::from))
         } else {
             Answer::Value(value)
         }

@@ -126,7 +126,7 @@ fn made_processes(text: &str) -> BTreeSet<u32> {
         let (_, rest) = prefix(line);
         let name = rest.strip_prefix("<... ").unwrap_or(rest).split([' ', '(']).next()?;
         let (_, answer) = rest.rsplit_once("= ").filter(|_| makes_process(name))?;
-        answer.split_whitespace().next()?.split('<').next()?.parse().ok()
+        Arg(answer.to_owned()).pid()
     };
     text.lines().filter_map(answer).collect()
 }
@@ -164,6 +164,15 @@ impl<'a> Reading<'a> {
             Line::Begun { name, head } => {
                 let pid = self.pid(from);
                 self.log.unfinished += u64::from(self.begun.insert(pid, (number, name, head)).is_some());
+            }
+            Line::Becomes { name, head, pid: to } => {
+                let thread = self.pid(from);
+                let to = self.pid(From::Pid(to));
+                // What the process had begun itself never ends.
+                self.log.unfinished += u64::from(self.begun.insert(to, (number, name, head)).is_some());
+                if thread != to {
+                    self.alive.remove(&thread);
+                }
             }
             Line::Resumed { name, tail } => {
                 let pid = self.pid(from);

@@ -6,7 +6,7 @@
 //! than was recorded, that is a deviation; if the one succeeds and the other fails, the call is not made.
 
 use super::calls::{At, How, Request, StatResult};
-use super::names::{Hint, MAX_BYTES, Names, Path};
+use super::names::{Hint, MAX_BYTES, Names, Node, Path};
 use super::ops::Action;
 use super::order::Thing;
 use super::plan::{
@@ -24,6 +24,16 @@ pub(super) const MAX_AT_ONCE: u64 = 1 << 26;
 const MAX_LINK_BYTES: usize = 1023;
 /// The most that all calls write to files and pipes, holes counted in.
 pub(super) const MAX_WRITTEN: u64 = 1 << 28;
+
+/// What a call with two names does.
+#[derive(Clone, Copy)]
+enum Naming {
+    Rename {
+        /// What has the new name already may go.
+        replaces: bool,
+    },
+    Link,
+}
 
 /// How a call ended when it was recorded.
 enum CallEnd {
@@ -66,6 +76,15 @@ impl Planner {
         match request {
             Request::Open { at, how, closes_on_exec } => self.open(context, &at, how, closes_on_exec),
             Request::Close { fd } => self.close(context, fd),
+            Request::CloseRange { first, last, at_exec } => {
+                value(context)?;
+                if first > last {
+                    return Err("a range without an end".into());
+                }
+                self.push(context, Action::Enter, Vec::new());
+                self.close_range(context, first, last, at_exec);
+                Ok(())
+            }
             Request::Duplicate { fd, closes_on_exec } => {
                 let to = descriptor(context)?;
                 let Some(held) = self.descriptor(process, fd) else {
@@ -115,7 +134,10 @@ impl Planner {
             }
             Request::Read { fd, count, offset } => self.read(context, fd, count, offset),
             Request::Write { fd, count, offset } => self.write(context, fd, count, offset),
-            Request::Seek { fd, to_end } => self.seek(context, fd, to_end),
+            Request::Seek { fd, to_end, to } => {
+                let answered = value(context)?;
+                self.seek(context, fd, to_end, to.unwrap_or(answered))
+            }
             Request::Truncate { fd, size } => {
                 value(context)?;
                 let open = self.open_of(process, fd)?;
@@ -149,23 +171,27 @@ impl Planner {
                     (answer, |path, answer| Action::MakeDirectory { path, answer })
                 })
             }
-            Request::Rename { from, to } => self.two_names(context, &from, &to, true),
+            Request::Rename { from, to, replaces } => {
+                self.two_names(context, &from, &to, Naming::Rename { replaces })
+            }
             Request::Link { from, to } => {
                 self.plan.made += 1;
-                self.two_names(context, &from, &to, false)
+                self.two_names(context, &from, &to, Naming::Link)
             }
             Request::Symlink { path, at } => self.symlink(context, &path, &at),
             Request::ReadLink { at, path } => self.read_link(context, &at, path.as_deref()),
             Request::Copy { from, to, count } => self.copy(context, from, to, count),
             Request::Look { at, told, follows } => self.look(context, &at, told, follows),
             Request::Chdir { at } => {
-                let path = self.path(process, &at)?;
+                let path = self.path(context, &at)?;
                 let real = self.real(&path, true)?;
-                if matches!(ended(context)?, CallEnd::Well(_)) {
+                let did = matches!(ended(context)?, CallEnd::Well(_));
+                let looked = self.look(context, &at, Some(StatResult::DIRECTORY), true);
+                if did {
                     // What is above a directory is above where it is, not above a link to it.
                     self.running[process].here = real;
                 }
-                self.look(context, &at, Some(StatResult::DIRECTORY), true)
+                looked
             }
             Request::ChdirTo { fd } => {
                 value(context)?;
@@ -197,7 +223,9 @@ impl Planner {
                 value(context)?;
                 if self.unmap(context, at, len, true) { Ok(()) } else { Err("memory".into()) }
             }
-            Request::Fork { is_thread } => self.fork(context, is_thread),
+            Request::Fork { is_thread, shares_descriptors } => {
+                self.fork(context, is_thread, shares_descriptors)
+            }
             Request::Exec { at } => {
                 let did = matches!(ended(context)?, CallEnd::Well(_));
                 self.look(context, &at, None, true)?;
@@ -206,14 +234,24 @@ impl Planner {
                 }
                 Ok(())
             }
-            Request::Wait => {
-                let pid = u32::try_from(value(context)?).unwrap_or(0);
-                let child = self.process_of(pid).filter(|child| self.forked.contains(child));
-                let child = child.filter(|child| *child != process).ok_or("nobody's end")?;
+            Request::Wait { child } => {
+                value(context)?;
+                let Some(pid) = child.filter(|child| !(context.goes_on)(*child)) else {
+                    self.push(context, Action::Enter, Vec::new());
+                    return Ok(());
+                };
+                let child = self.process_of(pid);
+                if child == Some(process) {
+                    // A process that is one with this.
+                    self.push(context, Action::Enter, Vec::new());
+                    return Ok(());
+                }
+                let child = child.filter(|child| self.forked.contains(child)).ok_or("nobody's end")?;
                 if !self.waited.insert(child) {
                     return Err("an end that was waited for".into());
                 }
                 self.push(context, Action::Wait { process: child }, Vec::new());
+                self.is_over(child);
                 let done = self.done(child);
                 self.order.waited(process, (child, done));
                 Ok(())
@@ -280,7 +318,7 @@ impl Planner {
         at: &At,
         change: impl Fn(&mut Planner, &Path, bool) -> (Result<(), Errno>, fn(String, Result<(), Errno>) -> Action),
     ) -> Result<(), NotModelled> {
-        let path = self.path(context.process, at)?;
+        let path = self.path(context, at)?;
         let real = self.real(&path, false)?;
         let recorded = ended(context)?;
         let did = matches!(recorded, CallEnd::Well(_));
@@ -295,7 +333,7 @@ impl Planner {
     }
 
     fn symlink(&mut self, context: &Context<'_>, leads_to: &[u8], at: &At) -> Result<(), NotModelled> {
-        let path = self.path(context.process, at)?;
+        let path = self.path(context, at)?;
         let real = self.real(&path, false)?;
         let recorded = ended(context)?;
         let did = matches!(recorded, CallEnd::Well(_));
@@ -319,7 +357,7 @@ impl Planner {
         if at.path.is_empty() {
             return Err("of a descriptor".into());
         }
-        let path = self.path(context.process, at)?;
+        let path = self.path(context, at)?;
         let real = self.real(&path, false)?;
         let recorded = match &context.call.answer {
             // What is there is no link.
@@ -363,9 +401,10 @@ impl Planner {
         context: &Context<'_>,
         from: &At,
         to: &At,
-        renames: bool,
+        naming: Naming,
     ) -> Result<(), NotModelled> {
-        let (old, new) = (self.path(context.process, from)?, self.path(context.process, to)?);
+        let renames = matches!(naming, Naming::Rename { .. });
+        let (old, new) = (self.path(context, from)?, self.path(context, to)?);
         let (from, to) = (self.real(&old, false)?, self.real(&new, false)?);
         let recorded = ended(context)?;
         let did = matches!(recorded, CallEnd::Well(_));
@@ -380,6 +419,14 @@ impl Planner {
                 Errno::NoFile => self.names.is_missing(&from),
                 _ => {}
             }
+        }
+        if let (Naming::Rename { replaces: false }, CallEnd::With(Errno::Exists)) = (naming, &recorded) {
+            // The modelled kernel has no rename that replaces nothing: what has the name is looked up.
+            let answer = self.names.find(&to, Hint::Nothing);
+            let answer = answer.map(|node| self.length_told(node));
+            let action = Action::Look { path: kernel_path(&new), follows: false, answer };
+            self.push(context, action, Planner::on_way(&new, &to, false));
+            return Ok(());
         }
         let answer =
             if renames { self.names.rename(&from, &to, did) } else { self.names.link(&from, &to, did) };
@@ -401,7 +448,7 @@ impl Planner {
         told: Option<StatResult>,
         follows: bool,
     ) -> Result<(), NotModelled> {
-        let path = self.path(context.process, at)?;
+        let path = self.path(context, at)?;
         if let Some(first) = path.first()
             && first == b"dev"
         {
@@ -442,6 +489,15 @@ impl Planner {
         Ok(())
     }
 
+    /// What looking up a name tells of a length: of a file its own, of a symbolic link that of its path, of a directory
+    /// none.
+    fn length_told(&self, node: Node) -> Option<u64> {
+        match self.names.leads_to(node) {
+            Some(leads_to) => Some(kernel_target(leads_to).len() as u64),
+            None => (!self.names.is_directory(node)).then(|| self.names.size(node)),
+        }
+    }
+
     pub(super) fn compare(&mut self, context: &Context<'_>, of: &str, recorded: u64, here: u64) {
         if recorded != here {
             self.deviates(context, format!("{of}: {recorded} recorded, {here} here"));
@@ -455,7 +511,7 @@ impl Planner {
         how: How,
         closes_on_exec: bool,
     ) -> Result<(), NotModelled> {
-        let path = self.path(context.process, at)?;
+        let path = self.path(context, at)?;
         let recorded = ended(context)?;
         if path.first().is_some_and(|name| name == b"dev") {
             return self.open_device(context, &path, closes_on_exec);
@@ -577,24 +633,42 @@ impl Planner {
 
     // ---------------------------------------------------------------------------------------------- processes
 
-    fn fork(&mut self, context: &Context<'_>, is_thread: bool) -> Result<(), NotModelled> {
+    fn fork(
+        &mut self,
+        context: &Context<'_>,
+        is_thread: bool,
+        shares_descriptors: bool,
+    ) -> Result<(), NotModelled> {
         let pid = u32::try_from(value(context)?).map_err(|_| "no process")?;
-        if self.process_of(pid).is_some() {
+        if self.is_alive(pid) {
             return Err("a process that is there".into());
         }
-        if is_thread {
-            self.add_thread(pid, context.process);
-            return Err("a thread".into());
+        if is_thread || shares_descriptors {
+            self.add_thread(pid, context.process, !is_thread);
+            return Err(if is_thread { "a thread" } else { "it shares descriptors: as a thread" }.into());
         }
+        let child = self.add_child(context, pid);
+        self.push(context, Action::Fork { process: child }, Vec::new());
+        self.make_room(context.process);
+        Ok(())
+    }
+
+    /// A process that has what its parent has; the next call of the parent makes it.
+    fn add_child(&mut self, context: &Context<'_>, pid: u32) -> usize {
         let running: ProcessView = self.running[context.process].clone();
         let number = self.done(context.process);
         let child = self.add(pid, running, Some((context.process, number + 1)));
         self.forked.insert(child);
-        self.push(context, Action::Fork { process: child }, Vec::new());
-        Ok(())
+        child
     }
 
     fn exec(&mut self, context: &Context<'_>) {
+        if self.part(context.pid) {
+            let child = self.add_child(context, context.pid);
+            self.push_silent(context, Action::Fork { process: child });
+            let of_child = Context { process: child, ..*context };
+            return self.exec(&of_child);
+        }
         let running = &mut self.running[context.process];
         let closing: BTreeSet<i32> =
             running.table.iter().filter(|(_, held)| held.closes_on_exec).map(|(fd, _)| *fd).collect();

@@ -7,11 +7,16 @@ use super::contents::{contents, sum};
 use super::names::MAX_BYTES;
 use super::ops::Action;
 use super::order::Thing;
-use super::plan::{Context, Mapping, NotModelled, Object, Planner, kernel_path};
+use super::plan::{Context, Descriptor, Mapping, NotModelled, Object, Planner, kernel_path};
+use pageferry_trace::strace::Answer;
 
 impl Planner {
     pub(super) fn close(&mut self, context: &Context<'_>, fd: i32) -> Result<(), NotModelled> {
-        value(context)?;
+        // Whatever else it answers, a close has closed what was open.
+        match &context.call.answer {
+            Answer::Error(error) if error != "EBADF" => {}
+            _ => drop(value(context)?),
+        }
         let open = match self.open_of(context.process, fd) {
             Ok(open) => open,
             Err(why) => {
@@ -23,6 +28,42 @@ impl Planner {
         let action = if self.is_in_kernel(open) { Action::Close { fd } } else { Action::Enter };
         self.push(context, action, Vec::new());
         Ok(())
+    }
+
+    /// Descriptors of a range close, or will at an exec.
+    pub(super) fn close_range(&mut self, context: &Context<'_>, first: i32, last: i32, at_exec: bool) {
+        let table = &mut self.running[context.process].table;
+        if at_exec {
+            table.range_mut(first..=last).for_each(|(_, held)| held.closes_on_exec = true);
+            return;
+        }
+        let closing: Vec<i32> = table.range(first..=last).map(|(fd, _)| *fd).collect();
+        for fd in closing {
+            self.unbind(context, fd);
+        }
+    }
+
+    /// A process has seen the end of a pipe: nobody has an end to write to any more. One that is held all the same was
+    /// closed unseen: it is closed here, and the reader waits for that. True if there was one.
+    fn ends(&mut self, context: &Context<'_>, pipe: usize) -> bool {
+        let mut closed = false;
+        for process in 0..self.running.len() {
+            let is_writer = |held: &Descriptor| matches!(self.opens[held.open].object, Object::Pipe { pipe: of, writes: true } if of == pipe);
+            let table = &self.running[process].table;
+            let fds: Vec<i32> = table.iter().filter(|(_, held)| is_writer(held)).map(|(fd, _)| *fd).collect();
+            for fd in fds {
+                let pid = self.plan.processes[process].pid;
+                let what = format!(
+                    "recorded: the end of a pipe that {fd} of process {pid} writes to; it is closed here"
+                );
+                self.deviates(context, what);
+                self.running[process].table.remove(&fd);
+                let of_writer = Context { process, ..*context };
+                self.push_silent_at(&of_writer, Action::Close { fd }, vec![(Thing::End(2 * pipe + 1), true)]);
+                closed = true;
+            }
+        }
+        closed
     }
 
     pub(super) fn stat(
@@ -114,8 +155,13 @@ impl Planner {
         Ok(())
     }
 
-    pub(super) fn seek(&mut self, context: &Context<'_>, fd: i32, to_end: bool) -> Result<(), NotModelled> {
-        let to = value(context)?;
+    pub(super) fn seek(
+        &mut self,
+        context: &Context<'_>,
+        fd: i32,
+        to_end: bool,
+        to: u64,
+    ) -> Result<(), NotModelled> {
         let open = self.open_of(context.process, fd)?;
         let things = vec![(Thing::Open(open), true)];
         match self.opens[open].object {
@@ -189,14 +235,10 @@ impl Planner {
                 Ok(())
             }
             Object::Pipe { pipe, writes: false } => {
-                if recorded == 0 && count > 0 && self.can_write(context.process, pipe) {
-                    let what = "recorded: the end of a pipe that it can write to itself; it is left out";
-                    self.deviates(context, what.to_owned());
-                    return Ok(());
-                }
                 if offset.is_some() {
                     return Err("at an offset of a pipe".into());
                 }
+                let made_up = recorded == 0 && count > 0 && self.ends(context, pipe);
                 let through = &self.pipes[pipe];
                 let there = through.bytes.len().saturating_sub(through.read) as u64;
                 if recorded > there && !self.others_can_write(context.process, pipe) {
@@ -212,7 +254,12 @@ impl Planner {
                 self.pipes[pipe].reads.push((context.process, number, range));
                 let (count, answer) = (count as usize, recorded as usize);
                 let action = Action::ReadPipe { fd, count, answer, sum: sum(&[]) };
-                self.push(context, action, vec![(Thing::End(2 * pipe), true)]);
+                let mut things = vec![(Thing::End(2 * pipe), true)];
+                if made_up {
+                    // After the last close.
+                    things.push((Thing::End(2 * pipe + 1), false));
+                }
+                self.push(context, action, things);
                 Ok(())
             }
             Object::Pipe { .. } => Err("the wrong end of a pipe".into()),

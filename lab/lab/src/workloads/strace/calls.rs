@@ -62,6 +62,12 @@ pub(super) enum Request {
     Close {
         fd: i32,
     },
+    /// All descriptors from one to another go, or will at an exec.
+    CloseRange {
+        first: i32,
+        last: i32,
+        at_exec: bool,
+    },
     Duplicate {
         fd: i32,
         closes_on_exec: bool,
@@ -91,6 +97,8 @@ pub(super) enum Request {
     Seek {
         fd: i32,
         to_end: bool,
+        /// Where that is, where the call does not answer it.
+        to: Option<u64>,
     },
     Truncate {
         fd: i32,
@@ -111,6 +119,8 @@ pub(super) enum Request {
     Rename {
         from: At,
         to: At,
+        /// What has the new name already may go.
+        replaces: bool,
     },
     Link {
         from: At,
@@ -161,13 +171,18 @@ pub(super) enum Request {
         at: u64,
         len: u64,
     },
+    /// A process, a thread, or a process that shares its parent's descriptors.
     Fork {
         is_thread: bool,
+        shares_descriptors: bool,
     },
     Exec {
         at: At,
     },
-    Wait,
+    /// For the end of a child; for none, where the call says that none has ended, or is to be asked for again.
+    Wait {
+        child: Option<u32>,
+    },
     Chdir {
         at: At,
     },
@@ -200,7 +215,7 @@ fn here(args: &[Arg], index: usize) -> Option<At> {
 /// The directory in argument `index`, and the path behind it.
 fn at(args: &[Arg], index: usize) -> Option<At> {
     let directory = args.get(index)?;
-    let from = if directory.0.starts_with("AT_FDCWD") {
+    let from = if directory.is("AT_FDCWD", -100) || directory.0.starts_with("AT_FDCWD<") {
         From::Here(directory.note())
     } else {
         From::Directory(i32::try_from(directory.number()?).ok()?)
@@ -209,18 +224,19 @@ fn at(args: &[Arg], index: usize) -> Option<At> {
 }
 
 fn how(flags: &Arg) -> How {
-    let both = flags.has("O_RDWR");
-    let only = flags.has("O_WRONLY");
+    let both = flags.is_set("O_RDWR", 2);
+    let only = flags.is_set("O_WRONLY", 1);
+    let (create, exclusive) = (flags.is_set("O_CREAT", 0o100), flags.is_set("O_EXCL", 0o200));
     How {
         read: both || !only,
         write: both || only,
-        create: flags.has("O_CREAT"),
-        exclusive: flags.has("O_EXCL"),
-        truncate: flags.has("O_TRUNC"),
-        append: flags.has("O_APPEND"),
-        directory: flags.has("O_DIRECTORY"),
-        follows: !(flags.has("O_NOFOLLOW") || flags.has("O_CREAT") && flags.has("O_EXCL")),
-        place: flags.has("O_PATH"),
+        create,
+        exclusive,
+        truncate: flags.is_set("O_TRUNC", 0o1000),
+        append: flags.is_set("O_APPEND", 0o2000),
+        directory: flags.is_set("O_DIRECTORY", 0o200_000),
+        follows: !(flags.is_set("O_NOFOLLOW", 0o400_000) || create && exclusive),
+        place: flags.is_set("O_PATH", 0o10_000_000),
     }
 }
 
@@ -229,10 +245,11 @@ fn told(stat: Option<&Arg>) -> Option<StatResult> {
     let mode = stat.field("st_mode").or_else(|| stat.field("stx_mode"))?;
     let size = stat.field("st_size").or_else(|| stat.field("stx_size"));
     let size = size.and_then(|size| u64::try_from(size.number()?).ok());
+    let is = |word, of: i64| mode.has(word) || mode.number().is_some_and(|mode| mode & 0o170_000 == of);
     Some(StatResult {
-        is_directory: mode.has("S_IFDIR"),
-        size_bytes: size.filter(|_| mode.has("S_IFREG")),
-        link_bytes: size.filter(|_| mode.has("S_IFLNK")),
+        is_directory: is("S_IFDIR", 0o040_000),
+        size_bytes: size.filter(|_| is("S_IFREG", 0o100_000)),
+        link_bytes: size.filter(|_| is("S_IFLNK", 0o120_000)),
     })
 }
 
@@ -247,18 +264,54 @@ fn offset(arg: &Arg) -> Option<Option<u64>> {
 
 /// A `stat` behind a directory and a path: of the descriptor itself, where the path is empty.
 fn stat_at(args: &[Arg], stat: usize, flags: usize) -> Option<Request> {
-    let (at, told) = (at(args, 0)?, told(args.get(stat)));
-    let follows = !args.get(flags)?.has("AT_SYMLINK_NOFOLLOW");
+    let (mut at, told) = (at(args, 0)?, told(args.get(stat)));
+    let flags = args.get(flags)?;
+    let follows = !flags.is_set("AT_SYMLINK_NOFOLLOW", 0x100);
+    if at.path.is_empty() && flags.is_set("AT_EMPTY_PATH", 0x1000) && matches!(at.from, From::Here(_)) {
+        at.path = b".".to_vec();
+    }
     match at.from {
         From::Directory(fd) if at.path.is_empty() => Some(Request::Stat { fd, told }),
         _ => Some(Request::Look { at, told, follows }),
     }
 }
 
+/// The child that a call has waited for, where it says so.
+fn waited(call: &Call) -> Request {
+    let args = &call.args[..];
+    let child = match (call.name.as_str(), &call.answer) {
+        ("waitid", _) => {
+            let told = args.get(2).and_then(|told| told.field("si_pid")?.pid());
+            // Without what happened, the process that was asked for.
+            let asked = || args.first()?.is("P_PID", 1).then(|| args.get(1)?.pid())?;
+            told.or_else(asked)
+        }
+        (_, Answer::Value(child)) => u32::try_from(*child).ok(),
+        _ => None,
+    };
+    // A child that stops or goes on has not ended.
+    let words = ["WIFSTOPPED(s)", "WIFCONTINUED(s)", "CLD_STOPPED", "CLD_CONTINUED", "CLD_TRAPPED"];
+    let stops = args.iter().any(|arg| words.iter().any(|word| arg.0.contains(word)));
+    let leaves = args.iter().any(|flags| flags.has("WNOWAIT"));
+    Request::Wait { child: child.filter(|child| *child > 0 && !stops && !leaves) }
+}
+
+/// What a call that makes a process says of it.
+fn fork(args: &[Arg]) -> Request {
+    let flags = args.iter().find_map(|arg| {
+        arg.field("flags").or_else(|| arg.0.strip_prefix("flags=").map(|flags| Arg(flags.to_owned())))
+    });
+    let is_set = |word, bits| flags.as_ref().is_some_and(|flags| flags.is_set(word, bits));
+    Request::Fork {
+        is_thread: is_set("CLONE_THREAD", 0x1_0000),
+        shares_descriptors: is_set("CLONE_FILES", 0x400),
+    }
+}
+
 /// What a call asks for, or nothing.
 pub(super) fn request(call: &Call) -> Option<Request> {
     let args = &call.args[..];
-    let closes = |index: usize| args.get(index).is_some_and(|flags| flags.has("O_CLOEXEC"));
+    let closes = |index: usize| args.get(index).is_some_and(|flags| flags.is_set("O_CLOEXEC", 0o2_000_000));
     let io = |count: u64, offset: Option<u64>, writes: bool| {
         let fd = fd(args, 0)?;
         Some(if writes { Request::Write { fd, count, offset } } else { Request::Read { fd, count, offset } })
@@ -284,16 +337,33 @@ pub(super) fn request(call: &Call) -> Option<Request> {
             Some(Request::Open { at: here(args, 0)?, how, closes_on_exec: false })
         }
         "close" => Some(Request::Close { fd: fd(args, 0)? }),
+        "close_range" => {
+            // The highest number that there is stands for all.
+            let last = i32::try_from(length(args, 1)?).unwrap_or(i32::MAX);
+            let at_exec = args.get(2).is_some_and(|flags| flags.is_set("CLOSE_RANGE_CLOEXEC", 4));
+            Some(Request::CloseRange { first: fd(args, 0)?, last, at_exec })
+        }
+        "ioctl" => {
+            let (fd, command) = (fd(args, 0)?, args.get(1)?);
+            match () {
+                () if command.is("FIOCLEX", 0x5451) => Some(Request::CloseOnExec { fd, on: true }),
+                () if command.is("FIONCLEX", 0x5450) => Some(Request::CloseOnExec { fd, on: false }),
+                () => None,
+            }
+        }
         "dup" => Some(Request::Duplicate { fd: fd(args, 0)?, closes_on_exec: false }),
         "dup2" | "dup3" => Some(Request::Duplicate { fd: fd(args, 0)?, closes_on_exec: closes(2) }),
         "fcntl" | "fcntl64" => {
             let (fd, command) = (fd(args, 0)?, args.get(1)?);
-            match command.0.as_str() {
-                "F_DUPFD" => Some(Request::Duplicate { fd, closes_on_exec: false }),
-                "F_DUPFD_CLOEXEC" => Some(Request::Duplicate { fd, closes_on_exec: true }),
-                "F_SETFD" => Some(Request::CloseOnExec { fd, on: args.get(2)?.has("FD_CLOEXEC") }),
-                "F_GETFD" | "F_GETFL" | "F_SETFL" => Some(Request::Flags { fd }),
-                _ => None,
+            let is = |word, value| command.is(word, value);
+            match () {
+                () if is("F_DUPFD", 0) => Some(Request::Duplicate { fd, closes_on_exec: false }),
+                () if is("F_DUPFD_CLOEXEC", 1030) => Some(Request::Duplicate { fd, closes_on_exec: true }),
+                () if is("F_SETFD", 2) => {
+                    Some(Request::CloseOnExec { fd, on: args.get(2)?.is_set("FD_CLOEXEC", 1) })
+                }
+                () if is("F_GETFD", 1) || is("F_GETFL", 3) || is("F_SETFL", 4) => Some(Request::Flags { fd }),
+                () => None,
             }
         }
         "pipe" | "pipe2" => {
@@ -307,22 +377,26 @@ pub(super) fn request(call: &Call) -> Option<Request> {
         "pwrite64" => io(length(args, 2)?, Some(length(args, 3)?), true),
         "writev" => io(vector()?, None, true),
         "lseek" | "_llseek" => {
-            let to_end = args.last()?.has("SEEK_END");
-            Some(Request::Seek { fd: fd(args, 0)?, to_end })
+            let to_end = args.last()?.is("SEEK_END", 2);
+            let to = if call.name == "lseek" { None } else { Some(length(&args.get(2)?.items()?, 0)?) };
+            Some(Request::Seek { fd: fd(args, 0)?, to_end, to })
         }
         "ftruncate" | "ftruncate64" => Some(Request::Truncate { fd: fd(args, 0)?, size: length(args, 1)? }),
         "fsync" | "fdatasync" => Some(Request::Sync { fd: fd(args, 0)? }),
         "unlink" => Some(Request::Unlink { at: here(args, 0)? }),
-        "unlinkat" if args.get(2)?.has("AT_REMOVEDIR") => Some(Request::RemoveDirectory { at: at(args, 0)? }),
+        "unlinkat" if args.get(2)?.is_set("AT_REMOVEDIR", 0x200) => {
+            Some(Request::RemoveDirectory { at: at(args, 0)? })
+        }
         "unlinkat" => Some(Request::Unlink { at: at(args, 0)? }),
         "rmdir" => Some(Request::RemoveDirectory { at: here(args, 0)? }),
         "mkdir" => Some(Request::MakeDirectory { at: here(args, 0)? }),
         "mkdirat" => Some(Request::MakeDirectory { at: at(args, 0)? }),
-        "rename" => Some(Request::Rename { from: here(args, 0)?, to: here(args, 1)? }),
-        "renameat" => Some(Request::Rename { from: at(args, 0)?, to: at(args, 2)? }),
+        "rename" => Some(Request::Rename { from: here(args, 0)?, to: here(args, 1)?, replaces: true }),
+        "renameat" => Some(Request::Rename { from: at(args, 0)?, to: at(args, 2)?, replaces: true }),
         // An exchange of two names is something else.
-        "renameat2" if !args.get(4)?.has("RENAME_EXCHANGE") => {
-            Some(Request::Rename { from: at(args, 0)?, to: at(args, 2)? })
+        "renameat2" if !args.get(4)?.is_set("RENAME_EXCHANGE", 2) => {
+            let replaces = !args.get(4)?.is_set("RENAME_NOREPLACE", 1);
+            Some(Request::Rename { from: at(args, 0)?, to: at(args, 2)?, replaces })
         }
         "link" => Some(Request::Link { from: here(args, 0)?, to: here(args, 1)? }),
         "linkat" => Some(Request::Link { from: at(args, 0)?, to: at(args, 2)? }),
@@ -346,7 +420,7 @@ pub(super) fn request(call: &Call) -> Option<Request> {
         }
         "access" => Some(Request::Look { at: here(args, 0)?, told: None, follows: true }),
         "faccessat" | "faccessat2" => {
-            let follows = !args.get(3).is_some_and(|flags| flags.has("AT_SYMLINK_NOFOLLOW"));
+            let follows = !args.get(3).is_some_and(|flags| flags.is_set("AT_SYMLINK_NOFOLLOW", 0x100));
             Some(Request::Look { at: at(args, 0)?, told: None, follows })
         }
         "stat" | "stat64" | "lstat" | "lstat64" => {
@@ -364,24 +438,21 @@ pub(super) fn request(call: &Call) -> Option<Request> {
         "mmap" | "mmap2" | "old_mmap" => {
             let len = length(args, 1)?;
             let flags = args.get(3)?;
-            if flags.has("MAP_ANONYMOUS") {
+            if flags.is_set("MAP_ANONYMOUS", 0x20) {
                 return Some(Request::MapMemory { len });
             }
             let unit = if call.name == "mmap2" { 4096 } else { 1 };
             let offset = length(args, 5)?.checked_mul(unit)?;
             // What is shared and not written has the bytes of a private mapping, as each page is used when it is
             // mapped.
-            let shared = !flags.has("MAP_PRIVATE") && args.get(2)?.has("PROT_WRITE");
+            let shared = !flags.is_set("MAP_PRIVATE", 2) && args.get(2)?.is_set("PROT_WRITE", 2);
             Some(Request::Map { fd: fd(args, 4)?, offset, len, shared })
         }
         "munmap" => Some(Request::Unmap { at: length(args, 0)?, len: length(args, 1)? }),
-        "clone" | "clone3" | "fork" | "vfork" => {
-            let is_thread = args.iter().any(|arg| arg.has("CLONE_THREAD"));
-            Some(Request::Fork { is_thread })
-        }
+        "clone" | "clone3" | "fork" | "vfork" => Some(fork(args)),
         "execve" => Some(Request::Exec { at: here(args, 0)? }),
         "execveat" => Some(Request::Exec { at: at(args, 0)? }),
-        "wait4" | "waitid" | "waitpid" => Some(Request::Wait),
+        "wait4" | "waitid" | "waitpid" => Some(waited(call)),
         "chdir" => Some(Request::Chdir { at: here(args, 0)? }),
         "fchdir" => Some(Request::ChdirTo { fd: fd(args, 0)? }),
         "getcwd" => match &call.answer {

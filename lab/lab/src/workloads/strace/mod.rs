@@ -55,10 +55,10 @@ use std::rc::Rc;
 const BLOCK_BYTES: u32 = 2048;
 /// What is written at once when files are made.
 const PIECE: usize = 1 << 16;
-/// Processes of a recording, at most: as many threads as the kernel has, but for the first.
+/// Processes that are there at a time, at most: as many threads as the kernel has, but for the first.
 const MAX_PROCESSES: usize = 200;
-/// With their threads.
-const MAX_THREADS: usize = 2000;
+/// All processes and threads of a recording, at most.
+const MAX_THREADS: usize = 20_000;
 
 /// What a recording's calls cost on a modelled machine.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -147,9 +147,9 @@ pub fn replay_planted(
     }
     let given = |path: &names::Path, len: usize| files.and_then(|folder| host_bytes(folder, path, len));
     let plan = plan::plan(&log, &given).map_err(refuse)?;
-    if plan.processes.len() > MAX_PROCESSES {
-        let count = plan.processes.len();
-        return Err(refuse(format!("{count} processes, expected at most {MAX_PROCESSES}")));
+    if plan.at_once > MAX_PROCESSES {
+        let count = plan.at_once;
+        return Err(refuse(format!("{count} processes at a time, expected at most {MAX_PROCESSES}")));
     }
     let testbed = Testbed::new(machine, kernel, Schedule::Timed, 0)?;
     let clock_mhz = machine.config.cpu.clock_mhz.value as f64;
@@ -258,7 +258,10 @@ fn first(
     first_process(cell.clone(), PIECE, move |user| {
         let stage = Stage::new(user, plan, cell.clone());
         *shared.borrow_mut() = Some(stage.clone());
-        let buffers: usize = (0..stage.plan.processes.len()).map(|process| stage.buffer_bytes(process)).sum();
+        let mut buffers: Vec<_> =
+            (0..stage.plan.processes.len()).map(|process| stage.buffer_bytes(process)).collect();
+        buffers.sort_unstable_by(|one, other| other.cmp(one));
+        let buffers: usize = buffers.iter().take(stage.plan.at_once.max(1)).sum();
         // What is on the disk is in the page cache as well.
         if let Err(problem) = room_for(user, 2 * disk as usize + buffers) {
             cell.borrow_mut().failed = Some(problem);

@@ -178,6 +178,8 @@ pub(super) struct Plan {
     pub(super) processes: Vec<Process>,
     /// Those that no process in the recording has made.
     pub(super) first: Vec<usize>,
+    /// Processes that are there at a time, at most.
+    pub(super) at_once: usize,
     pub(super) not_modelled: BTreeMap<String, u64>,
     pub(super) deviations: Vec<Deviation>,
     /// Bytes that are written to files, at most.

@@ -52,7 +52,8 @@ impl Order {
 
     /// A process has waited for another's end.
     pub(super) fn waited(&mut self, process: usize, (child, done): After) {
-        let of_child = self.known[child].clone();
+        // It knows nothing any more.
+        let of_child = std::mem::take(&mut self.known[child]);
         for (other, done) in of_child.into_iter().chain([(child, done)]) {
             let known = self.known[process].entry(other).or_default();
             *known = done.max(*known);

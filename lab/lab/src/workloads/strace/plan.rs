@@ -12,6 +12,7 @@ use super::ops::{Action, Deviation, Op, Plan, Process};
 use super::order::{After, Order, Thing};
 use pageferry_kernel::Errno;
 use pageferry_trace::strace::{Answer, Call, Entry, Log, What};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -92,6 +93,14 @@ pub(super) struct Planner {
     pub(super) plan: Plan,
     /// Which process has a number, threads with their process.
     pids: BTreeMap<u32, usize>,
+    /// Numbers of processes and threads that have ended: others may get them.
+    free: BTreeSet<u32>,
+    /// Processes that share their parent's descriptors: one with it, until they exec.
+    sharing: BTreeSet<u32>,
+    /// Processes that have not ended.
+    alive: BTreeSet<usize>,
+    /// Those that have, and nobody needs to have waited for it.
+    ended: Vec<usize>,
     pub(super) forked: BTreeSet<usize>,
     pub(super) waited: BTreeSet<usize>,
     pub(super) mapped: usize,
@@ -108,8 +117,42 @@ pub(super) type NotModelled = String;
 /// What there is to a call beside its request.
 pub(super) struct Context<'a> {
     pub(super) process: usize,
+    /// The process's or thread's number.
+    pub(super) pid: u32,
     pub(super) line: usize,
     pub(super) call: &'a Call,
+    /// Processes that make calls after this one. The number of one that has ended counts until then.
+    pub(super) goes_on: &'a dyn Fn(u32) -> bool,
+}
+
+/// Whether a process makes calls after another's. A number is a process's until it ends.
+struct LastCalls {
+    /// What each number's processes do, by entry: true for an end.
+    of: BTreeMap<u32, Vec<(usize, bool)>>,
+}
+
+impl LastCalls {
+    fn of(log: &Log) -> LastCalls {
+        let mut of: BTreeMap<u32, Vec<(usize, bool)>> = BTreeMap::new();
+        for (index, entry) in log.entries.iter().enumerate() {
+            let ends = match &entry.what {
+                What::Exited => true,
+                // Its end follows.
+                What::Call(call) if call.answer == Answer::None => continue,
+                What::Call(_) => false,
+            };
+            of.entry(entry.pid).or_default().push((index, ends));
+        }
+        LastCalls { of }
+    }
+
+    /// The process that has a number at an entry makes a call after it.
+    fn goes_on(&self, pid: u32, entry: usize) -> bool {
+        let Some(entries) = self.of.get(&pid) else { return false };
+        let (before, behind) = entries.split_at(entries.partition_point(|(index, _)| *index <= entry));
+        let has_ended = before.last().is_some_and(|(_, ends)| *ends);
+        !has_ended && behind.first().is_some_and(|(_, ends)| !*ends)
+    }
 }
 
 /// Where a path that is not known begins.
@@ -208,26 +251,44 @@ pub(super) fn follow(from: &mut Path, path: &[u8]) {
     }
 }
 
-/// A path as the modelled kernel has it: below its mount point. Bytes that are no text have letters that stand for
-/// them.
+/// From how many processes on those that have ended are waited for.
+const CROWDED: usize = 150;
+
+/// The longest name that the modelled kernel has.
+const MAX_NAME_BYTES: usize = 255;
+
+/// The first of 256 characters for private use: they stand for the bytes of names that are no text.
+const FIRST_BYTE: u32 = 0x10_ff00;
+
+/// A name as the modelled kernel has it, which has only text. No two names become one: what is no text, or has one of
+/// the letters that stand for bytes, has such letters for all bytes that are not ASCII.
+pub(super) fn kernel_name(name: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(name) {
+        Ok(text) if !text.chars().any(|letter| u32::from(letter) >= FIRST_BYTE) => Cow::Borrowed(text),
+        _ => {
+            let letter = |byte: &u8| match byte {
+                0..0x80 => char::from(*byte),
+                _ => char::from_u32(FIRST_BYTE + u32::from(*byte)).expect("for private use"),
+            };
+            Cow::Owned(name.iter().map(letter).collect())
+        }
+    }
+}
+
+/// A path as the modelled kernel has it: below its mount point.
 pub(super) fn kernel_path(path: &Path) -> String {
     let mut text = "/mnt".to_owned();
     for name in path {
         text.push('/');
-        match std::str::from_utf8(name) {
-            Ok(name) => text.push_str(name),
-            Err(_) => text.extend(name.iter().map(|byte| char::from(*byte))),
-        }
+        text.push_str(&kernel_name(name));
     }
     text
 }
 
 /// The path of a symbolic link as the modelled kernel has it: one from the root begins at the mount point.
 pub(super) fn kernel_target(path: &[u8]) -> String {
-    let text = match std::str::from_utf8(path) {
-        Ok(text) => text.to_owned(),
-        Err(_) => path.iter().map(|byte| char::from(*byte)).collect(),
-    };
+    let names: Vec<_> = path.split(|byte| *byte == b'/').map(kernel_name).collect();
+    let text = names.join("/");
     if text.starts_with('/') { format!("/mnt{text}") } else { text }
 }
 
@@ -241,6 +302,10 @@ impl Planner {
             running: Vec::new(),
             plan: Plan::default(),
             pids: BTreeMap::new(),
+            free: BTreeSet::new(),
+            sharing: BTreeSet::new(),
+            alive: BTreeSet::new(),
+            ended: Vec::new(),
             forked: BTreeSet::new(),
             waited: BTreeSet::new(),
             mapped: 0,
@@ -251,7 +316,8 @@ impl Planner {
     }
 
     fn go_through(&mut self, log: &Log, here: &Path) {
-        for entry in &log.entries {
+        let last = LastCalls::of(log);
+        for (index, entry) in log.entries.iter().enumerate() {
             let process = match self.pids.get(&entry.pid) {
                 Some(process) => *process,
                 None => {
@@ -263,7 +329,11 @@ impl Planner {
             };
             match &entry.what {
                 What::Exited => self.exit(process, entry.pid),
-                What::Call(call) => self.take(&Context { process, line: entry.line, call }),
+                What::Call(call) => {
+                    let goes_on = |pid| last.goes_on(pid, index);
+                    let (pid, line) = (entry.pid, entry.line);
+                    self.take(&Context { process, pid, line, call, goes_on: &goes_on });
+                }
             }
         }
     }
@@ -275,12 +345,29 @@ impl Planner {
         self.plan.processes.push(Process { pid, ops: Vec::new() });
         self.order.add(parent);
         self.pids.insert(pid, process);
+        self.free.remove(&pid);
+        self.alive.insert(process);
+        self.plan.at_once = self.alive.len().max(self.plan.at_once);
         process
     }
 
-    /// A thread of a process.
-    pub(super) fn add_thread(&mut self, pid: u32, process: usize) {
+    /// A thread of a process, or another process that shares its descriptors.
+    pub(super) fn add_thread(&mut self, pid: u32, process: usize, is_process: bool) {
         self.pids.insert(pid, process);
+        self.free.remove(&pid);
+        if is_process {
+            self.sharing.insert(pid);
+        }
+    }
+
+    /// A process that shared its parent's descriptors has its own from now on.
+    pub(super) fn part(&mut self, pid: u32) -> bool {
+        self.sharing.remove(&pid)
+    }
+
+    /// A process or a thread has this number, and has not ended.
+    pub(super) fn is_alive(&self, pid: u32) -> bool {
+        self.pids.contains_key(&pid) && !self.free.contains(&pid)
     }
 
     pub(super) fn process_of(&self, pid: u32) -> Option<usize> {
@@ -288,9 +375,32 @@ impl Planner {
     }
 
     fn exit(&mut self, process: usize, pid: u32) {
+        self.free.insert(pid);
+        self.sharing.remove(&pid);
         // A thread that ends takes nothing with it.
         if self.plan.processes[process].pid == pid {
             self.running[process].table.clear();
+            self.is_over(process);
+        }
+    }
+
+    /// A process has ended.
+    pub(super) fn is_over(&mut self, process: usize) {
+        if self.alive.remove(&process) {
+            self.ended.push(process);
+        }
+    }
+
+    /// Where it becomes crowded, the call that was just added waits for all that have ended: as many processes as were
+    /// there when it was recorded are there here, or a few more.
+    pub(super) fn make_room(&mut self, process: usize) {
+        if self.alive.len() + self.ended.len() < CROWDED {
+            return;
+        }
+        let ended = std::mem::take(&mut self.ended);
+        if let Some(op) = self.plan.processes[process].ops.last_mut() {
+            op.after
+                .extend(ended.into_iter().filter(|other| *other != process).map(|other| (other, usize::MAX)));
         }
     }
 
@@ -369,7 +479,20 @@ impl Planner {
         self.opens.len() - 1
     }
 
-    pub(super) fn path(&self, process: usize, at: &At) -> Result<Path, NotModelled> {
+    pub(super) fn path(&self, context: &Context<'_>, at: &At) -> Result<Path, NotModelled> {
+        let process = context.process;
+        if at.path.is_empty() {
+            return Err("an empty path".into());
+        }
+        if let Answer::Error(error) = &context.call.answer
+            && at.path.ends_with(b"/")
+            && (error != "ENOENT"
+                || context.call.name.contains("link")
+                || context.call.name.contains("rename"))
+        {
+            // What must be a directory is none, or must not be one: a path of the modelled kernel does not say that.
+            return Err("a slash at the end of a path".into());
+        }
         let mut path = match &at.from {
             _ if at.path.starts_with(b"/") => Vec::new(),
             From::Here(Some(note)) if note.starts_with(b"/") => {
@@ -387,7 +510,7 @@ impl Planner {
             }
         };
         follow(&mut path, &at.path);
-        if path.iter().any(|name| name.len() > 127 && kernel_path(&vec![name.clone()]).len() > 255) {
+        if path.iter().any(|name| kernel_name(name).len() > MAX_NAME_BYTES) {
             return Err("a long name".into());
         }
         Ok(path)
@@ -402,7 +525,17 @@ impl Planner {
 
     /// Adds what happens by itself.
     pub(super) fn push_silent(&mut self, context: &Context<'_>, action: Action) {
-        self.push_op(context, None, action, Vec::new());
+        self.push_silent_at(context, action, Vec::new());
+    }
+
+    /// Adds what happens by itself, and meets others at these things.
+    pub(super) fn push_silent_at(
+        &mut self,
+        context: &Context<'_>,
+        action: Action,
+        things: Vec<(Thing, bool)>,
+    ) {
+        self.push_op(context, None, action, things);
     }
 
     fn push_op(
@@ -440,7 +573,7 @@ impl Planner {
                 things.push((Thing::Names(text.clone()), false));
             }
             text.push('/');
-            text.push_str(&String::from_utf8_lossy(name));
+            text.push_str(&kernel_name(name));
             things.push((Thing::Name(text.clone()), is_last && changes));
         }
         things
