@@ -33,6 +33,11 @@ fn kind_for(name: &str) -> String {
     if NAMED.get() { name.into() } else { or_other_kind(name) }
 }
 
+/// Milliseconds of the machine that a test runs on where it names this one.
+pub fn ms_on(name: &str, ms: u64) -> Cycles {
+    Cycles(small(&kind_for(name), 64).cpu.clock_mhz.value * 1000 * ms)
+}
+
 /// A machine that goes on after the use of a stale translation: [`run`] tells of it in the end. No test spins for long.
 pub fn machine(name: &str, schedule: Schedule) -> Model {
     machine_by(name, schedule, |_| ())
@@ -302,7 +307,7 @@ pub fn try_run_on(m: Model, name: &str, mut config: KernelConfig, init: impl FnO
     }
     if let Some(net) = &mut config.net {
         // The far end has a clock of its own.
-        net.ms_cycles = Cycles(small(&kind_for(name), 64).cpu.clock_mhz.value * 1000);
+        net.ms_cycles = ms_on(name, 1);
     }
     let kernel = Rc::new(RefCell::new(None));
     let booted = kernel.clone();
