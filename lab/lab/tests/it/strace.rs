@@ -482,7 +482,7 @@ fn a_close_by_any_call_is_one() {
     // A thread execs, and goes on as its process.
     let replayed = as_recorded(&closed_by(
         "11 fcntl(4, F_SETFD, FD_CLOEXEC) = 0\n\
-         11 clone3({flags=CLONE_VM|CLONE_FILES|CLONE_THREAD, exit_signal=0, stack=0x7f, stack_size=0x7fff00}, 88) = 21\n\
+         11 clone3({flags=CLONE_VM|CLONE_FILES|CLONE_THREAD, exit_signal=0, stack=0x7f, stack_size=0x7f}, 88) = 21\n\
          21 execve(\"/bin/x\", [\"x\"], 0x7ffe /* 3 vars */ <pid changed to 11 ...>\n\
          11 +++ superseded by execve in pid 21 +++\n11 <... execve resumed>) = 0\n",
     ));
@@ -600,7 +600,8 @@ fn paths_lead_where_they_do_on_linux() {
     wholly_as_recorded(
         "10 openat(AT_FDCWD, \"\\341\\210\\264\\351\", O_WRONLY|O_CREAT, 0666) = 3\n10 mkdir(\"x\\377\", 0777) = 0\n\
          10 mkdir(\"x\\303\\277\", 0777) = 0\n10 mkdir(\"x\\364\\217\\277\\277\", 0777) = 0\n\
-         10 mkdir(\"x\\364\\217\\277\\276\", 0777) = 0\n10 mkdir(\"x\\376\", 0777) = 0\n10 mkdir(\"x\\303\\276\", 0777) = 0\n",
+         10 mkdir(\"x\\364\\217\\277\\276\", 0777) = 0\n10 mkdir(\"x\\376\", 0777) = 0\n\
+         10 mkdir(\"x\\303\\276\", 0777) = 0\n",
     );
     // What has the new name already stays.
     wholly_as_recorded(

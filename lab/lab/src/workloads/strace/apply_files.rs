@@ -48,9 +48,9 @@ impl Planner {
     fn ends(&mut self, context: &Context<'_>, pipe: usize) -> bool {
         let mut closed = false;
         for process in 0..self.running.len() {
-            let is_writer = |held: &Descriptor| matches!(self.opens[held.open].object, Object::Pipe { pipe: of, writes: true } if of == pipe);
+            let writes = |held: &Descriptor| self.is_writer(held, pipe);
             let table = &self.running[process].table;
-            let fds: Vec<i32> = table.iter().filter(|(_, held)| is_writer(held)).map(|(fd, _)| *fd).collect();
+            let fds: Vec<i32> = table.iter().filter(|(_, held)| writes(held)).map(|(fd, _)| *fd).collect();
             for fd in fds {
                 let pid = self.plan.processes[process].pid;
                 let what = format!(
@@ -357,11 +357,14 @@ impl Planner {
         Ok(())
     }
 
+    /// A descriptor is an end of a pipe to write to.
+    fn is_writer(&self, held: &Descriptor, pipe: usize) -> bool {
+        matches!(self.opens[held.open].object, Object::Pipe { pipe: of, writes: true } if of == pipe)
+    }
+
     /// A process has an end of a pipe to write to.
     fn can_write(&self, process: usize, pipe: usize) -> bool {
-        self.running[process].table.values().any(|held| {
-            matches!(self.opens[held.open].object, Object::Pipe { pipe: of, writes: true } if of == pipe)
-        })
+        self.running[process].table.values().any(|held| self.is_writer(held, pipe))
     }
 
     /// Another process has an end of a pipe to write to.
