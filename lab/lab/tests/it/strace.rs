@@ -512,6 +512,7 @@ fn a_child_that_stops_has_not_ended() {
         "10 waitid(P_PID, 11, {si_signo=SIGCHLD, si_code=CLD_STOPPED, si_pid=11, si_uid=0, si_status=SIGTSTP, \
          si_utime=0, si_stime=0}, WSTOPPED, NULL) = 0\n",
         "10 waitid(P_ALL, 0, {}, WEXITED|WNOHANG, NULL) = 0\n",
+        "10 waitid(P_PID, 11, {}, WEXITED|WNOHANG, NULL) = 0\n",
     ] {
         let replayed = wholly_as_recorded(&text(wait));
         assert_eq!(replayed.processes, 2);

@@ -280,12 +280,11 @@ fn stat_at(args: &[Arg], stat: usize, flags: usize) -> Option<Request> {
 fn waited(call: &Call) -> Request {
     let args = &call.args[..];
     let child = match (call.name.as_str(), &call.answer) {
-        ("waitid", _) => {
-            let told = args.get(2).and_then(|told| told.field("si_pid")?.pid());
-            // Without what happened, the process that was asked for.
-            let asked = || args.first()?.is("P_PID", 1).then(|| args.get(1)?.pid())?;
-            told.or_else(asked)
-        }
+        ("waitid", _) => match args.get(2) {
+            Some(told) if told.0.starts_with('{') => told.field("si_pid").and_then(|pid| pid.pid()),
+            // What happened is not told: it did to the process that was asked for.
+            _ => args.first().filter(|kind| kind.is("P_PID", 1)).and_then(|_| args.get(1)?.pid()),
+        },
         (_, Answer::Value(child)) => u32::try_from(*child).ok(),
         _ => None,
     };
