@@ -62,9 +62,10 @@ fn pid(text: &str) -> Option<(u32, &str)> {
     let pid = text[..digits].parse().ok().filter(|pid| *pid <= MAX_PID)?;
     let behind = &text[digits..];
     match behind.strip_prefix('<') {
-        // A program may have any name, and so one with a `>` in it: the name ends at the one that ends the word.
+        // A name may have a `>` of its own; it has no more than 15 bytes, unless some are escaped.
         Some(name) => {
-            let end = name.find("> ").or_else(|| name.find(">]"))?;
+            let ends = || name.match_indices("> ").chain(name.match_indices(">]")).map(|(end, _)| end);
+            let end = ends().filter(|end| *end <= 15).max().or_else(|| ends().min())?;
             Some((pid, &name[end + 1..]))
         }
         None => Some((pid, behind)),
@@ -95,6 +96,12 @@ pub(super) fn prefix(line: &str) -> (From, &str) {
     }
     if let Some(inside) = rest.strip_prefix("(+")
         && let Some((_, behind)) = inside.split_once(')')
+    {
+        rest = behind.trim_start();
+    }
+    // The call's number (`-n`), and where the program was (`-i`).
+    while let Some((inside, behind)) = rest.strip_prefix('[').and_then(|inside| inside.split_once(']'))
+        && inside.bytes().all(|b| b.is_ascii_hexdigit() || b == b' ' || b == b'?')
     {
         rest = behind.trim_start();
     }
@@ -129,7 +136,8 @@ pub(super) fn read(rest: &str) -> Result<Line<'_>, &'static str> {
     if name.is_empty() || !name.chars().all(proper) {
         return Err("expected the name of a system call before `(`");
     }
-    if let Some(head) = rest.trim_end().strip_suffix("<unfinished ...>") {
+    let cut = |how| rest.trim_end().strip_suffix(how);
+    if let Some(head) = cut("<unfinished ...>").or_else(|| cut("<detached ...>")) {
         // A call that its process did not live to see the end of is shown in this way, too.
         return Ok(Line::Begun { name: name.to_owned(), head: head.trim_end() });
     }

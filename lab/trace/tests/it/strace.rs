@@ -58,6 +58,11 @@ fn every_kind_of_line_is_read() {
     let call = one("execve(\"/bin/ls\", [\"ls\", \"-l\"], 0x7ffe /* 9 vars */) = 0");
     assert_eq!(call.args.len(), 3);
     assert_eq!(one("fallocate(3, 0, 1<<12, 5) = 0").args.len(), 4);
+    assert_eq!(one("[pid     7] [   0] [00007f8973b75a10] read(3, \"x\", 1) = 1").args.len(), 3);
+    assert_eq!(one("7 [????????????????] read(3, \"x\", 1) = 1").name, "read");
+    let call = one("openat(-100 /* AT_FDCWD */, \"a\", 0x241 /* O_WRONLY|O_CREAT|O_TRUNC */, 0666) = 3");
+    assert!(call.args[0].is("AT_FDCWD", -100) && call.args[2].has("O_CREAT"));
+    assert!(call.args[2].is_set("O_TRUNC", 0o1000) && !call.args[2].is_set("O_APPEND", 0o2000));
     assert_eq!(one("restart_syscall(<... resuming interrupted read ...>) = 1").name, "restart_syscall");
     assert_eq!(one("exit_group(0) = ?").answer, Answer::None);
     assert_eq!(
@@ -112,6 +117,43 @@ fn lines_without_a_number_are_the_only_processes() {
                 close(6) = 0\n";
     let pids: Vec<u32> = calls(text).iter().map(|(pid, _)| *pid).collect();
     assert!(pids[0] == pids[1] && pids[1] == pids[2] && pids[4] == pids[0] && pids[3] == 8, "{pids:?}");
+}
+
+#[test]
+fn a_process_has_one_number_in_every_form() {
+    for (text, pid) in [
+        ("7 close(3) = 0", 7),
+        ("7<cat> close(3) = 0", 7),
+        ("7<a > b> close(3) = 0", 7),
+        ("[pid     7] close(3) = 0", 7),
+        ("[pid     7<tmux: server>] close(3) = 0", 7),
+        ("7<x> 12:00:01 close(3) = 0", 7),
+        ("1700000000 close(3) = 0", 0),
+    ] {
+        let calls = calls(text);
+        assert_eq!((calls.len(), calls[0].0, calls[0].1.name.as_str()), (1, pid, "close"), "{text}");
+    }
+    // A child's number is strace's own, whatever the program was answered.
+    let log = Log::read(
+        b"7 fork() = 2 /* 8 in strace's PID NS */\n8 close(3) = 0\n7 wait4(-1, NULL, 0, NULL) = 8<x>\n",
+    );
+    let answers: Vec<_> = log
+        .entries
+        .iter()
+        .map(|entry| match &entry.what {
+            What::Call(call) => call.answer.clone(),
+            What::Exited => Answer::None,
+        })
+        .collect();
+    assert_eq!(answers, [Answer::Value(8), Answer::Value(0), Answer::Value(8)]);
+    // A thread that execs is its process from then on; what the process had begun never ends.
+    let log = Log::read(
+        b"7 futex(0x1, FUTEX_WAIT, 1, NULL <unfinished ...>\n\
+          8 execve(\"/x\", [\"x\"], 0x7f /* 3 vars */ <pid changed to 7 ...>\n\
+          7 +++ superseded by execve in pid 8 +++\n7 <... execve resumed>) = 0\n7 close(3 <detached ...>\n",
+    );
+    assert_eq!((log.skipped.count, log.unfinished, log.entries.len()), (0, 2, 1));
+    assert_eq!(log.entries[0].pid, 7);
 }
 
 #[test]
