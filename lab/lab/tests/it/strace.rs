@@ -495,6 +495,19 @@ fn a_close_by_any_call_is_one() {
 }
 
 #[test]
+fn what_nobody_reads_stays_in_a_pipe() {
+    wholly_as_recorded(
+        "10 pipe2([3, 4], 0) = 0\n10 fork() = 11\n11 write(4, \"done\\n\", 5) = 5\n10 read(3, \"done\", 4) = 4\n\
+         11 +++ exited with 0 +++\n10 wait4(-1, NULL, 0, NULL) = 11\n10 +++ exited with 0 +++\n",
+    );
+    // More than a pipe is sure to take would be waited for: that is told.
+    let text = "10 pipe2([3, 4], 0) = 0\n10 write(4, \"x\"..., 40000) = 40000\n10 read(3, \"x\"..., 4) = 4\n";
+    let replayed = run("sf_buf", text).expect("it runs");
+    assert!(replayed.laws.iter().all(|law| law.held), "{:?}", replayed.laws);
+    assert_eq!(replayed.first_deviations.len(), 1);
+}
+
+#[test]
 fn a_child_that_stops_has_not_ended() {
     let text = |wait: &str| {
         format!(
