@@ -74,6 +74,32 @@ static inline struct traces traces_now(void)
     return now;
 }
 
+/* How many threads there are. */
+static inline size_t threads_now(void)
+{
+    size_t threads = 0;
+    struct dirent *entry;
+    DIR *directory = opendir("/proc/self/task");
+    CHECK(directory != NULL);
+    while ((entry = readdir(directory)) != NULL) {
+        threads += entry->d_name[0] != '.';
+    }
+    closedir(directory);
+    return threads;
+}
+
+/* What there is before a test. Threads of the library that an earlier one has left end soon, and close what they hold:
+ * while one is there, what is counted may become less. */
+static inline struct traces traces_before(void)
+{
+    const struct timespec soon = { 0, 10 * 1000 * 1000 };
+    int tries;
+    for (tries = 0; tries < 100 && threads_now() > 1; tries++) {
+        nanosleep(&soon, NULL);
+    }
+    return traces_now();
+}
+
 /* Nothing is left of what was done since. What a peer has sent is closed by another thread, soon. */
 static inline void nothing_is_left_since(struct traces before)
 {

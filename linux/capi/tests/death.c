@@ -164,7 +164,7 @@ int main(void)
     struct traces before;
     int round;
     warm_up();
-    before = traces_now();
+    before = traces_before();
     for (round = 0; round < 10; round++) {
         a_killed_receiver();
         a_killed_sender();

@@ -101,7 +101,7 @@ int main(void)
     pthread_t thread;
     int round;
     warm_up();
-    before = traces_now();
+    before = traces_before();
     OK(pf_channel_pair(&config, &busy_tx, &busy_rx));
     CHECK(pthread_create(&thread, NULL, hurries, busy_tx) == 0);
 

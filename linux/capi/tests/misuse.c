@@ -642,7 +642,7 @@ int main(int argc, char **argv)
     CHECK(argc == 2);
     all_functions(argv[1]);
     warm_up();
-    before = traces_now();
+    before = traces_before();
     freed_handles();
     live_handles();
     bad_handles();

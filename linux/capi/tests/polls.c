@@ -60,7 +60,7 @@ int main(void)
     int fd, sent = 0, received = 0, refusals = 0, code = PF_OK;
     pid_t child;
     warm_up();
-    before = traces_now();
+    before = traces_before();
     snprintf(path, sizeof path, "/tmp/pageferry-polls-%d", (int)getpid());
     OK(pf_listener_bind(path, &listener));
     ANSWERS(PF_EWOULDBLOCK, pf_listener_accept(listener, PF_NOWAIT, &fd));

@@ -225,7 +225,7 @@ int main(void)
     pf_loan *loan;
     int at;
     warm_up();
-    before = traces_now();
+    before = traces_before();
 
     OK(pf_channel_pair(&config, &tx, &rx));
     CHECK(pthread_create(&threads[0], NULL, sends, tx) == 0);

@@ -112,7 +112,7 @@ static int the_receiver(const struct kind *kind, int fd, int step)
     uint32_t uid, gid;
     struct traces before;
     warm_up();
-    before = traces_now();
+    before = traces_before();
     OK((kind->trusting ? pf_receiver_open_trusted : pf_receiver_open)(fd, &config, &rx));
     OK(pf_receiver_level(rx, &level));
     CHECK(level == (int)kind->level);
@@ -444,7 +444,7 @@ int main(int argc, char **argv)
         if (!available(kind)) {
             continue;
         }
-        before = traces_now();
+        before = traces_before();
         OK(pf_channel_sockets(fds));
         CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, steps) == 0);
         child = fork();
