@@ -508,6 +508,20 @@ fn what_nobody_reads_stays_in_a_pipe() {
 }
 
 #[test]
+fn whoever_only_holds_an_end_to_read_from_closes_it_after_the_write() {
+    // The second child writes while the first process alone has the other end, which it does not read from.
+    wholly_as_recorded(
+        "10 pipe2([5, 6], 0) = 0\n10 fork() = 12\n12 close(5) = 0\n10 mkdir(\"a\", 0777) = 0\n\
+         12 stat(\"a\", {st_mode=S_IFDIR|0755, st_size=0, ...}) = 0\n12 write(6, \"done\", 4) = 4\n\
+         12 +++ exited with 0 +++\n10 close(5) = 0\n10 +++ exited with 0 +++\n",
+    );
+    wholly_as_recorded(
+        "10 pipe2([5, 6], 0) = 0\n10 fork() = 12\n12 close(5) = 0\n12 mkdir(\"a\", 0777) = 0\n\
+         12 write(6, \"done\", 4) = 4\n10 +++ exited with 0 +++\n12 +++ exited with 0 +++\n",
+    );
+}
+
+#[test]
 fn a_child_that_stops_has_not_ended() {
     let text = |wait: &str| {
         format!(

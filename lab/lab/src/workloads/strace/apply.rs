@@ -246,12 +246,15 @@ impl Planner {
                     self.push(context, Action::Enter, Vec::new());
                     return Ok(());
                 }
-                let child = child.filter(|child| self.forked.contains(child)).ok_or("nobody's end")?;
+                let child = child
+                    .filter(|child| self.forked.get(child) == Some(&process))
+                    .ok_or("not of its child")?;
                 if !self.waited.insert(child) {
                     return Err("an end that was waited for".into());
                 }
+                // Where its end was recorded later, or not at all.
+                self.end(child, pid, context.line);
                 self.push(context, Action::Wait { process: child }, Vec::new());
-                self.is_over(child);
                 let done = self.done(child);
                 self.order.waited(process, (child, done));
                 Ok(())
@@ -658,7 +661,7 @@ impl Planner {
         let running: ProcessView = self.running[context.process].clone();
         let number = self.done(context.process);
         let child = self.add(pid, running, Some((context.process, number + 1)));
-        self.forked.insert(child);
+        self.forked.insert(child, context.process);
         child
     }
 

@@ -26,7 +26,7 @@ impl Planner {
         };
         self.running[context.process].table.remove(&fd);
         let action = if self.is_in_kernel(open) { Action::Close { fd } } else { Action::Enter };
-        self.push(context, action, Vec::new());
+        self.push(context, action, self.met_by_close(open));
         Ok(())
     }
 
@@ -336,7 +336,7 @@ impl Planner {
                 let start = through.bytes.len();
                 through.bytes.extend_from_slice(&bytes);
                 through.writes.push((context.process, number, start..start + bytes.len()));
-                things.push((Thing::End(2 * pipe + 1), true));
+                things.extend([(Thing::End(2 * pipe + 1), true), (Thing::Readers(pipe), false)]);
             }
             Object::Pipe { .. } => return Err("the wrong end of a pipe".into()),
             Object::Directory { .. } => return Err("a directory".into()),
@@ -422,7 +422,11 @@ impl Planner {
                 let start = through.bytes.len();
                 through.bytes.extend_from_slice(&contents(seed, 0, len_bytes));
                 through.writes.push((context.process, number, start..start + len_bytes));
-                self.push(context, action, vec![(Thing::End(2 * pipe + 1), true)]);
+                self.push(
+                    context,
+                    action,
+                    vec![(Thing::End(2 * pipe + 1), true), (Thing::Readers(pipe), false)],
+                );
             }
             Object::Pipe { .. } => return Err("the wrong end of a pipe".into()),
             Object::Directory { .. } => return Err("a directory".into()),

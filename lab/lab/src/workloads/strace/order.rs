@@ -19,6 +19,8 @@ pub(super) enum Thing {
     Open(usize),
     /// One end of a pipe, however often it was opened.
     End(usize),
+    /// That somebody may read from a pipe: writers beside each other, whoever closes an end to read from alone.
+    Readers(usize),
 }
 
 /// A process by its number in the plan, and how many of its calls must be over.

@@ -101,7 +101,8 @@ pub(super) struct Planner {
     alive: BTreeSet<usize>,
     /// Those that have, and nobody needs to have waited for it.
     ended: Vec<usize>,
-    pub(super) forked: BTreeSet<usize>,
+    /// Which process has made which.
+    pub(super) forked: BTreeMap<usize, usize>,
     pub(super) waited: BTreeSet<usize>,
     pub(super) mapped: usize,
     pub(super) writes: u64,
@@ -309,7 +310,7 @@ impl Planner {
             sharing: BTreeSet::new(),
             alive: BTreeSet::new(),
             ended: Vec::new(),
-            forked: BTreeSet::new(),
+            forked: BTreeMap::new(),
             waited: BTreeSet::new(),
             mapped: 0,
             writes: 0,
@@ -331,13 +332,18 @@ impl Planner {
                 }
             };
             match &entry.what {
-                What::Exited => self.exit(process, entry.pid),
+                What::Exited => self.exit(process, entry.pid, entry.line),
                 What::Call(call) => {
                     let goes_on = |pid| last.goes_on(pid, index);
                     let (pid, line) = (entry.pid, entry.line);
                     self.take(&Context { process, pid, line, call, goes_on: &goes_on });
                 }
             }
+        }
+        // Those whose end was not recorded.
+        for process in 0..self.running.len() {
+            let pid = self.plan.processes[process].pid;
+            self.end(process, pid, log.lines);
         }
     }
 
@@ -377,18 +383,17 @@ impl Planner {
         self.pids.get(&pid).copied()
     }
 
-    fn exit(&mut self, process: usize, pid: u32) {
+    fn exit(&mut self, process: usize, pid: u32, line: usize) {
         self.free.insert(pid);
         self.sharing.remove(&pid);
         // A thread that ends takes nothing with it.
         if self.plan.processes[process].pid == pid {
-            self.running[process].table.clear();
-            self.is_over(process);
+            self.end(process, pid, line);
         }
     }
 
     /// A process has ended.
-    pub(super) fn is_over(&mut self, process: usize) {
+    fn is_over(&mut self, process: usize) {
         if self.alive.remove(&process) {
             self.ended.push(process);
         }
@@ -468,8 +473,31 @@ impl Planner {
         if let Some(old) = self.running[context.process].table.remove(&fd)
             && self.is_in_kernel(old.open)
         {
-            self.push_silent(context, Action::Close { fd });
+            self.push_silent_at(context, Action::Close { fd }, self.met_by_close(old.open));
         }
+    }
+
+    /// What a close meets others at: nobody may write to a pipe that none reads from.
+    pub(super) fn met_by_close(&self, open: usize) -> Vec<(Thing, bool)> {
+        match self.opens[open].object {
+            Object::Pipe { pipe, writes: false } => vec![(Thing::Readers(pipe), true)],
+            _ => Vec::new(),
+        }
+    }
+
+    /// A process ends at a line: it closes its ends of pipes, of which others may have to wait.
+    pub(super) fn end(&mut self, process: usize, pid: u32, line: usize) {
+        let is_reader = |held: &Descriptor| !self.met_by_close(held.open).is_empty();
+        let table = &self.running[process].table;
+        let fds: Vec<i32> = table.iter().filter(|(_, held)| is_reader(held)).map(|(fd, _)| *fd).collect();
+        let call =
+            Call { name: "exit".into(), args: Vec::new(), answer: Answer::None, note: None, took_us: None };
+        let context = Context { process, pid, line, call: &call, goes_on: &|_| false };
+        for fd in fds {
+            self.unbind(&context, fd);
+        }
+        self.running[process].table.clear();
+        self.is_over(process);
     }
 
     /// The modelled kernel has a descriptor for it, too.
