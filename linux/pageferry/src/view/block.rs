@@ -35,7 +35,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// It was sent this way, a number of the caller's: see [`Arena::received`].
+    /// It was sent this way, a number of the caller's: see `Arena::received`.
     pub fn went(&self, way: u64) {
         self.store.went(self.number, way);
     }
