@@ -495,6 +495,15 @@ fn a_close_by_any_call_is_one() {
 }
 
 #[test]
+fn an_end_that_is_seen_before_the_exit_of_the_last_writer_is_one() {
+    wholly_as_recorded(
+        "10 pipe2([3, 4], 0) = 0\n10 fork() = 11\n10 close(4) = 0\n11 write(4, \"x\", 1) = 1\n\
+         11 exit_group(0) = ?\n10 read(3, \"x\", 100) = 1\n10 read(3, \"\", 100) = 0\n\
+         11 +++ exited with 0 +++\n10 wait4(-1, NULL, 0, NULL) = 11\n10 +++ exited with 0 +++\n",
+    );
+}
+
+#[test]
 fn what_nobody_reads_stays_in_a_pipe() {
     wholly_as_recorded(
         "10 pipe2([3, 4], 0) = 0\n10 fork() = 11\n11 write(4, \"done\\n\", 5) = 5\n10 read(3, \"done\", 4) = 4\n\

@@ -48,6 +48,10 @@ impl Planner {
     fn ends(&mut self, context: &Context<'_>, pipe: usize) -> bool {
         let mut closed = false;
         for process in 0..self.running.len() {
+            // What a process has when it ends closes before strace sees its end.
+            if process != context.process && !(context.goes_on)(self.plan.processes[process].pid) {
+                continue;
+            }
             let writes = |held: &Descriptor| self.is_writer(held, pipe);
             let table = &self.running[process].table;
             let fds: Vec<i32> = table.iter().filter(|(_, held)| writes(held)).map(|(fd, _)| *fd).collect();
