@@ -287,6 +287,20 @@ pub struct PagingFile {
     pub io: Sourced<u32>,
 }
 
+impl PipeFile {
+    pub(crate) fn config(&self) -> PipeConfig {
+        PipeConfig {
+            kind: self.kind.value.into(),
+            socket_buffer_bytes: self.socket_buffer_bytes.value as usize,
+            direct: self.direct.value,
+            min_direct_bytes: self.min_direct_bytes.value as usize,
+            buffer_bytes: self.buffer_bytes.value as usize,
+            big_buffer_bytes: self.big_buffer_bytes.value as usize,
+            mapping: self.mapping.value.into(),
+        }
+    }
+}
+
 impl PagingFile {
     fn config(&self) -> PagingConfig {
         PagingConfig {
@@ -496,15 +510,7 @@ impl KernelFile {
                 honour_private: self.ephemeral.honour_private.value,
                 paths: self.paths.ephemeral.lengths(),
             },
-            pipe: PipeConfig {
-                kind: self.pipe.kind.value.into(),
-                socket_buffer_bytes: self.pipe.socket_buffer_bytes.value as usize,
-                direct: self.pipe.direct.value,
-                min_direct_bytes: self.pipe.min_direct_bytes.value as usize,
-                buffer_bytes: self.pipe.buffer_bytes.value as usize,
-                big_buffer_bytes: self.pipe.big_buffer_bytes.value as usize,
-                mapping: self.pipe.mapping.value.into(),
-            },
+            pipe: self.pipe.config(),
             socket: SocketConfig {
                 high_water_bytes: self.socket.high_water_bytes.value as usize,
                 loan_bytes: self.socket.loan_bytes.value as usize,

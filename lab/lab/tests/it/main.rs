@@ -8,5 +8,6 @@ mod ranges;
 mod runs;
 mod sockets;
 mod strace;
+mod strace_circles;
 mod stream;
 mod web;

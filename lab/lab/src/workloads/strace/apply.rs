@@ -7,11 +7,9 @@
 
 use super::calls::{At, How, Request, StatResult};
 use super::names::{Hint, MAX_BYTES, Names, Node, Path};
-use super::ops::Action;
+use super::ops::{Action, Through};
 use super::order::Thing;
-use super::plan::{
-    Context, NotModelled, Object, Planner, ProcessView, Through, errno, kernel_path, kernel_target,
-};
+use super::plan::{Context, NotModelled, Object, Planner, ProcessView, errno, kernel_path, kernel_target};
 use pageferry_hal::PAGE_SIZE;
 use pageferry_kernel::{Errno, OpenFlags};
 use pageferry_trace::strace::Answer;
@@ -129,7 +127,7 @@ impl Planner {
                     let open = self.add_open(Object::Pipe { pipe, writes }, false);
                     self.bind(context, fd, open, closes_on_exec);
                 }
-                self.push(context, Action::Pipe { ends }, Vec::new());
+                self.push(context, Action::Pipe { ends, pipe }, Vec::new());
                 Ok(())
             }
             Request::Read { fd, count, offset } => self.read(context, fd, count, offset),

@@ -48,15 +48,18 @@ impl Planner {
     fn ends(&mut self, context: &Context<'_>, pipe: usize) -> bool {
         let mut closed = false;
         for process in 0..self.running.len() {
-            // What a process has when it ends closes before strace sees its end.
-            if process != context.process && !(context.goes_on)(self.plan.processes[process].pid) {
+            let pid = self.plan.processes[process].pid;
+            if process != context.process && !(context.goes_on)(pid) {
+                if self.can_write(process, pipe) {
+                    // What a process has when it ends closes before strace sees its end.
+                    self.end(process, pid, context.line);
+                }
                 continue;
             }
             let writes = |held: &Descriptor| self.is_writer(held, pipe);
             let table = &self.running[process].table;
             let fds: Vec<i32> = table.iter().filter(|(_, held)| writes(held)).map(|(fd, _)| *fd).collect();
             for fd in fds {
-                let pid = self.plan.processes[process].pid;
                 let what = format!(
                     "recorded: the end of a pipe that {fd} of process {pid} writes to; it is closed here"
                 );
@@ -392,7 +395,7 @@ impl Planner {
         // Seeds of files that were there are small.
         let seed = (1 << 40) + self.writes;
         let len_bytes = len as usize;
-        let action = Action::Write { fd, seed, len: len_bytes, offset };
+        let action = Action::Write { fd, seed, len: len_bytes, offset, waits: true };
         match self.opens[open].object {
             Object::File(node) => {
                 let own =
@@ -413,7 +416,8 @@ impl Planner {
                 self.push(context, action, things);
             }
             Object::Null => {
-                self.push(context, Action::Write { fd, seed, len: len_bytes, offset: None }, Vec::new())
+                let action = Action::Write { fd, seed, len: len_bytes, offset: None, waits: true };
+                self.push(context, action, Vec::new())
             }
             Object::Pipe { .. } if offset.is_some() => return Err("at an offset of a pipe".into()),
             Object::Pipe { pipe, writes: true } => {

@@ -4,6 +4,7 @@
 //!   beginning. `order`: which call of another process must be over before one.
 //! * `plan`, `apply`, `apply_files`: from a recording to an `ops::Plan`: for each process its calls, each with what the
 //!   plain model answers.
+//! * `circle`: what gives way where processes would wait for each other.
 //! * `play`: a process that makes them. `contents`: bytes that were not recorded. `cost`: what calls cost.
 //!
 //! The first process makes a volume on a memory disk, puts on it what the recording shows to have been there, mounts it
@@ -17,6 +18,7 @@
 mod apply;
 mod apply_files;
 mod calls;
+mod circle;
 mod contents;
 mod cost;
 mod names;
@@ -35,6 +37,7 @@ use crate::record::{Cycles, Law};
 use crate::run::Schedule;
 use crate::run::Testbed;
 use crate::run::{counters, cycles};
+use circle::PipeRoom;
 use cpu_time::ThreadTime;
 use ops::Plan;
 use pageferry_hal::{PAGE_SIZE, Prot};
@@ -146,7 +149,8 @@ pub fn replay_planted(
         return Err(refuse(format!("{count} processes and threads, expected at most {MAX_THREADS}")));
     }
     let given = |path: &names::Path, len: usize| files.and_then(|folder| host_bytes(folder, path, len));
-    let plan = plan::plan(&log, &given).map_err(refuse)?;
+    let room = PipeRoom::of(&kernel.file.pipe.config());
+    let plan = plan::plan(&log, room, &given).map_err(refuse)?;
     if plan.at_once > MAX_PROCESSES {
         let count = plan.at_once;
         return Err(refuse(format!("{count} processes at a time, expected at most {MAX_PROCESSES}")));
@@ -395,7 +399,7 @@ mod tests {
                 }
             }
             let log = Log::read(lines.join("\n").as_bytes());
-            if let Ok(plan) = plan::plan(&log, &|_, _| None) {
+            if let Ok(plan) = plan::plan(&log, PipeRoom::NONE, &|_, _| None) {
                 prop_assert!(disk_bytes(&plan) < 2 << 30);
                 let made: usize = plan.processes.iter().map(|process| process.ops.len()).sum();
                 prop_assert!(made <= 2 * lines.len() + 400);

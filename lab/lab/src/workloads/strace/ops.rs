@@ -5,6 +5,7 @@ use super::order::After;
 use pageferry_kernel::{Errno, OpenFlags};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// A call that is made again.
 #[derive(Clone, Debug)]
@@ -57,8 +58,10 @@ pub(super) enum Action {
         fd: i32,
         to: i32,
     },
+    /// Pipe number `pipe` of the plan.
     Pipe {
         ends: [i32; 2],
+        pipe: usize,
     },
     Read {
         fd: i32,
@@ -79,6 +82,8 @@ pub(super) enum Action {
         seed: u64,
         len: usize,
         offset: Option<u64>,
+        /// For room in a pipe.
+        waits: bool,
     },
     /// Bytes of one open file are read, and written to another.
     Copy {
@@ -169,6 +174,18 @@ pub struct Deviation {
     pub call: String,
     /// What was recorded, and what comes out here.
     pub what: String,
+}
+
+/// Which bytes of a pipe a process's call moves.
+pub(super) type PipeBytes = (usize, usize, Range<usize>);
+
+/// What went through a pipe: bytes in the order of writes, and which process writes and which reads each of them.
+#[derive(Default)]
+pub(super) struct Through {
+    pub(super) bytes: Vec<u8>,
+    pub(super) read: usize,
+    pub(super) reads: Vec<PipeBytes>,
+    pub(super) writes: Vec<PipeBytes>,
 }
 
 /// All that is to be done, process by process.

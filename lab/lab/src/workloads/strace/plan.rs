@@ -7,14 +7,14 @@
 //! Threads of a process are one with it: their calls are made by one process, in the order in which they returned.
 
 use super::calls::{At, From, Request, request};
+use super::circle::{PipeRoom, ways};
 use super::names::{Image, Names, Node, Original, Path};
-use super::ops::{Action, Deviation, Op, Plan, Process};
+use super::ops::{Action, Deviation, Op, Plan, Process, Through};
 use super::order::{After, Order, Thing};
 use pageferry_kernel::Errno;
 use pageferry_trace::strace::{Answer, Call, Entry, Log, What};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
 /// What an open file is.
 #[derive(Clone, Debug)]
@@ -69,18 +69,6 @@ pub(super) struct ProcessView {
     pub(super) table: BTreeMap<i32, Descriptor>,
     pub(super) here: Path,
     pub(super) mappings: Vec<Mapping>,
-}
-
-/// Which bytes of a pipe a process's call moves.
-type PipeBytes = (usize, usize, Range<usize>);
-
-/// What went through a pipe: bytes in the order of writes, and which process writes and which reads each of them.
-#[derive(Default)]
-pub(super) struct Through {
-    pub(super) bytes: Vec<u8>,
-    pub(super) read: usize,
-    pub(super) reads: Vec<PipeBytes>,
-    pub(super) writes: Vec<PipeBytes>,
 }
 
 /// The plan while it is made: what every process has, and the plain model of names and pipes.
@@ -165,11 +153,15 @@ const MAX_NEEDED: u64 = 1 << 28;
 /// How often what was there is found: symbolic links to directories with symbolic links are seldom longer chains.
 const MAX_TIMES: usize = 8;
 
-/// Makes the plan of a recording; `given` has the bytes of files, where there are any.
+/// Makes the plan of a recording for a kernel with such pipes; `given` has the bytes of files, where there are any.
 ///
 /// # Errors
 /// What of the recording is too much.
-pub(super) fn plan(log: &Log, given: &dyn Fn(&Path, usize) -> Option<Vec<u8>>) -> Result<Plan, String> {
+pub(super) fn plan(
+    log: &Log,
+    room: PipeRoom,
+    given: &dyn Fn(&Path, usize) -> Option<Vec<u8>>,
+) -> Result<Plan, String> {
     let here = first_directory(log);
     let (mut links, mut times) = (BTreeMap::new(), 0);
     let finding = loop {
@@ -196,7 +188,7 @@ pub(super) fn plan(log: &Log, given: &dyn Fn(&Path, usize) -> Option<Vec<u8>>) -
     }
     let mut planner = Planner::new(Names::of(&image));
     planner.go_through(log, &here);
-    planner.finish();
+    planner.finish(room)?;
     let mut plan = planner.plan;
     plan.image = image;
     Ok(plan)
@@ -626,47 +618,73 @@ impl Planner {
 
     /// When all calls are known: what was read from pipes. What was read but never written, or written and never read,
     /// would be waited for for ever.
-    fn finish(&mut self) {
-        for through in &self.pipes {
-            let left = through.bytes.len().saturating_sub(through.read);
+    ///
+    /// # Errors
+    /// What no plan can be made of.
+    fn finish(&mut self, room: PipeRoom) -> Result<(), String> {
+        let ways = ways(&self.plan, &self.pipes, room).map_err(|line| {
+            format!("line {line}: the call waits for itself, as calls before it are missing")
+        })?;
+        for (process, number) in ways.no_wait {
+            if let Action::Write { waits, .. } = &mut self.plan.processes[process].ops[number].action {
+                *waits = false;
+            }
+        }
+        for (pipe, through) in self.pipes.iter().enumerate() {
+            let (limit, is_cut) = (ways.limits[pipe], ways.cut.contains(&pipe));
+            let left = through.bytes.len() - limit;
+            // Whoever reads the end of a pipe finds nothing before it.
+            let ends = through.reads.iter().any(|(.., range)| range.is_empty());
             for (process, number, range) in &through.writes {
                 let op = &mut self.plan.processes[*process].ops[*number];
                 // A little stays in the pipe until that goes.
                 let stays =
                     left <= PIPE_BUF && matches!(op.action, Action::Write { len, .. } if len <= PIPE_BUF);
-                if range.end > through.read && !range.is_empty() && !stays {
-                    let unread = range.end - through.read.max(range.start);
-                    let what = format!(
-                        "nobody in the recording reads {unread} of the bytes from the pipe; they are left out"
-                    );
-                    let call = op.name.clone().unwrap_or_default();
-                    self.plan.deviations.push(Deviation { line: op.line, call, what });
-                    match &mut op.action {
-                        Action::Write { len, .. } if *len > unread => *len -= unread,
-                        Action::Copy { len, sum, .. } if *len > unread => {
-                            *len -= unread;
-                            *sum = super::contents::sum(&through.bytes[range.start..range.start + *len]);
-                        }
-                        other => *other = Action::Enter,
+                if range.end <= limit || range.is_empty() || (stays && !is_cut && !ends) {
+                    continue;
+                }
+                let unread = range.end - limit.max(range.start);
+                let what = match is_cut {
+                    true => format!("whoever reads {unread} of the bytes from the pipe waits for this call"),
+                    false => format!("nobody in the recording reads {unread} of the bytes from the pipe"),
+                };
+                leave_out_bytes(&mut self.plan.deviations, op, &what);
+                match &mut op.action {
+                    Action::Write { len, .. } if *len > unread => *len -= unread,
+                    Action::Copy { len, sum, .. } if *len > unread => {
+                        *len -= unread;
+                        *sum = super::contents::sum(&through.bytes[range.start..range.start + *len]);
                     }
+                    other => *other = Action::Enter,
                 }
             }
             for (process, number, range) in &through.reads {
                 let op = &mut self.plan.processes[*process].ops[*number];
                 // No process waits for the end of a pipe by a number of bytes.
-                let end = range.end.min(through.bytes.len()).max(range.start);
-                let there = through.bytes.get(range.start..end).unwrap_or_default();
+                let there = through.bytes.get(range.start..range.end.min(limit)).unwrap_or_default();
                 if there.len() < range.len() {
                     let unwritten = range.len() - there.len();
-                    let what = format!(
-                        "nobody in the recording wrote {unwritten} of the bytes to the pipe; they are left out"
-                    );
-                    let call = op.name.clone().unwrap_or_default();
-                    self.plan.deviations.push(Deviation { line: op.line, call, what });
+                    let what = match is_cut {
+                        true => {
+                            format!("whoever writes {unwritten} of the bytes to the pipe waits for this call")
+                        }
+                        false => {
+                            format!("nobody in the recording wrote {unwritten} of the bytes to the pipe")
+                        }
+                    };
+                    leave_out_bytes(&mut self.plan.deviations, op, &what);
+                }
+                let is_end = !ways.without_end.contains(&(*process, *number));
+                if !is_end {
+                    let why = match range.start < limit {
+                        true => "bytes come after the end of the pipe",
+                        false => "whoever can write to the pipe waits for this call",
+                    };
+                    leave_out_bytes(&mut self.plan.deviations, op, why);
                 }
                 match &mut op.action {
                     Action::ReadPipe { answer, sum, .. }
-                        if there.len() == range.len() || !there.is_empty() =>
+                        if is_end && (there.len() == range.len() || !there.is_empty()) =>
                     {
                         *answer = there.len();
                         *sum = super::contents::sum(there);
@@ -676,7 +694,14 @@ impl Planner {
             }
         }
         self.plan.deviations.sort_by_key(|deviation| deviation.line);
+        Ok(())
     }
+}
+
+/// Tells why a call does not do with a pipe what it did.
+fn leave_out_bytes(deviations: &mut Vec<Deviation>, op: &Op, why: &str) {
+    let call = op.name.clone().unwrap_or_default();
+    deviations.push(Deviation { line: op.line, call, what: format!("{why}: left out") });
 }
 
 /// The errors that files of the modelled kernel have, by their names.

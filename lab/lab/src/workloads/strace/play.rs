@@ -225,7 +225,7 @@ impl Player<'_> {
                 self.compare(op, &seen, answer)?;
             }
             Action::Enter => self.compare(op, &user.null_call(), &Ok(()))?,
-            Action::Pipe { ends } => {
+            Action::Pipe { ends, .. } => {
                 let made = user.pipe();
                 if let Ok((read, write)) = made {
                     self.own.fds.extend([(ends[0], read), (ends[1], write)]);
@@ -331,10 +331,11 @@ impl Player<'_> {
                 self.look_at(op, done, *answer, *sum);
                 return Ok(done);
             }
-            Action::Write { len, offset, .. } => {
+            Action::Write { len, offset, waits, .. } => {
                 let wrote = match offset {
                     Some(offset) => user.write_at(file, *offset, buffer, *len),
-                    None => user.write(file, buffer, *len),
+                    None if *waits => user.write(file, buffer, *len),
+                    None => self.write_no_wait(file, *len),
                 };
                 self.compare(op, &wrote, &Ok(*len))?;
             }
@@ -358,6 +359,13 @@ impl Player<'_> {
             _ => unreachable!("its caller has what needs no descriptor"),
         }
         Ok(0)
+    }
+
+    /// Writes what a pipe takes at once.
+    fn write_no_wait(&self, pipe: Fd, len: usize) -> Result<usize, Errno> {
+        self.user.set_nonblocking(pipe, true)?;
+        let wrote = self.user.write(pipe, self.buffer, len);
+        self.user.set_nonblocking(pipe, false).and(wrote)
     }
 
     /// Reads and writes, as often as it takes.
