@@ -3,11 +3,7 @@
 //! `cargo run -p pageferry-model --example stale_read`
 
 use pageferry_hal::isa::x86::I386;
-use pageferry_hal::{
-    Asid, Attr, Context, ContextId, CpuId, CpuSet, Flush, Interrupt, Machine, Mode, Oracle, Pa, Pfn, SpaceId,
-    Tte, Va, Width,
-};
-use pageferry_model::{MachineConfig, Model, Options, testing};
+use pageferry_model::prelude::*;
 use std::cell::Cell;
 use std::rc::Rc;
 

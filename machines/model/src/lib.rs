@@ -1,7 +1,13 @@
 //! Modelled machines: everything that `pageferry-hal` asks for, in software, deterministic, with every cycle accounted.
 //!
-//! A kit for those who write kernels. Code that is written against [`pageferry_hal::Machine`] runs here on one to
-//! sixty-four CPUs, as an ordinary test, and a mistake in it ends the run with an error that names the place:
+//! A kit for those who write kernels. What can be tested is Rust that reaches the hardware by
+//! [`pageferry_hal::Machine`] and no other way: page tables and TLB shootdowns, locks and queues, interrupt handlers,
+//! schedulers, drivers of disks and network cards. CPUs meet at the machine's calls, at its locks, and at the atomics
+//! of [`sync`], which stand in for those of `core`. What cannot: assembler, loads and stores by a pointer that another
+//! CPU is to see, threads of the host, and memory orders weaker than sequential consistency.
+//!
+//! Such code runs here on one to sixty-four CPUs, as an ordinary test, and a mistake in it ends the run with an error
+//! that names the place:
 //!
 //! | what goes wrong | what the error says |
 //! |---|---|
@@ -10,6 +16,7 @@
 //! | contexts wait for each other's locks | [`RunError::LockDeadlock`]: what each holds and wants, and since where |
 //! | all CPUs sleep, and nothing will wake them | [`RunError::Deadlock`]: where each CPU is halted |
 //! | CPUs spin for something that will not happen | [`RunError::Spinning`]: where, and since when |
+//! | a CPU loops and never calls the machine, as on an atomic of `core` | the process ends: [`Options::host_limit`] |
 //! | the kernel panics | [`RunError::Panicked`] |
 //! | a CPU halts with interrupts off, or a context that holds a lock is left | [`RunError::Panicked`]: the locks held |
 //! | at the end, a window of changes is open, or a lock is held | [`Model::check`], called after the run |
@@ -35,6 +42,7 @@
 //! # What to call
 //! | I want to | call |
 //! |---|---|
+//! | have all names at once | `use pageferry_model::`[`prelude`]`::*` |
 //! | have a machine | [`MachineConfig::named`], then [`Model::new`]; [`Model::flat`] where time does not matter |
 //! | boot my kernel on it | [`Model::run`] |
 //! | try it under many schedules, and see the one that fails | [`testing::seeds`]; again: [`testing::replay`] |
@@ -42,6 +50,8 @@
 //! | start another CPU | [`context_new`], then [`start_cpu`] |
 //! | account for code between two accesses, and let others come between | [`execute`] |
 //! | have a lock | a [`LockClass`], then [`new_lock`] |
+//! | have an atomic, or a lock of one's own | [`sync`] |
+//! | have a page mapped, where that is not what is tested | [`testing::Tables`] |
 //! | write page tables | [`pt_clear`], [`pt_store`], [`pt_swap`], with the words of a [`RadixFormat`] |
 //! | say what I have mapped | [`mapping_changed`], within [`open_flush_window`] and [`close_flush_window`] |
 //! | use page tables on this CPU | [`activate`] |
@@ -79,12 +89,15 @@
 //!   calls is atomic. Where another CPU could come between two accesses to shared data, account for the instructions
 //!   executed there ([`execute`]), and a seed will put another CPU there.
 //! * **Seeds are schedules.** Under [`Schedule::Timed`] CPUs go on as their clocks say; use it to measure. Under
-//!   [`Schedule::Seeded`] a random CPU goes on at every call; use it to test. The same seed gives the same run, on
-//!   every host. [`testing`] runs a body under many seeds, and can run a seed that failed again.
+//!   [`Schedule::Seeded`] a random CPU goes on at every call, under [`Schedule::Pct`] one of them until a place that is
+//!   drawn at random; use these to test. The same seed gives the same run, on every host. [`testing`] runs a body under
+//!   many seeds, and can run a seed that failed again.
 //! * **The kernel declares mappings.** Tables and TLBs hold copies. A mapping is what the kernel declared last, by
 //!   [`mapping_changed`], and a change is over when its [window] is closed. By these declarations the
 //!   [oracle](mmu::oracle) judges every translation that is used. A removal that is not declared is none to the oracle:
 //!   the old translation stands.
+//! * **Only calls let others run.** All CPUs share one host thread. A loop on an atomic of `core`, a `Cell` or a lock
+//!   of `std` that another CPU is to change would never end; [`sync`] has atomics at which others have turns.
 //! * **Locks have classes.** A [`LockClass`] is a name and a rank, or a name alone; yours are constants of your kernel.
 //! * **Memory is yours, and begins as zeros.** Any frame of the [board] may be used, from 0 on; one that is used again
 //!   holds what was left in it: tables are cleared by [`pt_clear`]. Page tables are reached by physical address, and
@@ -125,6 +138,11 @@
 //! [`RadixFormat`]: pageferry_hal::isa::RadixFormat
 //! [`LockClass`]: pageferry_hal::LockClass
 //!
+//! # A first mapping
+//! ```
+#![doc = include_str!("../examples/first_mapping.rs")]
+//! ```
+//!
 //! # A stale read
 //! One CPU changes a mapping and does not invalidate the translation of it that another CPU holds. `cargo run -p
 //! pageferry-model --example stale_read` prints what happened, call by call, and what the oracle says.
@@ -164,7 +182,7 @@
 //! * [`testing`]: one test under many schedules; machines of tests by name, and CPUs that do what a test hands them.
 //!   [`panics`]: what a run's panic would have printed.
 //! * [`mmu::oracle`]: finds every use of a stale translation.
-//! * [`lock`]: spin locks with costs and a checked order.
+//! * [`lock`]: spin locks with costs and a checked order; [`sync`]: atomics; `watchdog`: who uses others'.
 //! * [`account`], [`trace`]: the accounts and their laws; where the time went.
 //! * `hw`: CPUs and the steps that they take; [`mmu`], [`cache`], `memory`: what the steps go through; `dev`: devices;
 //!   `outside`: what happens without a CPU, and [`net`]: what is beyond the network card.
@@ -184,10 +202,13 @@ pub mod net;
 mod outside;
 pub mod panics;
 mod params;
+pub mod prelude;
+pub mod sync;
 pub mod testing;
 pub mod trace;
 mod turns;
 mod watch;
+mod watchdog;
 
 pub use account::{Hardware, Snapshot};
 pub use config::MachineConfig;

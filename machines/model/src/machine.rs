@@ -7,8 +7,9 @@
 //! until no other CPU is behind, so they happen in the order of modelled time; the slack is shorter than an interrupt
 //! takes to arrive, so none arrives in a CPU's past. Ties go to the lower CPU number. Nothing depends on the host.
 //!
-//! In a *seeded* schedule time does not order CPUs: at every call the driver picks one at random, from the seed. That
-//! visits interleavings that no cost model would produce, and is what the tests of races run on.
+//! In a *seeded* schedule time does not order CPUs: at every call the driver picks one at random, from the seed, or by
+//! priorities that are drawn from it (`chance`). That visits interleavings that no cost model would produce, and is
+//! what the tests of races run on.
 //!
 //! # Ownership
 //! Everything hangs on one `Inner` behind an `Rc`; a run stays on one host thread. The hardware is borrowed for the
@@ -23,12 +24,15 @@
 //! pass the reference along. See `Inner::suspend`.
 
 mod calls;
+mod chance;
 mod driver;
-mod event;
+pub(crate) mod event;
 mod events;
 mod held;
 pub(crate) mod inner;
 pub(crate) mod locks;
+mod look;
+mod looks;
 mod options;
 mod outside;
 mod run_error;
@@ -53,22 +57,26 @@ use crate::config::MachineConfig;
 use crate::dev::handle::{ModelAudio, ModelDisk};
 use crate::dev::nic::handle::ModelNic;
 use crate::hw::{CpuState, Hw};
-use crate::machine::event::Events;
+use crate::machine::chance::Chance;
 use crate::machine::inner::Inner;
 use crate::mmu::oracle::StaleUse;
 use crate::outside::clock::OutsideClock;
 use crate::params::Params;
+use crate::sync::OnThread;
 use crate::trace::{Recorder, Recording, Trace};
+use crate::watchdog::{Pulse, watch};
 use pageferry_hal::{Audio, BlockDevice, Cause, ContextId, CpuId, Cycles, Devices, Machine, Nic, Va};
 use pageferry_sourced::Fault;
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a context's stack on the host.
 const STACK_BYTES: usize = 512 << 10;
+
+/// Machines that were made: a number tells two of them apart, and decides nothing.
+static MACHINES: AtomicU64 = AtomicU64::new(1);
 
 /// What a context runs; see [`Machine::context_new`].
 type Entry = Box<dyn FnOnce() -> Option<ContextId>>;
@@ -103,11 +111,12 @@ impl Model {
         let (params, board) = (Params::from_config(config), config.board());
         let end = OutsideClock { mhz: config.cpu.clock_mhz.value }.end();
         options.cycle_limit = Some(options.cycle_limit.map_or(Cycles(end), |limit| Cycles(limit.0.min(end))));
-        let rng = match options.schedule {
-            Schedule::Timed => None,
-            Schedule::Seeded(seed) => Some(ChaCha8Rng::seed_from_u64(seed)),
-        };
         let cpus = params.cpus;
+        let chance = match options.schedule {
+            Schedule::Timed => None,
+            Schedule::Seeded(seed) => Some(Chance::random(seed)),
+            Schedule::Pct { seed, depth, steps } => Some(Chance::priorities(seed, depth, steps, cpus)),
+        };
         Model(Rc::new(Inner {
             hw: RefCell::new(Hw::new(params, caches, options.tolerate_stale)),
             contexts: RefCell::default(),
@@ -119,7 +128,7 @@ impl Model {
             context: Cell::new(0),
             current: RefCell::new(vec![usize::MAX; cpus]),
             others_at: Cell::new(u64::MAX),
-            seeded: rng.is_some(),
+            seeded: chance.is_some(),
             options,
             failure: RefCell::default(),
             waits: RefCell::new(vec![None; cpus]),
@@ -129,8 +138,10 @@ impl Model {
             locks_made: RefCell::default(),
             in_vain: Cell::new(0),
             quiet_from: Cell::new(0),
-            events: RefCell::new(Events::with_room(options.keep_events)),
-            rng: RefCell::new(rng),
+            pulse: Pulse::new(options.keep_events),
+            chance: RefCell::new(chance),
+            looks: RefCell::default(),
+            number: MACHINES.fetch_add(1, Ordering::Relaxed),
             running: Cell::new(false),
         }))
     }
@@ -145,7 +156,11 @@ impl Model {
         self.0.contexts.borrow_mut()[first.0 as usize].causes = vec![Cause::Boot];
         self.start_cpu(CpuId(0), first);
         self.0.running.set(true);
+        let options = &self.0.options;
+        let watched = options.host_limit.map(|limit| watch(&self.0.pulse, limit, &options.schedule));
+        let on_thread = OnThread::new(&self.0);
         let result = catch_unwind(AssertUnwindSafe(|| self.0.drive()));
+        drop((watched, on_thread));
         self.0.running.set(false);
         // The handlers hold the kernel, which holds this machine: let go of them, or neither is ever freed.
         self.0.handler.borrow_mut().take();
@@ -212,6 +227,11 @@ impl Model {
     /// What CPUs did last, in the order in which they did it: as many events as [`Options::keep_events`] says.
     pub fn events(&self) -> Vec<Event> {
         self.0.last_events()
+    }
+
+    /// In a seeded schedule, for how many turns there was a choice between CPUs.
+    pub(crate) fn turns(&self) -> u64 {
+        self.0.chance.borrow().as_ref().map_or(0, Chance::turns)
     }
 
     /// The laws of the machine: accounts balance, caches and TLBs are consistent, no stale translation was used unless
@@ -303,7 +323,9 @@ impl Model {
     /// ordered. For checks in user mode, while no other CPU can be in the middle of something that is looked at.
     pub fn inspect<R>(&self, look: impl FnOnce() -> R) -> R {
         let was_running = self.0.running.replace(false);
+        let inside = self.0.pulse.leave();
         let result = look();
+        self.0.pulse.resume(inside);
         self.0.running.set(was_running);
         result
     }

@@ -17,9 +17,11 @@
 //! [flat](Model::flat): these are tests of what happens, not of when. A run is right when it ends well
 //! ([`Model::run`]) and the machine's laws hold ([`Model::check`]); the body asserts all else.
 //!
-//! The seed takes the place of the schedule in the [`Options`]; the events that a run keeps are chosen here (the last
-//! 40, or what [`replay`] is told), and the rest of the options is yours. Clocks of events may go back: under a seed
-//! the CPU that goes on is not the one that is behind.
+//! The seed takes the place of that of the schedule in the [`Options`]: at every call a CPU goes on that is drawn at
+//! random, or, with [`Schedule::pct`], the one with the highest priority. Random turns find what shows in many orders,
+//! priorities what needs a CPU to be held up for long; a test may try both. The events that a run keeps are chosen here
+//! (the last 40, or what [`replay`] is told), and the rest of the options is yours. Clocks of events may go back: under
+//! a seed the CPU that goes on is not the one that is behind.
 //!
 //! When a seed fails, [`seeds`] panics with the error, what the CPUs did last, and the seed; where the kernel panicked,
 //! with the place of that, and with the calls that led there if `RUST_BACKTRACE=1`. Nothing is printed besides: panics
@@ -30,17 +32,21 @@
 //! variable, which is why the one is named. [`find`] and [`replay`] do not look at it.
 //!
 //! Beside races there is what rigs of tests have in common: machines by name ([`small`]), and CPUs that do what they
-//! are handed ([`Workers`]).
+//! are handed ([`Workers`]), and page tables by hand ([`Tables`]).
 
 mod machines;
+mod tables;
 mod workers;
 
 pub use machines::{assert_sound, choices, or_other_kind, other_kind, small};
+pub use tables::Tables;
 pub use workers::{Job, Workers};
 
 use crate::account::Snapshot;
 use crate::config::MachineConfig;
-use crate::machine::{Event, Model, Options, RunError, Schedule};
+#[cfg(doc)]
+use crate::machine::Schedule;
+use crate::machine::{Event, Model, Options, RunError};
 use crate::panics::{PanicPlace, quietly};
 use core::fmt;
 use pageferry_hal::ContextId;
@@ -70,6 +76,8 @@ pub struct Outcome {
     pub result: Result<(), Wrong>,
     /// Where the panic was, if one ended it.
     pub panicked: Option<PanicPlace>,
+    /// For how many turns there was a choice between CPUs.
+    pub turns: u64,
     /// What CPUs did last.
     pub events: Vec<Event>,
     /// The accounts at the end.
@@ -106,13 +114,13 @@ pub fn replay(
     keep_events: usize,
     body: impl FnOnce(&Model) -> Option<ContextId> + 'static,
 ) -> Outcome {
-    let options = Options { schedule: Schedule::Seeded(seed), ..options }.keep_events(keep_events);
+    let options = Options { schedule: options.schedule.with_seed(seed), ..options }.keep_events(keep_events);
     let model = Model::flat(machine, options).unwrap_or_else(|fault| panic!("the machine: {fault}"));
     let (ran, panicked) = quietly(|| model.run(Box::new(body)));
     let accounts = model.snapshot();
     let laws = || model.check().and_then(|()| accounts.check()).map_err(Wrong::Law);
     let result = ran.map_err(Wrong::Run).and_then(|()| laws());
-    Outcome { seed, result, panicked, events: model.events(), accounts }
+    Outcome { seed, result, panicked, turns: model.turns(), events: model.events(), accounts }
 }
 
 /// The first of `seeds` under which `body` goes wrong: for tests of what must be found. Prints nothing.

@@ -256,6 +256,7 @@ impl Machine for Model {
             }
             entry()
         });
+        self.0.pulse.name_context(name);
         contexts.push(Thread {
             name: name.into(),
             routine: Some(routine),

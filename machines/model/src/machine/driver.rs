@@ -17,7 +17,6 @@ use pageferry_hal::{
     Access, Cause, ContextId, CopyFault, CpuId, CpuSet, Instructions, Interrupt, Miss, Mode, Trap, TrapKind,
     Va,
 };
-use rand_chacha::rand_core::Rng;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -62,7 +61,10 @@ impl Inner {
                 (c.cause, c.context) = (*context.causes.last().expect("never empty"), index);
                 context.routine.take().expect("a context that is to run has its stack")
             };
-            match routine.resume(()) {
+            self.pulse.enter(cpu, index);
+            let resumed = routine.resume(());
+            self.pulse.leave();
+            match resumed {
                 CoroutineResult::Yield(()) => {
                     if !self.is_waiting(cpu) {
                         self.progress();
@@ -118,11 +120,11 @@ impl Inner {
             let (waits, left) = (self.waits(), self.describe_contexts());
             return Err(RunError::OutOfTime { limit, waits, left, schedule: self.options.schedule });
         }
-        if let Some(rng) = self.rng.borrow_mut().as_mut() {
+        if let Some(chance) = self.chance.borrow_mut().as_mut() {
             let until = at.saturating_add(SEEDED_APART_CYCLES);
-            let ready = || hw.turns.ready().filter(|&(_, at)| at <= until);
-            let nth = rng.next_u32() as usize % ready().count();
-            (cpu, at) = ready().nth(nth).expect("fewer than are ready");
+            let ready = || hw.turns.ready().filter(|&(_, at)| at <= until).map(|(cpu, _)| cpu);
+            cpu = chance.next(ready, |cpu| self.only_tests(&hw, cpu));
+            at = hw.turns.time(cpu);
         }
         self.others_at.set(second.min(hw.outside_at));
         if hw.cpus[cpu].state == CpuState::Halted {
@@ -165,6 +167,7 @@ impl Inner {
         if !self.running.get() {
             return;
         }
+        self.pulse.call();
         // Where the seed decides, every call is a turn; but a CPU that runs alone need not ask.
         let turn = self.seeded() && self.others_at.get() != NEVER;
         if turn || self.clock() > self.deadline() {
@@ -295,18 +298,19 @@ impl Inner {
 
     #[inline(never)]
     fn run_handlers(&self) {
+        let before = self.calls_but_atomics();
         loop {
             let cpu = self.cpu.get();
             let interrupt = {
                 let mut hw = self.hw.borrow_mut();
                 let c = &mut hw.cpus[cpu];
                 if c.in_handler || c.masked > 0 {
-                    return;
+                    break;
                 }
                 // Where the seed decides, interrupts come early as well as late; but a timer is a matter of time.
                 let early = |interrupt| self.seeded() && interrupt != Interrupt::Timer;
                 let arrived = c.pending.iter().position(|&(at, i)| at <= c.clock || early(i));
-                let Some((_, interrupt)) = arrived.and_then(|i| c.pending.remove(i)) else { return };
+                let Some((_, interrupt)) = arrived.and_then(|i| c.pending.remove(i)) else { break };
                 c.in_handler = true;
                 interrupt
             };
@@ -345,6 +349,7 @@ impl Inner {
             self.pop_cause();
             self.something_happened();
         }
+        self.looks_go_on(before);
     }
 
     // ------------------------------------------------------------------------------------------------- refills

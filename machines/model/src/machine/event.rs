@@ -64,6 +64,15 @@ pub enum EventKind {
     FailsToTake(LockId),
     /// Releases a lock.
     Releases(LockId),
+    /// Operates on an atomic of [`crate::sync`]; when it finds again what it found there, that is no event.
+    Atomic {
+        /// The operation's name.
+        name: &'static str,
+        /// The value before.
+        was: u64,
+        /// The value behind.
+        is: u64,
+    },
     /// Begins to wait.
     Waits(WaitCause),
     /// Has waited.
@@ -103,10 +112,16 @@ impl fmt::Display for EventKind {
                 write!(f, "maps {va:?} of {space:?} to {}; it was {}", frame(new), frame(old))
             }
             EventKind::Flushes(what) => write!(f, "invalidates {what:?}"),
-            EventKind::ClosesWindow => f.write_str("has invalidated what it changed"),
+            EventKind::ClosesWindow => f.write_str("closes the window of its changes"),
             EventKind::Takes(lock) => write!(f, "takes {lock}"),
             EventKind::FailsToTake(lock) => write!(f, "does not get {lock}"),
             EventKind::Releases(lock) => write!(f, "releases {lock}"),
+            EventKind::Atomic { name, was, is } if was == is => {
+                write!(f, "{name} of an atomic: it is {is:#x}")
+            }
+            EventKind::Atomic { name, was, is } => {
+                write!(f, "{name} of an atomic: it was {was:#x}, and is {is:#x}")
+            }
             EventKind::Waits(awaited) => write!(f, "{awaited}"),
             EventKind::GoesOn(_) => f.write_str("goes on"),
             EventKind::Sends(interrupt, to) => write!(f, "sends {interrupt:?} to {to:?}"),
@@ -119,16 +134,31 @@ impl fmt::Display for EventKind {
 }
 
 /// An event, with its context's number.
-pub(super) type NumberedEvent = (CpuId, u64, usize, EventKind, Option<Site>);
+#[derive(Clone, Copy)]
+pub(crate) struct NumberedEvent {
+    pub(super) cpu: CpuId,
+    pub(super) at: u64,
+    pub(crate) context: usize,
+    pub(super) what: EventKind,
+    pub(super) by: Option<Site>,
+}
+
+impl NumberedEvent {
+    /// The same, with the context's name.
+    pub(crate) fn named(&self, context: &str) -> Event {
+        let NumberedEvent { cpu, at, what, by, .. } = *self;
+        Event { cpu, at: Cycles(at), context: context.into(), what, by }
+    }
+}
 
 /// The last events, and room for no more.
-pub(super) struct Events {
-    pub(super) room: usize,
-    pub(super) last: VecDeque<NumberedEvent>,
+pub(crate) struct Events {
+    pub(crate) room: usize,
+    pub(crate) last: VecDeque<NumberedEvent>,
 }
 
 impl Events {
-    pub(super) fn with_room(room: usize) -> Events {
+    pub(crate) fn with_room(room: usize) -> Events {
         Events { room, last: VecDeque::with_capacity(room.min(1 << 16)) }
     }
 }

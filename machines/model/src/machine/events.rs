@@ -7,7 +7,8 @@
 use crate::machine::event::{Event, EventKind, NumberedEvent};
 use crate::machine::inner::Inner;
 use crate::mmu::access::Site;
-use pageferry_hal::{CpuId, Cycles};
+use crate::watchdog::hold;
+use pageferry_hal::CpuId;
 
 impl Inner {
     /// Notes what the executing CPU does.
@@ -20,8 +21,9 @@ impl Inner {
 
     #[cold]
     fn keep(&self, what: EventKind, by: Option<Site>) {
-        let noted = (CpuId(self.cpu() as u8), self.clock(), self.context.get(), what, by);
-        let mut events = self.events.borrow_mut();
+        let (cpu, context) = (CpuId(self.cpu() as u8), self.context.get());
+        let noted = NumberedEvent { cpu, at: self.clock(), context, what, by };
+        let mut events = hold(&self.pulse.events);
         if events.last.len() == events.room {
             events.last.pop_front();
         }
@@ -29,11 +31,7 @@ impl Inner {
     }
 
     pub(super) fn last_events(&self) -> Vec<Event> {
-        let (events, contexts) = (self.events.borrow(), self.contexts.borrow());
-        let event = |&(cpu, at, context, what, by): &NumberedEvent| {
-            let context = contexts[context].name.clone();
-            Event { cpu, at: Cycles(at), context, what, by }
-        };
-        events.last.iter().map(event).collect()
+        let (events, contexts) = (hold(&self.pulse.events), self.contexts.borrow());
+        events.last.iter().map(|noted| noted.named(&contexts[noted.context].name)).collect()
     }
 }

@@ -1,18 +1,20 @@
 //! What a machine is made of, beneath its handles.
 
 use crate::hw::Hw;
-use crate::machine::event::Events;
+use crate::machine::chance::Chance;
 use crate::machine::locks::{LockRef, PendingLock};
+use crate::machine::look::Looks;
 use crate::machine::options::Options;
 use crate::machine::run_error::RunError;
 use crate::machine::spinners::Spinner;
 use crate::machine::wait::CpuWait;
+use crate::watchdog::Pulse;
 use corosensei::{Coroutine, Yielder};
 use pageferry_hal::{Board, Cause, ContextId, CpuId, CpuSet, Interrupt, LockClass, Miss, TrapKind, Va};
-use rand_chacha::ChaCha8Rng;
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// How far a CPU may run ahead of the others between calls that must be ordered.
 pub const SLACK_CYCLES: u64 = 200;
@@ -72,8 +74,9 @@ pub(crate) struct Inner {
     pub(super) current: RefCell<Vec<usize>>,
     /// The lowest clock among the other CPUs that can run.
     pub(super) others_at: Cell<u64>,
-    pub(super) rng: RefCell<Option<ChaCha8Rng>>,
-    /// There is one.
+    /// Who goes on, where it is not the clocks that decide.
+    pub(super) chance: RefCell<Option<Chance>>,
+    /// There is that.
     pub(super) seeded: bool,
     pub(super) options: Options,
     /// For each CPU, what it waits for.
@@ -90,7 +93,12 @@ pub(crate) struct Inner {
     pub(super) in_vain: Cell<u64>,
     /// What that was when an interrupt or an event was last taken.
     pub(super) quiet_from: Cell<u64>,
-    pub(super) events: RefCell<Events>,
+    /// What the watchdog sees of the run, with its last events.
+    pub(super) pulse: Arc<Pulse>,
+    /// Looks at atomics, since a CPU has done anything else.
+    pub(super) looks: RefCell<Looks>,
+    /// Which machine it is, of all that the process has made.
+    pub(super) number: u64,
     /// What ended the run, when it is more than a panic's words.
     pub(super) failure: RefCell<Option<RunError>>,
     /// True while coroutines run; accounting outside (a test inspecting a finished machine) has no CPU to charge.

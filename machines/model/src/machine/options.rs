@@ -2,6 +2,7 @@
 
 use core::fmt;
 use pageferry_hal::Cycles;
+use std::time::Duration;
 
 /// Which CPU runs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -11,6 +12,38 @@ pub enum Schedule {
     Timed,
     /// A CPU chosen at random at every call; for tests.
     Seeded(u64),
+    /// The CPU with the highest priority, of those that do not wait: few switches, each at a place drawn at random.
+    /// Finds what needs one CPU to be held up for long while another gets far, which [`Schedule::Seeded`] hardly ever
+    /// does. (Probabilistic concurrency testing, Burckhardt and others, ASPLOS 2010.)
+    Pct {
+        /// What priorities, and where they change, are drawn from.
+        seed: u64,
+        /// How many turns must come in the right order for a bug to show: 1 for a wrong order of two CPUs, 2 for one
+        /// CPU that comes between two calls of another, 3 for a deadlock of two locks. Priorities change one time less.
+        depth: u32,
+        /// About how many turns a run has ([`Outcome::turns`](crate::testing::Outcome::turns)); a longer one begins
+        /// anew every so many.
+        steps: u64,
+    },
+}
+
+impl Schedule {
+    /// Turns of a run, where nothing is known of it.
+    pub const PCT_STEPS: u64 = 1000;
+
+    /// Priorities, for bugs of this depth in runs of [`Schedule::PCT_STEPS`]; with seed 0, which [`crate::testing`]
+    /// replaces.
+    pub fn pct(depth: u32) -> Schedule {
+        Schedule::Pct { seed: 0, depth, steps: Schedule::PCT_STEPS }
+    }
+
+    /// The seeded schedule of this kind with another seed; where the clocks decide, [`Schedule::Seeded`].
+    pub fn with_seed(self, seed: u64) -> Schedule {
+        match self {
+            Schedule::Timed | Schedule::Seeded(_) => Schedule::Seeded(seed),
+            Schedule::Pct { depth, steps, .. } => Schedule::Pct { seed, depth, steps },
+        }
+    }
 }
 
 impl fmt::Display for Schedule {
@@ -18,12 +51,15 @@ impl fmt::Display for Schedule {
         match self {
             Schedule::Timed => f.write_str("timed schedule"),
             Schedule::Seeded(seed) => write!(f, "schedule of seed {seed}"),
+            Schedule::Pct { seed, depth, steps } => {
+                write!(f, "schedule of seed {seed}, by priorities for depth {depth} in {steps} turns")
+            }
         }
     }
 }
 
 /// How to run a machine. [`Options::default`] is a timed schedule in which every error ends the run, with 100,000,000
-/// tests in vain as the limit of waiting, no limit of cycles, and no events kept.
+/// tests in vain and 10 seconds of the host as the limits of waiting, no limit of cycles, and no events kept.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Options {
@@ -40,12 +76,19 @@ pub struct Options {
     /// [`RunError::OutOfTime`](crate::RunError). For loops that no other limit sees, as of a thread that calls
     /// `try_lock` again and again.
     pub cycle_limit: Option<Cycles>,
+    /// How long, on the host's clock, kernel code may go without a call on the machine. Then the process ends, with a
+    /// message on standard error that names the CPU: such code can be neither stopped nor left, and most likely waits
+    /// in a loop of its own for another CPU, which cannot run. `None` where kernel code waits for the host itself.
+    pub host_limit: Option<Duration>,
     /// How many of the last events [`Model::events`](crate::Model::events) gives.
     pub keep_events: usize,
 }
 
 /// 10 to 20 seconds of a host's time, and tens of milliseconds of a machine's on which all CPUs spin for a device.
 const SPIN_LIMIT: u64 = 100_000_000;
+
+/// Much longer than any host takes between two calls.
+const HOST_LIMIT: Duration = Duration::from_secs(10);
 
 impl Default for Options {
     fn default() -> Options {
@@ -54,6 +97,7 @@ impl Default for Options {
             tolerate_stale: false,
             spin_limit: SPIN_LIMIT,
             cycle_limit: None,
+            host_limit: Some(HOST_LIMIT),
             keep_events: 0,
         }
     }
@@ -74,6 +118,11 @@ impl Options {
     /// See [`Options::spin_limit`].
     pub fn spin_limit(self, spin_limit: u64) -> Options {
         Options { spin_limit, ..self }
+    }
+
+    /// See [`Options::host_limit`].
+    pub fn host_limit(self, host_limit: Option<Duration>) -> Options {
+        Options { host_limit, ..self }
     }
 
     /// See [`Options::keep_events`].

@@ -14,6 +14,8 @@ pub enum WaitCause {
     Interrupt,
     /// A lock.
     Lock(LockId),
+    /// An atomic of [`crate::sync`], in a loop of its own.
+    Atomic,
     /// A context that its CPU has not left yet, in [`context_switch`](pageferry_hal::Machine::context_switch).
     Context,
 }
@@ -39,6 +41,7 @@ impl fmt::Display for WaitCause {
             WaitCause::Condition => f.write_str("spins"),
             WaitCause::Interrupt => f.write_str("is halted"),
             WaitCause::Lock(lock) => write!(f, "spins for the lock {lock}"),
+            WaitCause::Atomic => f.write_str("spins for an atomic"),
             WaitCause::Context => f.write_str("spins for a context to be left by its CPU"),
         }
     }

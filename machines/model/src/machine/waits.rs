@@ -19,7 +19,7 @@ use crate::turns::NEVER;
 use pageferry_hal::{CpuId, Cycles};
 
 /// CPUs that all test in vain are no farther apart, where the clocks decide.
-const FAR_CYCLES: u64 = 1000;
+pub(super) const FAR_CYCLES: u64 = 1000;
 
 impl Inner {
     /// The executing CPU begins to wait. Gives what it waited for before, when that was interrupted: for
@@ -119,7 +119,7 @@ impl Inner {
     }
 
     /// No interrupt is on its way, no handler at work, and nothing happens outside.
-    fn nothing_pending(&self) -> bool {
+    pub(super) fn nothing_pending(&self) -> bool {
         let (hw, waits) = (self.hw.borrow(), self.waits.borrow());
         let handles = |cpu: usize| hw.cpus[cpu].in_handler && waits[cpu].is_none_or(|wait| !wait.in_handler);
         hw.outside_at == NEVER

@@ -10,6 +10,8 @@ mod machines;
 mod memory_speed;
 mod mmu;
 mod nic;
+mod pct;
+mod sync;
 mod testing;
 mod translation;
 mod waits;
