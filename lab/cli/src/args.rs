@@ -39,6 +39,11 @@ fn seeds(text: &str) -> Result<u64, String> {
     whole_number(text, 0, 1_000_000)
 }
 
+/// A bug that needs more turns in the right order is found by no schedule within any time.
+fn depth(text: &str) -> Result<u32, String> {
+    whole_number(text, 1, 100).map(|depth| depth as u32)
+}
+
 fn whole_number(text: &str, min: u64, max: u64) -> Result<u64, String> {
     let number = text.parse().ok().filter(|number| (min..=max).contains(number));
     number.ok_or_else(|| format!("expected {min} to {max}"))
@@ -377,6 +382,10 @@ pub(crate) struct Soak {
     /// The only machine to run on, NAME:CPUS for another number of CPUs; all of them in turn if absent
     #[arg(long, short, value_name = "M", value_parser = PossibleValuesParser::new(pageferry_soak::MACHINES))]
     pub(crate) machine: Option<String>,
+    /// Where a seed decides which CPU goes on, let it be the one with the highest priority, which changes DEPTH - 1
+    /// times in 1000 turns (PCT), and not any CPU at every turn
+    #[arg(long, value_name = "DEPTH", value_parser = depth)]
+    pub(crate) pct: Option<u32>,
     /// Host threads; 0 means one for each core. What is found does not depend on it
     #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = jobs)]
     pub(crate) jobs: usize,
@@ -405,6 +414,9 @@ pub(crate) struct Scenarios {
     /// Play each also under so many seeded schedules
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = seeds)]
     pub(crate) seeds: u64,
+    /// Let these give CPUs priorities, which change DEPTH - 1 times in 1000 turns (PCT), and not a turn each to any CPU
+    #[arg(long, value_name = "DEPTH", requires = "seeds", value_parser = depth)]
+    pub(crate) pct: Option<u32>,
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@ use crate::args;
 use crate::terminal::{self, print, table};
 use pageferry_lab::LabError;
 use pageferry_lab::files::{KernelChoice, MachineChoice};
+use pageferry_lab::run::Schedule;
 use pageferry_teach::{Scenario, play};
 use std::process::ExitCode;
 
@@ -15,11 +16,12 @@ pub(crate) fn scenarios(options: &args::Scenarios) -> Result<ExitCode, LabError>
         [] => Scenario::all()?,
         names => names.iter().map(|name| Scenario::find(name)).collect::<Result<_, _>>()?,
     };
+    let seeded = options.pct.map_or(Schedule::Seeded, Schedule::Pct);
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
     for scenario in &scenarios {
-        let mut outcomes = play(scenario, &machine, &kernel, None)?;
+        let mut outcomes = play(scenario, &machine, &kernel, (Schedule::Timed, 0))?;
         for seed in 0..options.seeds {
-            outcomes.extend(play(scenario, &machine, &kernel, Some(seed))?);
+            outcomes.extend(play(scenario, &machine, &kernel, (seeded, seed))?);
         }
         let failed: Vec<_> = outcomes.iter().filter(|o| o.wrong.is_some()).collect();
         let style = terminal::stdout();

@@ -18,6 +18,7 @@ pub(crate) fn soak(options: &args::Soak) -> Result<ExitCode, LabError> {
         seed: options.seed,
         steps: if options.minutes.is_some() { u64::MAX } else { options.steps },
         machine: MACHINES.into_iter().find(|m| options.machine.as_deref() == Some(m)),
+        depth: options.pct,
         threads: if options.jobs == 0 { cores() } else { options.jobs },
         defect: None,
     };

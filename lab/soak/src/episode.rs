@@ -27,6 +27,8 @@ pub struct Program {
     pub machine: String,
     /// The CPU that runs next is chosen by this seed at every step of the machine; by the clocks, if there is none.
     pub schedule: Option<u64>,
+    /// The seed gives CPUs priorities, for bugs of this depth, and not a turn each to one at random.
+    pub depth: Option<u32>,
     /// What it does.
     pub steps: Steps,
 }
@@ -48,6 +50,8 @@ struct ProgramFile {
     machine: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     schedule: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    depth: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     steps: Option<Vec<Step>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,19 +75,30 @@ impl TryFrom<ProgramFile> for Program {
                 return Err("it has `servers`, expected neither `steps` nor `traffic` beside it");
             }
         };
-        Ok(Program { machine: kept.machine, schedule: kept.schedule, steps })
+        if kept.depth.is_some() && kept.schedule.is_none() {
+            return Err("it has a `depth` and no `schedule`, expected the seed of one");
+        }
+        if kept.depth.is_some_and(|depth| !(1..=100).contains(&depth)) {
+            return Err("its `depth` is out of range, expected 1 to 100");
+        }
+        Ok(Program { machine: kept.machine, schedule: kept.schedule, depth: kept.depth, steps })
     }
 }
 
 impl From<Program> for ProgramFile {
-    fn from(Program { machine, schedule, steps }: Program) -> ProgramFile {
-        let kept = ProgramFile { machine, schedule, steps: None, traffic: None, servers: None };
+    fn from(Program { machine, schedule, depth, steps }: Program) -> ProgramFile {
+        let kept = ProgramFile { machine, schedule, depth, steps: None, traffic: None, servers: None };
         match steps {
             Steps::Memory(steps) => ProgramFile { steps: Some(steps), ..kept },
             Steps::Traffic(traffic) => ProgramFile { traffic: Some(traffic), ..kept },
             Steps::Servers(servers) => ProgramFile { servers: Some(servers), ..kept },
         }
     }
+}
+
+/// The schedule of a seed: by priorities for bugs of `depth`, if that is asked for.
+pub(crate) fn seeded(seed: u64, depth: Option<u32>) -> Schedule {
+    depth.map_or(Schedule::Seeded(seed), |depth| Schedule::pct(depth).with_seed(seed))
 }
 
 /// How closely to look.
@@ -176,7 +191,7 @@ impl Program {
     }
 
     pub(crate) fn run_with(&self, care: Scrutiny, defect: Option<Planted>) -> Result<(), Failure> {
-        let schedule = self.schedule.map_or(Schedule::Timed, Schedule::Seeded);
+        let schedule = self.schedule.map_or(Schedule::Timed, |seed| seeded(seed, self.depth));
         match &self.steps {
             Steps::Memory(steps) => {
                 let at = Rc::new(Cell::new(0));

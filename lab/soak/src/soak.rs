@@ -3,7 +3,7 @@
 //! An episode is one program from a seed; which machine and schedule it gets follows from its number. So an episode is
 //! the same on every machine, and the first that fails, by number, is the one that is reported.
 
-use crate::episode::{Program, Scrutiny, Steps};
+use crate::episode::{Program, Scrutiny, Steps, seeded};
 use crate::failure::Failure;
 use crate::planted::Planted;
 use crate::program;
@@ -41,6 +41,8 @@ pub struct Soak {
     pub steps: u64,
     /// The only one of [`MACHINES`] to run on; all of them in turn if none is named.
     pub machine: Option<&'static str>,
+    /// Seeds give CPUs priorities, for bugs of this depth, and not a turn each to one at random.
+    pub depth: Option<u32>,
     /// Host threads.
     pub threads: usize,
     /// A defect to plant, to see it caught.
@@ -90,7 +92,7 @@ impl Soak {
         // The clocks decide in one turn out of three.
         let schedule = (!(episode / MACHINES.len() as u64).is_multiple_of(3)).then_some(self.seed ^ episode);
         let steps = (0..EPISODE_STEPS).map(|_| program::step(&mut rng)).collect();
-        Program { machine: machine.into(), schedule, steps: Steps::Memory(steps) }
+        Program { machine: machine.into(), schedule, depth: self.depth, steps: Steps::Memory(steps) }
     }
 
     fn machine_of(&self, turn: u64) -> &'static str {
@@ -104,7 +106,7 @@ impl Soak {
         let steps = Steps::Traffic(Traffic::random(&mut rng, TRAFFIC_STEPS));
         let schedule = (episode % 2 == 1).then_some(self.seed ^ episode);
         let machine = self.machine_of(episode / 2).into();
-        Program { machine, schedule, steps }
+        Program { machine, schedule, depth: self.depth, steps }
     }
 
     /// What an episode does with servers that are processes.
@@ -117,7 +119,7 @@ impl Soak {
         let machine = self.machine.unwrap_or(any);
         let steps = Steps::Servers(Servers::random(&mut rng, SERVER_STEPS, turn, reserves(machine)));
         let schedule = (episode % 3 == 1).then_some(self.seed ^ episode);
-        Program { machine: machine.into(), schedule, steps }
+        Program { machine: machine.into(), schedule, depth: self.depth, steps }
     }
 
     /// The program that failed, and how; a storm has none.
@@ -152,9 +154,11 @@ impl Soak {
         let any = if episode.is_multiple_of(2) { FOUR_CPUS } else { MACHINES[turn] };
         let machine = self.machine.unwrap_or(any);
         let seed = self.seed ^ episode;
-        let over = storm(machine, seed, self.defect).and_then(|()| crowd(machine, seed, self.defect));
+        let schedule = seeded(seed, self.depth);
+        let over = storm(machine, schedule, self.defect);
+        let over = over.and_then(|()| crowd(machine, schedule, seed, self.defect));
         over.map_err(|message| {
-            let message = format!("in a storm on {machine}, seed {seed}: {message}");
+            let message = format!("in a storm on {machine}, {schedule}: {message}");
             Failure { step: EPISODE_STEPS as usize, message }
         })
     }

@@ -17,12 +17,12 @@ const ROUNDS: u8 = 24;
 const RECLAIM_EVERY: usize = 8;
 
 /// Half of the CPUs lend the pages and look at them, the others store into them, and all do the page daemon's work at
-/// times, under a schedule from `seed`.
+/// times, under this schedule.
 ///
 /// # Errors
 /// What went wrong.
-pub(crate) fn storm(machine: &str, seed: u64, defect: Option<Planted>) -> Result<(), String> {
-    with_rig(machine, Schedule::Seeded(seed), defect, move |rig| {
+pub(crate) fn storm(machine: &str, schedule: Schedule, defect: Option<Planted>) -> Result<(), String> {
+    with_rig(machine, schedule, defect, move |rig| {
         let space = rig.vm.space().expect("there is memory");
         let va = space.map(rig.t(), None, PAGES * PAGE_SIZE, Prot::RW, Inherit::Copy).expect("there is room");
         let jobs = (0..rig.cpus()).map(|cpu| {
@@ -75,8 +75,13 @@ const ROW: usize = 8;
 ///
 /// # Errors
 /// What went wrong.
-pub(crate) fn crowd(machine: &str, seed: u64, defect: Option<Planted>) -> Result<(), String> {
-    with_rig(machine, Schedule::Seeded(seed), defect, move |rig| {
+pub(crate) fn crowd(
+    machine: &str,
+    schedule: Schedule,
+    seed: u64,
+    defect: Option<Planted>,
+) -> Result<(), String> {
+    with_rig(machine, schedule, defect, move |rig| {
         let space = rig.vm.space().expect("there is memory");
         // The least hash table has 1024 groups: what lies so many pages apart has the same primary group, and what
         // differs from it in all bits below has that as its secondary one.

@@ -3,7 +3,7 @@
 use pageferry_soak::{NetDefect, Planted, Program, Soak, SoakError, VmDefect};
 use std::path::Path;
 
-const SOAK: Soak = Soak { seed: 1, steps: 80_000, machine: None, threads: 2, defect: None };
+const SOAK: Soak = Soak { seed: 1, steps: 80_000, machine: None, depth: None, threads: 2, defect: None };
 
 #[test]
 fn programs_that_once_failed() {
@@ -23,6 +23,19 @@ fn programs_that_once_failed() {
 fn new_programs() {
     let steps = SOAK.run(&|_| true).unwrap_or_else(|found| panic!("{found:?}"));
     assert_eq!(steps, SOAK.steps);
+}
+
+#[test]
+fn new_programs_by_priorities() {
+    let soak = Soak { depth: Some(3), steps: 20_000, ..SOAK };
+    let steps = soak.run(&|_| true).unwrap_or_else(|found| panic!("{found:?}"));
+    assert_eq!(steps, soak.steps);
+    // What is kept says by which schedule, and runs under that.
+    let program =
+        (0..).map(|episode| soak.program(episode)).find(|program| program.schedule.is_some()).unwrap();
+    let kept = serde_json::to_string(&program).unwrap();
+    assert!(kept.contains(r#""depth":3"#));
+    assert_eq!(serde_json::from_str::<Program>(&kept).unwrap(), program);
 }
 
 #[test]
@@ -63,6 +76,13 @@ fn a_program_from_elsewhere_is_checked() {
     let far = r#"{ "machine": "xeon-up", "steps": [
         { "process": 0, "cpu": 0, "op": { "Unmap": { "page": 900, "pages": 1 } } } ] }"#;
     assert!(of(far).unwrap_err().starts_with("step 0"));
+    for (words, expected) in
+        [(r#""depth": 3"#, "the seed of one"), (r#""schedule": 1, "depth": 0"#, "1 to 100")]
+    {
+        let file = format!(r#"{{ "machine": "xeon-up", {words}, "steps": [] }}"#);
+        let refused = serde_json::from_str::<Program>(&file).unwrap_err().to_string();
+        assert!(refused.contains(expected), "{refused}");
+    }
 }
 
 #[test]

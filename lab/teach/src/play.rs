@@ -28,7 +28,7 @@ pub struct Outcome {
 /// So often in a row all processes of a group are seen asleep before that is believed: a wakeup may be under way.
 const LOOKS: u32 = 100;
 
-/// Plays all variants; `seed` lets every variant run under a schedule of its own.
+/// Plays all variants, under this schedule; `seed` is its seed, if it has one.
 ///
 /// # Errors
 /// When the kernel does not fit the machine, or has no page daemon where the scenario asks for one.
@@ -36,7 +36,7 @@ pub fn play(
     scenario: &Scenario,
     machine: &MachineChoice,
     kernel: &KernelChoice,
-    seed: Option<u64>,
+    (schedule, seed): (Schedule, u64),
 ) -> Result<Vec<Outcome>, LabError> {
     let page_out = scenario.file.step.iter().position(|step| step.what == Do::PageOut);
     if let Some(step) = page_out.filter(|_| kernel.file.paging.is_none()) {
@@ -49,8 +49,7 @@ pub fn play(
         return Err(LabError::Input { file: scenario.name.clone(), problem });
     }
     let one = |variant: Variant| {
-        let schedule = if seed.is_some() { Schedule::Seeded } else { Schedule::Timed };
-        let testbed = Testbed::new(machine, kernel, schedule, seed.unwrap_or(0))?;
+        let testbed = Testbed::new(machine, kernel, schedule, seed)?;
         let script = Rc::new(Script::new(scenario, &variant));
         let playing = script.clone();
         let first = scenario.file.step[0].process.clone();

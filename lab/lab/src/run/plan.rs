@@ -110,11 +110,15 @@ impl RunSpec {
     /// A hash of all that the run depends on, apart from the program: SHA-256 in hexadecimal.
     pub fn configuration(&self) -> String {
         let RunSpec { experiment, workload: _, machine, kernel, parameters, changes, set, choices } = self;
-        let seeded = choices.schedule == Schedule::Seeded;
+        let schedule: serde_json::Value = match choices.schedule {
+            Schedule::Timed => false.into(),
+            Schedule::Seeded => true.into(),
+            Schedule::Pct(depth) => depth.into(),
+        };
         let all = serde_json::to_vec(&(
             (&experiment.name, &experiment.file),
             (&machine.name, &machine.config, &kernel.name, &kernel.file),
-            (parameters, changes, set, choices.quick, choices.seed, seeded),
+            (parameters, changes, set, choices.quick, choices.seed, schedule),
         ));
         let hash = Sha256::digest(all.expect("plain data can be written as JSON"));
         hash.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -129,9 +133,12 @@ impl RunSpec {
     pub fn settings(&self) -> BTreeMap<String, Setting> {
         let mut settings: BTreeMap<String, Setting> =
             self.parameters.clone().into_iter().chain(self.changes.clone()).collect();
-        if self.choices.schedule == Schedule::Seeded {
-            settings.insert("schedule".into(), Setting::Text("seeded".into()));
-        }
+        let schedule = match self.choices.schedule {
+            Schedule::Timed => None,
+            Schedule::Seeded => Some("seeded".into()),
+            Schedule::Pct(depth) => Some(format!("by priorities for depth {depth}")),
+        };
+        settings.extend(schedule.map(|schedule| ("schedule".into(), Setting::Text(schedule))));
         settings
     }
 }

@@ -8,4 +8,7 @@ pub enum Schedule {
     Timed,
     /// By the seed, at every call on the machine. For finding races; times mean nothing.
     Seeded,
+    /// By priorities that are drawn from the seed, for bugs of this depth
+    /// ([`Pct`](pageferry_model::Schedule::Pct)). For finding races that need one CPU to be held up for long.
+    Pct(u32),
 }

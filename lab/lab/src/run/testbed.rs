@@ -57,6 +57,7 @@ impl Testbed {
         let schedule = match schedule {
             Schedule::Timed => pageferry_model::Schedule::Timed,
             Schedule::Seeded => pageferry_model::Schedule::Seeded(seed),
+            Schedule::Pct(depth) => pageferry_model::Schedule::pct(depth).with_seed(seed),
         };
         let refuse = |problem: String| LabError::Incompatible {
             machine: machine.name.clone(),
@@ -65,7 +66,8 @@ impl Testbed {
         };
         kernel.file.fits(&machine.config).map_err(refuse)?;
         // A use of a stale translation is the result of some experiments: it is a law of its own, and ends no run.
-        let options = Options::new(schedule).tolerate_stale();
+        // Programs may wait for the host, as for what a pipe of its gives them: that is not timed.
+        let options = Options::new(schedule).tolerate_stale().host_limit(None);
         let model = Model::new(&machine.config, options).map_err(|fault| refuse(fault.to_string()))?;
         Ok(Testbed { model, machine: machine.clone(), kernel: kernel.clone(), net: None, files: 0, seed })
     }

@@ -2,7 +2,10 @@
 
 use pageferry_lab::LabError;
 use pageferry_lab::files::{KernelChoice, MachineChoice};
+use pageferry_lab::run::Schedule;
 use pageferry_teach::{Outcome, Scenario, play};
+
+const TIMED: (Schedule, u64) = (Schedule::Timed, 0);
 
 fn site() -> (MachineChoice, KernelChoice) {
     (MachineChoice::find("xeon-mp").unwrap(), KernelChoice::find("uvm-paging").unwrap())
@@ -12,8 +15,9 @@ fn site() -> (MachineChoice, KernelChoice) {
 fn a_scenario_holds_under_every_schedule() {
     let (machine, kernel) = site();
     let scenario = Scenario::find("shared-shadow").unwrap();
-    for seed in [None, Some(1), Some(2)] {
-        for outcome in play(&scenario, &machine, &kernel, seed).unwrap() {
+    let seeded = [Schedule::Seeded, Schedule::Pct(3)].into_iter().flat_map(|s| [(s, 1), (s, 2)]);
+    for schedule in seeded.chain([TIMED]) {
+        for outcome in play(&scenario, &machine, &kernel, schedule).unwrap() {
             assert_eq!(outcome.wrong, None, "{}", outcome.variant);
         }
     }
@@ -25,7 +29,7 @@ fn what_does_not_hold_is_told() {
     let mut scenario = Scenario::find("writes-after-fork").unwrap();
     let last = scenario.file.step.last_mut().unwrap();
     last.text = Some("else".into());
-    let outcomes = play(&scenario, &machine, &kernel, None).unwrap();
+    let outcomes = play(&scenario, &machine, &kernel, TIMED).unwrap();
     for outcome in outcomes {
         let message = outcome.wrong.expect("it cannot hold");
         assert!(message.contains("Expect of parent") && message.contains("byte 0 begins `mine"), "{message}");
@@ -38,7 +42,7 @@ fn told(steps: &str, kernel: &str) -> Result<Vec<Outcome>, LabError> {
     let file = dir.path().join("x.toml");
     std::fs::write(&file, format!("title = 't'\norigin = 'o'\nsummary = 's'\n{steps}")).unwrap();
     let scenario = Scenario::find(file.to_str().unwrap())?;
-    play(&scenario, &MachineChoice::find("xeon-mp").unwrap(), &KernelChoice::find(kernel).unwrap(), None)
+    play(&scenario, &MachineChoice::find("xeon-mp").unwrap(), &KernelChoice::find(kernel).unwrap(), TIMED)
 }
 
 const PAIR: &str = "[[step]]\nprocess = 'a'\ndo = 'map'\nat = 'm'\nlen = 100\n\
