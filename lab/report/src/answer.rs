@@ -4,13 +4,14 @@
 //! agreement, half and double are equally far from it. Statements in words have no ratio; they are marks in a row. What
 //! differs is named, and leads to its reason.
 
+use super::data::{self, Table};
 use super::differences::anchor;
-use super::figure::{Figure, Key, Table, both};
+use super::figure::{Figure, Key, both};
 use super::looks::{Look, Mark};
+use super::papers::Judgement;
 use super::scale::LogScale;
 use super::svg::{Anchor, Svg, Width, wrapped};
-use pageferry_lab::judge::Reproduction;
-use pageferry_lab::judge::{Comparison, Standing, Statement, TOLERANCE, statements};
+use pageferry_lab::judge::{Comparison, Standing, Statement, TOLERANCE};
 use pageferry_lab::plot::Axis;
 
 const AGREES: Look = Look { colour: "agrees", mark: Mark::Circle, hollow: false, dash: "" };
@@ -22,29 +23,25 @@ const STANDINGS: [(Standing, &str); 3] = [
     (Standing::Given, "Given (a constant of the model)"),
 ];
 
-/// One figure for each paper that something is compared with.
-pub(super) fn figures(of: &Reproduction) -> Vec<Figure> {
-    let all = statements(&of.comparisons);
-    let of_paper = |(name, paper): (&String, &pageferry_lab::files::Paper)| {
-        let here: Vec<Statement> =
-            all.iter().filter(|s| paper.number(&s.published).is_some()).cloned().collect();
-        (!here.is_empty()).then(|| figure(name, &paper.short, &here))
-    };
-    of.papers.iter().filter_map(of_paper).collect()
+/// One figure for each paper that something is compared with, by weight.
+pub(super) fn figures(papers: &[Judgement<'_>]) -> Vec<Figure> {
+    papers.iter().filter(|of| !of.statements.is_empty()).map(figure).collect()
 }
 
-fn figure(name: &str, short: &str, all: &[Statement]) -> Figure {
-    let title = format!("What comes out of the {short}");
+/// The name of the figure of a paper.
+pub(super) fn id(paper: &str) -> String {
+    format!("answer-{paper}")
+}
+
+fn figure(of: &Judgement<'_>) -> Figure {
+    let all = &of.statements;
+    let title = format!("{}: {} come out", of.paper.short, of.in_words());
     let (wide, narrow) = both(|width| chart(width, all, &title));
-    let count = |in_numbers: bool| {
-        let of = all.iter().filter(|s| s.in_numbers == in_numbers);
-        format!("{} of {}", of.clone().filter(|s| s.agrees).count(), of.count())
-    };
     Figure {
-        id: format!("answer-{name}"),
-        experiment: name.to_owned(),
+        id: id(of.name),
+        experiment: of.name.to_owned(),
         title,
-        subtitle: format!("{} numbers and {} statements in words agree", count(true), count(false)),
+        subtitle: "Numbers: here divided by the published one; words: a mark for each statement".into(),
         wide,
         narrow,
         legend: vec![
@@ -56,6 +53,7 @@ fn figure(name: &str, short: &str, all: &[Statement]) -> Figure {
                it. A range that holds our number is a ratio of 1."
             .into(),
         table: table(all),
+        data: data::of_statements(all),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tidy tables: every column has one type, every row is one fact, and numbers join them.
 
+use super::data::Table;
 use pageferry_lab::judge::Reproduction;
 use pageferry_lab::judge::{Comparison, Crossover, Pays};
 use pageferry_lab::record::{Entry, Record};
@@ -129,6 +130,12 @@ pub(super) fn crossovers(all: &[Crossover]) -> String {
         "gain_at_largest",
     ];
     table(&head, rows)
+}
+
+/// What a figure draws.
+pub(super) fn figure(of: &Table) -> String {
+    let head: Vec<&str> = of.head.iter().map(String::as_str).collect();
+    table(&head, of.rows.iter().cloned())
 }
 
 /// The dictionary: metric, unit, meaning.

@@ -6,47 +6,17 @@
 //! without a mark has nothing published to be held against, or what was published is held out.
 
 use super::charts::bars;
-use super::figure::{Figure, Key, Table, both};
-use super::looks::{Look, Looks};
+use super::curve::{Axes, Curve};
+use super::data::{self, Table};
+use super::figure::{Figure, Key, both};
+use super::looks::Looks;
 use super::scale::{LogScale, Scale};
-use super::svg::{Anchor, Svg, Width, text_pixels, wrapped};
+use super::svg::{Anchor, Svg, Width, text_pixels};
 use pageferry_lab::files::{Compare, CurveLine, Curves, Experiment, How, MachineChoice};
 use pageferry_lab::judge::Reproduction;
 use pageferry_lab::judge::points;
 use pageferry_lab::plot::{Axis, Bar, Group};
-use pageferry_lab::text::{self, size};
-
-/// A line of a chart.
-pub(super) struct Curve {
-    pub(super) look: Look,
-    pub(super) name: String,
-    /// By x: the value here.
-    pub(super) points: Vec<(f64, f64)>,
-    /// By x: values from elsewhere.
-    pub(super) beside: Vec<(f64, f64)>,
-    /// What these are: `published`, or `measured`.
-    pub(super) beside_is: &'static str,
-}
-
-/// The axes of a chart.
-pub(super) struct Axes {
-    pub(super) across: Axis,
-    /// What is across is in bytes.
-    pub(super) bytes: bool,
-    pub(super) up: Axis,
-}
-
-impl Axes {
-    /// A value of what is across: sizes are in powers of two, `4K`.
-    fn place(&self, x: f64) -> String {
-        if self.bytes { size(x) } else { text::number(x) }
-    }
-
-    /// What stands below the ticks.
-    fn words_below(&self, width: Width) -> Vec<String> {
-        wrapped(&self.across.words(), width.pixels())
-    }
-}
+use pageferry_lab::text;
 
 /// The figures of `experiment`, if it has curves and their runs were made.
 pub(super) fn figures(of: &Reproduction, experiment: &Experiment, looks: &Looks) -> Vec<Figure> {
@@ -109,6 +79,7 @@ fn figure(
         legend,
         note: curves.note.clone(),
         table: table(&drawn, &xs, &axes),
+        data: data::of_curves(&drawn, &axes),
     })
 }
 

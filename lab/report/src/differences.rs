@@ -13,6 +13,8 @@ use serde::Serialize;
 pub struct Difference {
     /// Where the page tells of it.
     pub anchor: String,
+    /// The published number's name.
+    pub published: String,
     /// What is compared, in words.
     pub what: String,
     /// The paper's short name and the section.
@@ -42,6 +44,7 @@ fn difference(all: &Reproduction, s: Statement) -> Difference {
         why: why(all, &s),
         rows: s.rows.into_iter().filter(|row| !row.agrees).collect(),
         what: s.what,
+        published: s.published,
         source: s.source,
         theirs: s.theirs,
     }

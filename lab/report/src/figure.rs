@@ -1,6 +1,7 @@
 //! A figure: a drawing, what its marks stand for, and its numbers.
 
 use super::charts::draw;
+use super::data::{self, Table};
 use super::looks::{Look, Looks};
 use super::svg::{Anchor, KEY_PIXELS, Svg, Width};
 use pageferry_lab::plot::{self, Plot, Sample};
@@ -10,7 +11,7 @@ use serde::Serialize;
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Figure {
     pub(super) id: String,
-    /// The experiment, or the paper, that it belongs to.
+    /// The experiment, or the paper, that it belongs to; empty for what is of all.
     pub(super) experiment: String,
     pub(super) title: String,
     pub(super) subtitle: String,
@@ -18,7 +19,11 @@ pub(super) struct Figure {
     pub(super) narrow: String,
     pub(super) legend: Vec<Key>,
     pub(super) note: String,
+    /// The numbers as they are read.
     pub(super) table: Table,
+    /// The numbers as programs read them: a row for each, with all its digits.
+    #[serde(skip)]
+    pub(super) data: Table,
 }
 
 /// A kind of marks and what it stands for.
@@ -27,13 +32,6 @@ pub(super) struct Key {
     /// The mark itself, drawn in a box of [`KEY_PIXELS`].
     pub(super) sample: String,
     pub(super) label: String,
-}
-
-/// The numbers of a figure.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Table {
-    pub(super) head: Vec<String>,
-    pub(super) rows: Vec<Vec<String>>,
 }
 
 const MIDDLE: (f64, f64) = (KEY_PIXELS.0 / 2.0, KEY_PIXELS.1 / 2.0);
@@ -118,6 +116,7 @@ impl Figure {
             legend: plot.legend.iter().map(|key| Key::of(key, looks)).collect(),
             note: plot.note.clone(),
             table: Table { head: plot.table.head.clone(), rows: plot.table.rows.clone() },
+            data: data::of_chart(&plot.chart),
         }
     }
 }

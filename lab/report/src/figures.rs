@@ -1,17 +1,22 @@
-//! The figures: what comes out of each paper, what the experiments' workloads draw, curves, and a real host.
+//! The figures: from where on each mechanism pays, what comes out of each paper, what the experiments' workloads draw,
+//! curves, and a real host.
 
 use super::answer;
 use super::curves;
 use super::figure::Figure;
 use super::looks::Looks;
-use super::real_host;
+use super::papers::by_weight;
+use super::{pays, real_host};
 use pageferry_lab::judge::Reproduction;
 use pageferry_lab::plot::HERE;
 
-/// All figures for which there are numbers: what comes out of each paper, then those of the experiments, in order.
+/// All figures for which there are numbers: from where on each mechanism pays, what comes out of each paper, then those
+/// of the experiments, in order.
 pub(super) fn all(of: &Reproduction) -> Vec<Figure> {
     let looks = looks(of);
-    let mut found = answer::figures(of);
+    let papers = by_weight(of);
+    let mut found: Vec<Figure> = pays::figure(of, &papers).into_iter().collect();
+    found.extend(answer::figures(&papers));
     for experiment in &of.experiments {
         let plots = of.plots.get(&experiment.name).into_iter().flatten();
         found.extend(plots.map(|plot| Figure::drawn(plot, &experiment.name, &looks)));

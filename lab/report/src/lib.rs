@@ -2,13 +2,14 @@
 //!
 //! What is reported is a [`Reproduction`]: records of runs, wherever they come from, and what is judged of them.
 //! Figures come from data: the plots of workloads ([`pageferry_lab::plot`]), and the curves that experiment files ask
-//! for. Nothing here runs a machine.
-//!
+//! for, and so do the titles: what a title says is found is computed from what is drawn. Nothing here runs a machine.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `report.html` | everything in one page that needs nothing else |
-//! | `figures/*.svg` | its figures, each on its own |
+//! | `report.html` | from where on each mechanism pays, and how much of each paper comes out |
+//! | `papers/*.html` | a page for each paper: what comes out, what does not and why, and its experiments |
+//! | `real-host.html`, `constants.html` | messages on a real host; constants, laws and runs |
+//! | `figures/*.svg`, `figures/*.csv` | each figure on its own, and its data |
 //! | `results.json` | records, comparisons and constants; deterministic |
 //! | `results.csv` | run, metric, unit, value; deterministic, as are the other tables |
 //! | `runs.csv` | the runs: what was run, with which settings |
@@ -22,23 +23,28 @@
 mod answer;
 mod charts;
 mod csv;
+mod curve;
 mod curves;
+mod data;
 mod differences;
 mod figure;
 mod figures;
 pub mod folder;
 mod looks;
+mod pages;
+mod papers;
+mod pays;
 mod real_host;
 mod scale;
 mod schemes;
 mod svg;
 mod then_now;
 pub mod trace;
-mod view;
 mod write;
 
 pub use csv::results as results_csv;
 pub use differences::Difference;
+pub use pages::Page;
 pub use schemes::SchemeRow;
 pub use then_now::{ChosenRow, MappingRow, PaysRow};
 
@@ -49,8 +55,8 @@ use std::path::Path;
 
 /// What is made of a [`Reproduction`].
 pub trait Report {
-    /// The report as one HTML page.
-    fn html(&self) -> String;
+    /// The report as HTML pages, the index first.
+    fn pages(&self) -> Vec<Page>;
 
     /// The deterministic numbers as JSON.
     fn json(&self) -> String;
@@ -90,8 +96,8 @@ pub trait Report {
 }
 
 impl Report for Reproduction {
-    fn html(&self) -> String {
-        view::html(self)
+    fn pages(&self) -> Vec<Page> {
+        pages::all(self)
     }
 
     fn json(&self) -> String {

@@ -96,10 +96,12 @@ const OTHERS: [Series; 6] = [
 ];
 
 /// The colours: name, on a light page, on a dark one.
-const COLOURS: [(&str, &str, &str); 38] = [
+const COLOURS: [(&str, &str, &str); 40] = [
     ("published", "#1d2429", "#e6eaed"),
     ("agrees", "#14708c", "#5dc3e0"),
     ("differs", "#b3261e", "#ff8a80"),
+    ("then", "#6a747b", "#a6b0b7"),
+    ("today", "#00608f", "#63c3f3"),
     ("copy", "#b96a00", "#f0a030"),
     ("loan", "#2b8cc4", "#56b4e9"),
     ("transfer", "#00806a", "#2fc29a"),

@@ -4,7 +4,9 @@
 //! A file of `pageferry host predict --csv` for each host that was measured, as part of the program. Nothing of it is
 //! measured while a report is made: a report is the same everywhere.
 
-use super::curves::{Axes, Curve, chart, table};
+use super::curve::{Axes, Curve};
+use super::curves::{chart, table};
+use super::data;
 use super::figure::{Figure, Key, both};
 use super::looks::Looks;
 use pageferry_lab::plot::Axis;
@@ -196,6 +198,7 @@ fn drawn(points: &[Point], looks: &Looks) -> Vec<Figure> {
                    threads move them by turns, added up. Nothing is fitted."
                 .into(),
             table: table(&curves, &xs, &axes),
+            data: data::of_curves(&curves, &axes),
         })
     };
     DRAWN.iter().filter_map(figure).collect()

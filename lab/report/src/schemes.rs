@@ -9,6 +9,8 @@ use serde::Serialize;
 /// A user on a machine under a scheme.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct SchemeRow {
+    /// The experiment's name.
+    pub experiment: String,
     /// Who uses mappings.
     pub user: String,
     /// The machine.
@@ -67,6 +69,7 @@ pub(super) fn scheme_rows(all: &Reproduction) -> Vec<SchemeRow> {
             format!("{percent:+.0} %").replace('-', "−").replace("−0 ", "0 ").replace("+0 ", "0 ")
         });
         Some(SchemeRow {
+            experiment: r.experiment.clone(),
             user: user(r)?,
             machine: r.machine.clone(),
             scheme: scheme(r),

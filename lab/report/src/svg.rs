@@ -224,6 +224,8 @@ pub(super) struct Frame<'a> {
     pub(super) subtitle: &'a str,
     /// Sample and label of each kind of mark.
     pub(super) legend: Vec<(&'a str, &'a str)>,
+    /// The page that its links are of.
+    pub(super) page: &'a str,
 }
 
 /// A drawing as a file of its own: with style, title, legend and a plain background. Its links lead into the report.
@@ -236,8 +238,13 @@ pub(super) fn standalone(svg: &str, frame: &Frame<'_>) -> String {
     let (width, height) = (size("width"), size("height"));
     let mut head = Svg::new(width);
     head.rect((0.0, 0.0), (34.0, 6.0), "flag", "");
-    head.text(0.0, 34.0, "title", Anchor::Start, frame.title);
-    let mut y = 54.0;
+    let mut y = 12.0;
+    // Its letters are larger.
+    for line in wrapped(frame.title, 0.7 * width) {
+        y += 22.0;
+        head.text(0.0, y, "title", Anchor::Start, &line);
+    }
+    y += 20.0;
     for line in wrapped(frame.subtitle, width) {
         head.text(0.0, y, "subtitle", Anchor::Start, &line);
         y += 17.0;
@@ -268,7 +275,9 @@ pub(super) fn standalone(svg: &str, frame: &Frame<'_>) -> String {
          </svg>\n",
         frame.style,
         head.body,
-        body.trim_end().trim_end_matches("</svg>").replace("<a href=\"#", "<a href=\"../report.html#")
+        body.trim_end()
+            .trim_end_matches("</svg>")
+            .replace("<a href=\"#", &format!("<a href=\"{}#", frame.page))
     )
 }
 

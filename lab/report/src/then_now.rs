@@ -63,12 +63,17 @@ pub struct ChosenRow {
 }
 
 /// A value of what curves are over.
-fn place(x: f64, unit: &str) -> String {
+pub(super) fn place(x: f64, unit: &str) -> String {
     match unit {
         "bytes" => size(x),
         "" => number(x),
         unit => format!("{} {unit}", number(x)),
     }
+}
+
+/// What the curves behind a crossover are over, where that is not a size.
+pub(super) fn axis_of(c: &Crossover) -> Option<String> {
+    (c.unit != "bytes").then(|| Axis::name_of(&c.x))
 }
 
 fn words(c: &Crossover) -> String {
@@ -135,7 +140,7 @@ pub(super) fn pays_rows(all: &Reproduction) -> Vec<PaysRow> {
     let row = |c: &Crossover| PaysRow {
         experiment: title_of(all, &c.experiment),
         mechanism: {
-            let by = if c.unit == "bytes" { String::new() } else { format!(", by {}", Axis::name_of(&c.x)) };
+            let by = axis_of(c).map_or_else(String::new, |axis| format!(", by {axis}"));
             let holds_if =
                 c.holds_if.as_ref().map_or_else(String::new, |holds_if| format!(", if {holds_if}"));
             format!("{} over {}{by}{holds_if}", c.mechanism, c.over)

@@ -1,6 +1,6 @@
 //! The files of a reproduction, written all or none.
 
-use super::{csv, figures, folder, view};
+use super::{csv, figures, folder, pages};
 use pageferry_lab::LabError;
 use pageferry_lab::judge::{AutoChoice, Comparison, Crossover};
 use pageferry_lab::judge::{Calibration, Reproduction};
@@ -70,9 +70,12 @@ pub(super) fn host_json(all: &Reproduction) -> String {
 /// # Errors
 /// When the directory cannot be written.
 pub(super) fn write(all: &Reproduction, dir: PendingDir) -> Result<(), LabError> {
-    dir.write("report.html", view::html(all).as_bytes())?;
+    for page in pages::all(all) {
+        dir.write(&page.path, page.html.as_bytes())?;
+    }
     for figure in figures::all(all) {
-        dir.write(&format!("figures/{}.svg", figure.id), view::standalone(&figure).as_bytes())?;
+        dir.write(&format!("figures/{}.svg", figure.id), pages::standalone(all, &figure).as_bytes())?;
+        dir.write(&format!("figures/{}.csv", figure.id), csv::figure(&figure.data).as_bytes())?;
     }
     dir.write("results.json", json(all).as_bytes())?;
     dir.write("results.csv", csv::results(all.records(), &all.dictionary).as_bytes())?;

@@ -215,12 +215,15 @@ fn reproduce_writes_the_same_numbers_at_any_number_of_threads() {
         entries(&dir.path().join("one")),
         [
             ".pageferry.json",
+            "constants.html",
             "crossovers.csv",
             "dictionary.csv",
             "figures",
             "host.json",
             "inputs.json",
+            "papers",
             "published.csv",
+            "real-host.html",
             "report.html",
             "results.csv",
             "results.json",
@@ -234,7 +237,15 @@ fn reproduce_writes_the_same_numbers_at_any_number_of_threads() {
     // The folder is enough to report again.
     let said = done(dir.path(), &["report", "one", "--out", "again"]);
     assert!(said.contains("published") && said.contains("agree"), "{said}");
-    for file in ["report.html", "results.json", "results.csv", "runs.csv", "published.csv", "inputs.json"] {
+    for file in [
+        "report.html",
+        "papers/sf-buf.html",
+        "results.json",
+        "results.csv",
+        "runs.csv",
+        "published.csv",
+        "inputs.json",
+    ] {
         let read = |out: &str| fs::read(dir.path().join(out).join(file)).expect("readable");
         assert!(read("one") == read("again"), "{file} differs");
     }

@@ -31,6 +31,11 @@ impl Axis {
         &self.name
     }
 
+    /// Its unit; empty for plain numbers.
+    pub fn unit(&self) -> &str {
+        &self.unit
+    }
+
     /// What stands beside it.
     pub fn words(&self) -> String {
         let Axis { name, unit, log } = self;

@@ -7,8 +7,10 @@ use pageferry_report::{Report as _, folder};
 use std::fs;
 use std::path::Path;
 
-const FILES: [&str; 7] = [
+const FILES: [&str; 9] = [
     "report.html",
+    "papers/uvm.html",
+    "figures/pays.csv",
     "results.json",
     "results.csv",
     "runs.csv",

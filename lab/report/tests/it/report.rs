@@ -6,10 +6,12 @@ use pageferry_lab::judge::{Reproduction, Standing};
 use pageferry_lab::output::PendingDir;
 use pageferry_lab::record::{CpuCycles, Cycles, Host, Law, Record, RunResult};
 use pageferry_lab::run::{Choices, RunSpec, matrix};
-use pageferry_report::{Report as _, results_csv};
+use pageferry_report::{Page, Report as _, results_csv};
 use pageferry_teach::finding::findings;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
 
 /// What the runs of a plan are judged.
 fn judged(
@@ -110,6 +112,33 @@ pub(crate) fn reproduction(change: impl Fn(&mut RunResult)) -> Reproduction {
     judged(&plan, runs, choices).expect("its papers are there")
 }
 
+/// A reproduction with its pages: they take long to be made, and tests only look at them.
+struct Fixture {
+    of: Reproduction,
+    pages: Vec<Page>,
+}
+
+impl Fixture {
+    fn new(of: Reproduction) -> Fixture {
+        Fixture { pages: of.pages(), of }
+    }
+
+    /// All pages, one after the other.
+    fn html(&self) -> String {
+        self.pages.iter().map(|page| page.html.as_str()).collect()
+    }
+
+    fn page(&self, path: &str) -> &str {
+        &self.pages.iter().find(|page| page.path == path).unwrap_or_else(|| panic!("no {path}")).html
+    }
+}
+
+/// What is invented, as it is.
+fn invention() -> &'static Fixture {
+    static INVENTION: LazyLock<Fixture> = LazyLock::new(|| Fixture::new(reproduction(|_| ())));
+    &INVENTION
+}
+
 /// The drawings in a page.
 fn drawings(html: &str) -> Vec<&str> {
     let all = html
@@ -154,7 +183,7 @@ fn runs_of(experiments: Vec<Experiment>) -> Reproduction {
 
 #[test]
 fn curves_have_a_mark_for_each_published_value_and_none_for_what_is_held_out() {
-    let html = reproduction(|_| ()).html();
+    let html = invention().html();
     let figure = |id: &str| figures(&html).into_iter().find(|f| f.0 == id).expect("a figure").1;
     let marks = |id: &str| {
         drawings(figure(id)).first().map_or(0, |drawing| drawing.matches("class=\"published\"").count())
@@ -168,16 +197,15 @@ fn curves_have_a_mark_for_each_published_value_and_none_for_what_is_held_out() {
 
 #[test]
 fn what_lessons_have_found_is_on_the_page() {
-    let html = reproduction(|_| ()).html();
-    let found = &html[html.find("<h2 id=\"found\">").expect("a heading")
-        ..html.find("<h2 id=\"compared\">").expect("the next")];
+    let index = invention().page("report.html");
+    let found = between(index, "<h2 id=\"found\">", "</main>")[0];
     assert!(found.contains("as printed") && found.contains("used a stale translation"), "{found}");
 }
 
 #[test]
 fn the_page_shows_every_run_figure_and_constant() {
-    let of = reproduction(|_| ());
-    let html = of.html();
+    let Fixture { of, .. } = invention();
+    let html = invention().html();
     for machine in &of.machines {
         assert!(html.contains(&format!("<b>{}</b>", machine.name)), "{}", machine.name);
         assert!(machine.constants().iter().any(|c| html.contains(&c.key)));
@@ -212,7 +240,7 @@ fn the_page_shows_every_run_figure_and_constant() {
         assert!(!drawing.contains("NaN") && !drawing.contains("inf"), "{drawing}");
     }
     assert!(html.contains("the &lt;sum&gt; of causes"), "texts are escaped");
-    for outside in ["http-equiv", "<script src", "<link", "src=\"http", "url("] {
+    for outside in ["http-equiv", "<script src", "<link", "src=\"http", "href=\"http", "url("] {
         assert!(!html.contains(outside), "the page needs nothing from outside: {outside}");
     }
     assert!(!html.contains("are broken"));
@@ -232,7 +260,7 @@ fn shape(sample: &str) -> String {
 
 #[test]
 fn every_series_has_a_mark_of_its_own_and_one_colour_in_all_figures() {
-    let html = reproduction(|_| ()).html();
+    let html = invention().html();
     let mut colours: BTreeMap<&str, &str> = BTreeMap::new();
     for (id, figure) in figures(&html) {
         let keys = legend(figure);
@@ -251,7 +279,7 @@ fn every_series_has_a_mark_of_its_own_and_one_colour_in_all_figures() {
 
 #[test]
 fn every_axis_has_a_name_and_says_when_it_is_logarithmic() {
-    let html = reproduction(|_| ()).html();
+    let html = invention().html();
     for (id, figure) in figures(&html) {
         for drawing in drawings(figure) {
             let axes = between(drawing, "class=\"axis\"", "</text>");
@@ -274,7 +302,7 @@ fn from_elsewhere(text: &str) -> Option<&str> {
 
 #[test]
 fn every_published_point_names_its_series() {
-    let html = reproduction(|_| ()).html();
+    let html = invention().html();
     let mut points = 0;
     for (id, figure) in figures(&html) {
         let named: Vec<&str> = legend(figure).iter().filter_map(|key| from_elsewhere(key.1)).collect();
@@ -292,7 +320,7 @@ fn no_two_figures_have_one_title_or_one_id() {
     let pipe = Registry::standard().experiment("bw-pipe").expect("embedded");
     let mine = Experiment { name: "my-pipe".into(), ..pipe.clone() };
     let twice = runs_of(vec![pipe, mine]);
-    for html in [reproduction(|_| ()).html(), twice.html()] {
+    for html in [invention().html(), Fixture::new(twice).html()] {
         let all = figures(&html);
         let titles: Vec<&str> = all.iter().map(|f| between(f.1, "<h3>", "</h3>")[0]).collect();
         for (i, title) in titles.iter().enumerate() {
@@ -305,7 +333,7 @@ fn no_two_figures_have_one_title_or_one_id() {
 
 #[test]
 fn all_text_is_of_one_size_as_all_drawings_are_as_wide() {
-    let html = reproduction(|_| ()).html();
+    let html = invention().html();
     for (id, figure) in figures(&html) {
         let widths: Vec<&str> =
             drawings(figure).iter().map(|d| between(d, "viewBox=\"0 0 ", " ")[0]).collect();
@@ -316,15 +344,29 @@ fn all_text_is_of_one_size_as_all_drawings_are_as_wide() {
 #[test]
 fn every_link_leads_somewhere_and_every_difference_to_its_reason() {
     // Nearly all of what is made up differs.
-    let of = reproduction(|_| ());
-    let html = of.html();
-    let ids: Vec<&str> = between(&html, " id=\"", "\"");
-    for target in between(&html, "href=\"#", "\"") {
-        assert!(ids.contains(&target), "nothing is called {target}");
+    let Fixture { of, .. } = invention();
+    let dir = tempfile::tempdir().expect("a directory");
+    let out = dir.path().join("out");
+    of.write(PendingDir::create(&out).expect("begun")).expect("written");
+    let read = |path: &Path| fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let mut linking: Vec<PathBuf> = of.pages().iter().map(|page| out.join(&page.path)).collect();
+    let drawings =
+        fs::read_dir(out.join("figures")).expect("figures").map(|entry| entry.expect("one").path());
+    linking.extend(drawings.filter(|path| path.extension().is_some_and(|ending| ending == "svg")));
+    for path in linking {
+        let text = read(&path);
+        let ids: Vec<&str> = between(&text, " id=\"", "\"");
+        for (i, id) in ids.iter().enumerate() {
+            assert!(!ids[..i].contains(id), "{}: {id} is there twice", path.display());
+        }
+        for target in between(&text, "href=\"", "\"") {
+            let (file, id) = target.split_once('#').unwrap_or((target, ""));
+            let to = if file.is_empty() { path.clone() } else { path.parent().expect("a folder").join(file) };
+            let named = id.is_empty() || read(&to).contains(&format!(" id=\"{id}\""));
+            assert!(to.is_file() && named, "{}: nothing is at {target}", path.display());
+        }
     }
-    for (i, id) in ids.iter().enumerate() {
-        assert!(!ids[..i].contains(id), "{id} is there twice");
-    }
+    let html = invention().html();
     let wrong = of.comparisons.iter().filter(|c| !c.agrees).count();
     assert!(wrong > 20);
     assert_eq!(html.matches("✗ differs").count(), wrong);
@@ -341,14 +383,14 @@ fn every_link_leads_somewhere_and_every_difference_to_its_reason() {
         assert!(section.contains("<p>"), "{section}");
     }
     let facts = between(&html, "<div class=\"facts\">", "</div>")[0];
-    assert_eq!(facts.matches("<b>").count(), facts.matches("<a href=\"#").count(), "a tile without a link");
+    assert_eq!(facts.matches("<b>").count(), facts.matches("<a href=\"").count(), "a tile without a link");
 }
 
 #[test]
 fn what_is_known_to_differ_is_explained_as_in_the_caveats() {
     let plain = |text: &str| text.replace("**", "").split_whitespace().collect::<Vec<_>>().join(" ");
     let caveats = plain(include_str!("../../../../book/src/caveats.md"));
-    let of = reproduction(|_| ());
+    let Fixture { of, .. } = invention();
     let reasons: Vec<&String> =
         of.papers.values().flat_map(|paper| &paper.numbers).filter_map(|n| n.otherwise.as_ref()).collect();
     assert_eq!(reasons.len(), 27);
@@ -359,9 +401,9 @@ fn what_is_known_to_differ_is_explained_as_in_the_caveats() {
 
 #[test]
 fn a_run_of_ones_own_is_not_called_a_reproduction() {
-    let built_in = reproduction(|_| ());
+    let Fixture { of: built_in, .. } = invention();
     assert!(built_in.own().is_empty());
-    assert!(built_in.html().contains("<h1>Moving pages, not bytes: the reproduction</h1>"));
+    assert!(invention().page("report.html").contains("<h1>Moving pages, not bytes: the reproduction</h1>"));
     let mut changed = Registry::standard().experiment("null-read").expect("embedded");
     changed.file.matrix[0].machines = vec!["today".into()];
     assert_eq!(
@@ -369,9 +411,9 @@ fn a_run_of_ones_own_is_not_called_a_reproduction() {
         ["null-read"],
         "of a name that is built in, but not as it is"
     );
-    let of = runs_of(vec![Experiment { name: "mine".into(), ..changed }]);
-    assert_eq!(of.own(), ["mine"]);
-    let html = of.html();
+    let fixture = Fixture::new(runs_of(vec![Experiment { name: "mine".into(), ..changed }]));
+    assert_eq!(fixture.of.own(), ["mine"]);
+    let html = fixture.page("report.html");
     let head = &html[..html.find("<main>").expect("a page")];
     assert!(head.contains("a run of one") && head.contains("mine"), "{head}");
     let heading = between(head, "<h1>", "</h1>")[0].to_owned() + between(head, "<title>", "</title>")[0];
@@ -380,25 +422,87 @@ fn a_run_of_ones_own_is_not_called_a_reproduction() {
 
 #[test]
 fn the_answer_comes_first_and_long_tables_are_folded_away() {
-    let of = reproduction(|_| ());
-    let html = of.html();
-    let body = &html[html.find("<main>").expect("a page")..];
-    let first: Vec<&str> = figures(body).iter().take(5).map(|f| f.0).collect();
-    assert_eq!(
-        first,
-        ["answer-page-flip", "answer-ppc-bat", "answer-sf-buf", "answer-sh4-tlb", "answer-uvm"]
-    );
+    let Fixture { of, .. } = invention();
+    let index = invention().page("report.html");
+    let body = &index[index.find("<main>").expect("a page")..];
     let place = |text: &str| body.find(text).unwrap_or_else(|| panic!("no {text}"));
+    assert_eq!(figures(body).first().map(|f| f.0), Some("pays"));
     assert!(
-        place("answer-uvm") < place("id=\"differs\"") && place("id=\"differs\"") < place("id=\"compared\"")
+        place("<figure id=\"pays\">") < place("id=\"papers\"")
+            && place("id=\"papers\"") < place("id=\"found\"")
     );
+    assert!(body.matches("<tr>").count() < 100, "the index has no long tables");
     // Every number that is compared is a mark, and what differs is named and leads to its reason.
+    let mut answers = String::new();
+    for name in of.papers.keys() {
+        let html = invention().page(&format!("papers/{name}.html"));
+        let body = &html[html.find("<main>").expect("a page")..];
+        let first = figures(body)[0];
+        assert_eq!(first.0, format!("answer-{name}"));
+        answers += drawings(first.1)[0];
+        folded(body);
+    }
+    folded(body);
+    folded(invention().page("constants.html"));
     let numbers = of.comparisons.iter().filter(|c| c.ratio.is_some()).count();
-    let answers: String = figures(body).iter().take(5).map(|f| drawings(f.1)[0]).collect();
     assert_eq!(answers.matches(" here, ").count(), numbers);
     for c in of.comparisons.iter().filter(|c| !c.agrees) {
         assert!(answers.contains(&format!("<a href=\"#differs-{}\">", c.published)), "{}", c.published);
     }
+    assert!(index.contains("hashchange"), "what a link names is opened");
+}
+
+/// Papers are in order of weight, and what is judged of a paper follows from what was run.
+#[test]
+fn papers_are_in_order_of_weight() {
+    let order = |fixture: &Fixture| -> Vec<String> {
+        let index = fixture.page("report.html");
+        let papers = &index[index.find("id=\"papers\"").expect("papers")..];
+        between(papers, "<h3><a href=\"papers/", ".html").into_iter().map(str::to_owned).collect()
+    };
+    assert_eq!(order(invention()), ["sf-buf", "uvm", "page-flip", "sh4-tlb", "ppc-bat"]);
+    let some = ["bw-pipe", "uvm-pipe", "null-read", "null-write", "ping-pong"];
+    let some = some.map(|name| Registry::standard().experiment(name).expect("embedded"));
+    let fixture = Fixture::new(runs_of(some.to_vec()));
+    assert_eq!(order(&fixture), ["uvm", "sf-buf"]);
+    let judged: Vec<usize> = (fixture.pages.iter())
+        .filter(|page| page.path.starts_with("papers/"))
+        .map(|page| between(&page.html, "<tbody>\n<tr>", "</tbody>").len())
+        .collect();
+    assert!(judged[0] > judged[1], "{judged:?}");
+}
+
+/// The title of the answer says what the runs say.
+#[test]
+fn the_answer_is_found_in_the_runs() {
+    let title = |factor: f64| {
+        let of = reproduction(|run| {
+            let r = &mut run.record;
+            // What moves pages is so many times as fast as what copies, and today half that.
+            let moves = r.settings.values().any(|word| {
+                ["loan", "transfer", "pass", "both", "map", "flip", "zero"]
+                    .contains(&word.to_string().as_str())
+            });
+            let today = if r.machine == "today" { 0.5 } else { 1.0 };
+            for name in ["bandwidth_mb_s", "busy_bandwidth_mb_s", "efficiency_mbit_per_cpu_percent"] {
+                r.results.insert(name.into(), if moves { 100.0 * factor * today } else { 100.0 });
+            }
+        });
+        let index = Fixture::new(of).page("report.html").to_owned();
+        between(&index, "<figure id=\"pays\">", "</figure>")[0].to_owned()
+    };
+    let said = |title: &str| between(title, "<h3>", "</h3>")[0].to_owned();
+    let numbers = |title: &str| -> Vec<usize> {
+        said(title).split([' ', ';', ',']).filter_map(|word| word.parse().ok()).collect()
+    };
+    let (slow, between, fast) = (title(0.5), title(1.5), title(3.0));
+    let (slow, between, fast) = (numbers(&slow), numbers(&between), numbers(&fast));
+    assert!(slow[0] < between[0] && slow[1] == between[1], "{slow:?} {between:?}");
+    assert!(between[0] == fast[0] && between[2] < fast[2], "{between:?} {fast:?}");
+}
+
+/// Long tables are folded away.
+fn folded(body: &str) {
     let mut open = 0;
     for piece in body.split("<details").skip(1) {
         open += 1;
@@ -410,16 +514,15 @@ fn the_answer_comes_first_and_long_tables_are_folded_away() {
             &after[..200.min(after.len())]
         );
     }
-    assert!(body.contains("hashchange"), "what a link names is opened");
 }
 
 #[test]
 fn every_rule_is_judged_when_all_runs_are_made_and_what_is_left_out_is_told() {
-    let of = reproduction(|_| ());
+    let Fixture { of, .. } = invention();
     let asked: usize =
         of.experiments.iter().flat_map(|e| &e.file.compare).map(|rule| rule.machines.len()).sum();
     assert_eq!((of.comparisons.len(), of.not_compared()), (asked, 0));
-    assert!(!of.html().contains("could not be made"));
+    assert!(!invention().html().contains("could not be made"));
 
     let choices = Choices { quick: true, ..Choices::default() };
     let experiment = Arc::new(Registry::standard().experiment("uvm-pipe").expect("embedded"));
@@ -430,12 +533,12 @@ fn every_rule_is_judged_when_all_runs_are_made_and_what_is_left_out_is_told() {
     assert_eq!(shapes.count(), 0, "no curve is whole");
     assert!(of.not_compared() > 0 && !of.comparisons.is_empty());
     let sentence = format!("{} comparisons with published statements could not be made", of.not_compared());
-    assert!(of.html().contains(&sentence));
+    assert!(Fixture::new(of).html().contains(&sentence));
 }
 
 #[test]
 fn a_statement_in_words_says_what_was_tested_and_which_test_fails() {
-    let falling = reproduction(|run| {
+    let fixture = Fixture::new(reproduction(|run| {
         let size = |size: &str| run.record.has_setting(&format!("size_bytes={size}"));
         let bandwidth = if size("4096") {
             40.0
@@ -445,17 +548,17 @@ fn a_statement_in_words_says_what_was_tested_and_which_test_fails() {
             26.0
         };
         run.record.results.insert("bandwidth_mb_s".into(), bandwidth);
-    });
+    }));
     let of = |test: &str| {
         let meant = |c: &&pageferry_lab::judge::Comparison| {
             c.reading.as_deref() == Some(test) && c.experiment == "uvm-pipe"
         };
-        falling.comparisons.iter().find(meant).expect("tested")
+        fixture.of.comparisons.iter().find(meant).expect("tested")
     };
     let falls = of("copy falls, 4K to 2M, within 10 %");
     assert_eq!((falls.agrees, falls.ours.as_str()), (false, "40 at 4K, 60 MB/s at 8K"));
     assert!(of("copy is level, 512K to 2M, within 10 %").agrees);
-    let html = falling.html().replace("&#x2f;", "/");
+    let html = fixture.html().replace("&#x2f;", "/");
     assert!(html.contains(
         "40 at 4K, 60 MB/s at 8K<br><span class=\"aside\">uvm-pipe: copy falls, 4K to 2M, within 10 %"
     ));
@@ -463,8 +566,8 @@ fn a_statement_in_words_says_what_was_tested_and_which_test_fails() {
 
 #[test]
 fn all_calibrated_constants_are_listed_with_what_they_were_fitted_to() {
-    let of = reproduction(|_| ());
-    let html = of.html();
+    let Fixture { of, .. } = invention();
+    let html = invention().html();
     for constant in of.calibrated() {
         assert!(of.published(&constant.against).is_some(), "{} is fitted to an unknown number", constant.key);
         assert!(html.contains(&constant.key));
@@ -487,9 +590,9 @@ fn broken_laws_are_the_first_thing_told() {
         }
     });
     assert_eq!(of.broken().len(), 1);
-    let html = of.html();
+    let html = Fixture::new(of).html();
     let sentence = html.find("bw-pipe on xeon-htt under sf_buf: no leaks: 3 frames").expect("sentence");
-    assert!(sentence < html.find("id=\"compared\"").expect("the first section"));
+    assert!(sentence < html.find("<main>").expect("the first page"));
 }
 
 #[test]
@@ -500,7 +603,7 @@ fn a_part_of_the_runs_is_reported_too() {
         matrix(&Registry::standard(), &experiment, choices).expect("a matrix").into_iter().take(2).collect();
     let runs = plan.iter().enumerate().map(|(n, spec)| invented(n, spec)).collect();
     let of = judged(&plan, runs, choices).expect("its papers are there");
-    let html = of.html();
+    let html = Fixture::new(of).html();
     assert!(html.contains("A quick run"));
     // What comes out, and four of bandwidth; and three of a real host.
     assert_eq!(drawings(&html).len(), 16);
@@ -574,21 +677,30 @@ fn every_column_of_a_table_has_one_type_and_the_tables_fit_together() {
 fn all_files_are_written_and_the_figures_stand_alone() {
     let dir = tempfile::tempdir().expect("a directory");
     let out = dir.path().join("out");
-    let of = reproduction(|_| ());
+    let Fixture { of, .. } = invention();
     of.write(PendingDir::create(&out).expect("begun")).expect("written");
     for file in ["report.html", "results.json", "results.csv", "runs.csv", "dictionary.csv", "host.json"] {
         assert!(out.join(file).is_file(), "{file}");
     }
-    let mut figures = 0;
-    for entry in std::fs::read_dir(out.join("figures")).expect("figures") {
-        let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("readable");
+    let (mut figures, mut data) = (0, 0);
+    for entry in fs::read_dir(out.join("figures")).expect("figures") {
+        let path = entry.expect("an entry").path();
+        let text = fs::read_to_string(&path).expect("readable");
+        if path.extension().is_some_and(|ending| ending == "csv") {
+            assert!(path.with_extension("svg").is_file(), "{}", path.display());
+            let mut table = csv::Reader::from_reader(text.as_bytes());
+            let rows: Result<Vec<_>, _> = table.records().collect();
+            assert!(!rows.expect("as long as the head").is_empty(), "{} is empty", path.display());
+            data += 1;
+            continue;
+        }
         let document = roxmltree::Document::parse(&text).unwrap_or_else(|e| panic!("{e}"));
         assert!(document.descendants().any(|n| n.has_tag_name(("http://www.w3.org/2000/svg", "style"))));
         figures += 1;
     }
-    assert_eq!(figures, self::figures(&of.html()).len());
+    assert_eq!((figures, data), (self::figures(&invention().html()).len(), figures));
     let json: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(out.join("results.json")).expect("readable")).expect("JSON");
+        serde_json::from_slice(&fs::read(out.join("results.json")).expect("readable")).expect("JSON");
     assert_eq!(json["runs"].as_array().map(Vec::len), Some(of.runs.len()));
 }
 
@@ -627,16 +739,16 @@ fn every_user_of_mappings_is_shown_under_every_scheme_then_and_now() {
             machines.iter().skip_while(|machine| **machine != "today").all(|machine| *machine == "today")
         );
     }
-    assert!(of.html().contains(&format!("<span>{} of them</span>", rows.len())));
+    assert!(Fixture::new(of).html().contains(&format!("<span>{} of them</span>", rows.len())));
 }
 
 /// Numbers at an axis that lie upon each other cannot be read.
 #[test]
 fn the_numbers_of_an_answers_axis_have_room() {
-    let html = reproduction(|_| ()).html();
-    let answers = between(&html, "<h2 id=\"answer\">", "<h2 ")[0];
+    let html = invention().html();
+    let answers = figures(&html).into_iter().filter(|f| f.0 == "pays" || f.0.starts_with("answer-"));
     let mut drawn = 0;
-    for drawing in drawings(answers) {
+    for drawing in answers.flat_map(|f| drawings(f.1)) {
         let attribute = |text: &str, name: &str| -> f64 {
             between(text, &format!(" {name}=\""), "\"")[0].parse().expect("a number")
         };
