@@ -185,8 +185,9 @@ pub(crate) struct Run {
     /// The experiment's short form
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Write a trace that opens in ui.perfetto.dev: CPUs as tracks, causes as slices, processes and what is attached to
-    /// them, what moves as arrows, and curves of free frames, loans, ephemeral mappings and invalidations
+    /// Write a trace in Perfetto's format, for ui.perfetto.dev: CPUs as tracks, causes as slices, processes and what is
+    /// attached to them, what moves as arrows, curves of free frames, loans, ephemeral mappings and invalidations, and
+    /// the parts of the run: boot, set-up, what is measured, the rest
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
     /// Begin the trace so long after the machine was switched on, in modelled time: 2ms, 500us, 1.5s; if absent, where

@@ -6,10 +6,10 @@ use crate::show::print_json;
 use crate::terminal::{self, print, table};
 use pageferry_lab::Registry;
 use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
-use pageferry_lab::output::PendingFile;
 use pageferry_lab::record::{Cycles, Record, RunResult};
-use pageferry_lab::run::{Choices, RunSpec, Schedule, Trace, TraceWindow};
+use pageferry_lab::run::{Choices, RunSpec, Schedule, TraceWindow, run_traced};
 use pageferry_lab::{LabError, text};
+use pageferry_report::trace::TraceWriter;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
@@ -25,14 +25,14 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
     let schedule = if options.seeded_schedule { Schedule::Seeded } else { Schedule::Timed };
     let choices = Choices { quick: options.quick, seed: options.seed, schedule };
     let spec = RunSpec::new(&Registry::standard(), &experiment, machine, kernel, &settings, choices)?;
-    // Before the work: whether its results can be kept.
-    options.trace.as_deref().map_or(Ok(()), PendingFile::check)?;
     let (result, trace) = match &options.trace {
         None => (pageferry_lab::run::run(&spec)?, None),
         Some(file) => {
             let window = TraceWindow { from: options.trace_from, length: options.trace_for };
-            let (result, trace) = pageferry_lab::run::run_traced(&spec, window)?;
-            (result, Some((trace, file)))
+            let mhz = spec.machine.config.cpu.clock_mhz.value;
+            let trace = TraceWriter::create(file, &spec.machine.name, mhz)?;
+            let (result, ended) = run_traced(&spec, window, Box::new(trace.clone()))?;
+            (result, Some((trace, ended, file)))
         }
     };
     if options.json {
@@ -40,8 +40,8 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
     } else {
         print(&shown(&experiment, &result))?;
     }
-    if let Some((trace, file)) = trace {
-        keep(&spec, &trace, file)?;
+    if let Some((trace, ended, file)) = trace {
+        keep(&spec, &trace, ended, file)?;
     }
     let broken = result.record.broken();
     if broken.is_empty() {
@@ -50,18 +50,15 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
     Err(LabError::Law { run: spec.title(), broken })
 }
 
-fn keep(spec: &RunSpec, trace: &Trace, file: &Path) -> Result<(), LabError> {
-    let mhz = spec.machine.config.cpu.clock_mhz.value;
-    pageferry_report::trace::write(trace, &spec.machine.name, mhz, file)?;
-    let kept = trace.slices.len() + trace.holdings.len() + trace.arrows.len() + trace.samples.len();
-    note(&format!("{kept} events are in {}: open it in ui.perfetto.dev", file.display()));
-    if kept == 0 {
-        let ended = text::seconds(trace.ended_cycles as f64 / mhz as f64 / 1e6);
-        note(&format!("the run was over after {ended} of modelled time, before the trace began"));
-    }
-    if trace.lost > 0 {
-        let less = "a shorter run (--quick) or a part of it (--trace-from, --trace-for) would fit";
-        note(&format!("{} later ones found no room: {less}", trace.lost));
+/// Ends the trace, and says what is in it.
+fn keep(spec: &RunSpec, trace: &TraceWriter, ended_cycles: u64, file: &Path) -> Result<(), LabError> {
+    let events = trace.finish()?;
+    note(&format!("{events} events are in {}: open it in ui.perfetto.dev", file.display()));
+    if events == 0 {
+        let ended = text::seconds(spec.machine.nanoseconds(ended_cycles as f64) / 1e9);
+        note(&format!(
+            "the run was over after {ended} of modelled time, before the trace began; `--trace-from 0s` has all of it"
+        ));
     }
     Ok(())
 }

@@ -63,7 +63,7 @@ use crate::mmu::oracle::StaleUse;
 use crate::outside::clock::OutsideClock;
 use crate::params::Params;
 use crate::sync::OnThread;
-use crate::trace::{Recorder, Recording, Trace};
+use crate::trace::{Recorder, Recording, Sink};
 use crate::watchdog::{Pulse, watch};
 use pageferry_hal::{Audio, BlockDevice, Cause, ContextId, CpuId, Cycles, Devices, Machine, Nic, Va};
 use pageferry_sourced::Fault;
@@ -180,24 +180,36 @@ impl Model {
         result
     }
 
-    /// Begins to record where the time goes, what moves, and how much there is of what.
-    pub fn record(&self, recording: Recording) {
+    /// Begins to record where the time goes, what moves, and how much there is of what: `sink` is told.
+    pub fn record(&self, recording: Recording, mut sink: Box<dyn Sink>) {
+        self.0.contexts.borrow().iter().for_each(|context| sink.context(&context.name));
         let mut hw = self.0.hw.borrow_mut();
-        hw.recorder = Some(Box::new(Recorder::new(hw.cpus.len(), recording)));
+        hw.recorder = Some(Box::new(Recorder::new(hw.cpus.len(), recording, sink)));
     }
 
-    /// What was recorded since [`Model::record`], which ends.
-    pub fn take_trace(&self) -> Option<Trace> {
+    /// Ends what [`Model::record`] began. When the last of what happened was over, in the window or behind it.
+    pub fn end_recording(&self) -> Option<Cycles> {
         let recorder = self.0.hw.borrow_mut().recorder.take()?;
-        let contexts = self.0.contexts.borrow().iter().map(|c| c.name.clone()).collect();
-        Some(recorder.finish(contexts))
+        Some(Cycles(recorder.finish()))
     }
 
-    /// The measured part of a run begins now: the accounts as they stand, and where a recording of that part begins.
+    /// The measured part of a run begins now: the accounts as they stand, and where a recording of that part begins. A
+    /// machine that is not switched on has no parts yet.
     pub fn begin_measuring(&self) -> Snapshot {
         let at_cycles = self.now().0;
-        if let Some(recorder) = &mut self.0.hw.borrow_mut().recorder {
+        if self.0.running.get()
+            && let Some(recorder) = &mut self.0.hw.borrow_mut().recorder
+        {
             recorder.begin_measuring(at_cycles);
+        }
+        self.snapshot()
+    }
+
+    /// The measured part is over: the accounts as they stand.
+    pub fn end_measuring(&self) -> Snapshot {
+        let at_cycles = self.now().0;
+        if let Some(recorder) = &mut self.0.hw.borrow_mut().recorder {
+            recorder.end_measuring(at_cycles);
         }
         self.snapshot()
     }

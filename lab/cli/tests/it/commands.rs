@@ -1,6 +1,7 @@
 //! What each command does when all is well, and its exit codes.
 
 use crate::common::{command, entries, pageferry, text};
+use pageferry_report::trace::packet::TraceFile;
 use serde_json::Value;
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -395,28 +396,23 @@ fn amounts_and_bandwidths_have_their_own_units() {
 #[test]
 fn a_trace_may_begin_late_and_says_when_it_is_too_late() {
     let dir = here();
-    let run = ["run", "ping-pong", "--quick", "--set", "size_bytes=16384", "--trace", "t.json"];
+    let run = ["run", "ping-pong", "--quick", "--set", "size_bytes=16384", "--trace", "t.trace"];
     let traced = |more: &[&str]| {
         let output = pageferry(dir.path(), &[&run[..], more].concat());
         assert_eq!(output.status.code(), Some(0));
-        let trace = fs::read_to_string(dir.path().join("t.json")).expect("written");
-        let trace: Value = serde_json::from_str(&trace).expect("JSON");
-        let times: Vec<_> = trace["traceEvents"]
-            .as_array()
-            .expect("events")
-            .iter()
-            .filter_map(|e| e["ts"].as_f64())
-            .collect();
+        let trace = fs::read(dir.path().join("t.trace")).expect("written");
+        let trace = TraceFile::read(&trace).expect("packets");
+        let times: Vec<_> = trace.packet.iter().filter_map(|packet| packet.timestamp).collect();
         (times, text(&output.stderr))
     };
     let (all, _) = traced(&["--trace-from", "0s"]);
     let (part, _) = traced(&["--trace-from", "12.5ms", "--trace-for", "500us"]);
     assert!(part.len() < all.len() && !part.is_empty());
-    assert!(part.iter().all(|ts| (12_500.0..=13_000.001).contains(ts)));
-    // Without being told, it begins there: boot and set-up are none of it.
+    assert!(part.iter().all(|nanos| (12_500_000..=13_000_000).contains(nanos)));
+    // Without being told, it begins with what is measured: boot and set-up are none of it.
     let (own, _) = traced(&["--trace-for", "500us"]);
-    let first = own.iter().copied().fold(f64::MAX, f64::min);
-    assert!(first > 1000.0 && own.iter().all(|ts| *ts <= first + 500.001), "from {first}");
+    let first = own.iter().copied().min().expect("events");
+    assert!(first > 1_000_000 && own.iter().all(|nanos| *nanos <= first + 500_001), "from {first}");
     let (none, said) = traced(&["--trace-from", "900s"]);
     assert!(none.is_empty() && said.contains("before the trace began"), "{said}");
 }

@@ -48,7 +48,7 @@ impl Stopwatch {
         // Where the seed decides, the process may be on a CPU whose clock is behind: then times mean nothing.
         let elapsed_cycles = model.now().saturating_sub(self.began).0 as f64;
         outcome.measured_s = self.host.elapsed().saturating_sub(self.aside).as_secs_f64();
-        outcome.measured = Some(model.snapshot().since(&self.before));
+        outcome.measured = Some(model.end_measuring().since(&self.before));
         elapsed_cycles
     }
 }

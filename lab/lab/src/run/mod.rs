@@ -22,7 +22,6 @@ pub use judged::records;
 pub use left::TimeLeft;
 pub use measured::{counters, cycles};
 pub use one_run::{TraceWindow, run, run_traced};
-pub use pageferry_model::trace::Trace;
 pub use plan::{Choices, RunSpec, matrix};
 pub use registry::Registry;
 pub use schedule::Schedule;

@@ -10,12 +10,9 @@ use super::testbed::{Finish, Testbed};
 use crate::error::LabError;
 use crate::kit::{Outcome, OutcomeCell};
 use crate::record::{Host, Law, Record, RunResult};
-use pageferry_model::trace::{Recording, Trace};
+use pageferry_model::trace::{Recording, Sink};
 use pageferry_model::{Hardware, Model};
 use std::time::{Duration, Instant};
-
-/// Slices, arrows and samples that a trace has room for: more make a viewer slow.
-const TRACE_ROOM: usize = 400_000;
 
 /// What of a run is traced, in modelled time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -45,17 +42,21 @@ pub fn run(spec: &RunSpec) -> Result<RunResult, LabError> {
     Ok(run_on(spec, |_| ())?.0)
 }
 
-/// Runs `spec`, and records where the time goes, what moves, and how much there is of what, as long as the window is
-/// open.
+/// Runs `spec`, and tells `sink` where the time goes, what moves, and how much there is of what, as long as the window
+/// is open. Gives beside the result when the last of what happened was over, in cycles.
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_traced(spec: &RunSpec, window: TraceWindow) -> Result<(RunResult, Trace), LabError> {
+pub fn run_traced(
+    spec: &RunSpec,
+    window: TraceWindow,
+    sink: Box<dyn Sink>,
+) -> Result<(RunResult, u64), LabError> {
     let window_cycles = window.cycles(spec.machine.config.cpu.clock_mhz.value);
     let is_of_measured_part = window.from.is_none();
-    let recording = Recording { room: TRACE_ROOM, window_cycles, is_of_measured_part };
-    let (result, model) = run_on(spec, |model| model.record(recording))?;
-    Ok((result, model.take_trace().expect("it was recorded")))
+    let recording = Recording { window_cycles, is_of_measured_part };
+    let (result, model) = run_on(spec, |model| model.record(recording, sink))?;
+    Ok((result, model.end_recording().expect("it was recorded").0))
 }
 
 fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Model), LabError> {

@@ -136,7 +136,7 @@ impl<'a> Meter<'a> {
     /// last; the cycles are the calls' own.
     fn measure<R>(&mut self, call: impl FnOnce() -> R) -> R {
         let (before, since) =
-            self.since.get_or_insert_with(|| (self.model.snapshot(), ThreadTime::now())).clone();
+            self.since.get_or_insert_with(|| (self.model.begin_measuring(), ThreadTime::now())).clone();
         let began = self.user.machine().now();
         let result = counted_call(call);
         self.cycles += self.user.machine().now().saturating_sub(began).0;

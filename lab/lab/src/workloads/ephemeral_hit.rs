@@ -116,7 +116,7 @@ fn measure(
     }
     outcome.measured_s = fastest * times as f64;
     let cycles = (model.now() - began).0;
-    outcome.measured = Some(model.snapshot().since(&before));
+    outcome.measured = Some(model.end_measuring().since(&before));
     thread.unpin();
     kernel.vm().kernel_free(memory);
     Ok(cycles)

@@ -80,7 +80,7 @@ impl Workload for Invalidate {
             program.run(&Process::new(user, &onlooker), &mut took)?;
             let outcome = &mut *cell.borrow_mut();
             outcome.measured_s = began.elapsed().as_secs_f64();
-            outcome.measured = Some(model.snapshot().since(&before));
+            outcome.measured = Some(model.end_measuring().since(&before));
             Ok(())
         }))
     }

@@ -231,7 +231,7 @@ impl Ispc {
         }
         let (began, before) = start.expect("there is a step to measure");
         let elapsed_us = user.machine().now().saturating_sub(began).0 as f64 / self.clock_mhz;
-        self.results(elapsed_us, self.model.snapshot().since(&before), host);
+        self.results(elapsed_us, self.model.end_measuring().since(&before), host);
         if user.ispc_crosses() {
             user.signal(pid).map_err(named("end the server"))?;
         } else {
@@ -334,7 +334,7 @@ impl Ispc {
         }
         let Some((began, before)) = probe.began.take() else { return };
         let now = user.machine().now().0;
-        let spent = self.model.snapshot().since(&before);
+        let spent = self.model.end_measuring().since(&before);
         probe.steps += 1;
         probe.all += now - began;
         probe.first_access += now - arrived;

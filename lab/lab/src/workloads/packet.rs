@@ -237,7 +237,7 @@ impl Packets {
         let elapsed_us = user.machine().now().saturating_sub(began).0 as f64 / self.clock_mhz;
         let outcome = &mut *self.cell.borrow_mut();
         outcome.measured_s = host.elapsed().as_secs_f64();
-        let measured = self.model.snapshot().since(&before);
+        let measured = self.model.end_measuring().since(&before);
         let misses = measured.hardware.tlb_misses as f64 / all.len().max(1) as f64;
         outcome.measured = Some(measured);
         let results =

@@ -291,7 +291,7 @@ impl Reader {
         let state = &mut *self.state.borrow_mut();
         if let Some((began, before)) = &state.start {
             state.elapsed_cycles = user.machine().now().0.saturating_sub(*began);
-            state.measured = Some(self.model.snapshot().since(before));
+            state.measured = Some(self.model.end_measuring().since(before));
         }
         self.output.flush().map_err(Failure::Output)
     }

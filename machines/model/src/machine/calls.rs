@@ -257,6 +257,9 @@ impl Machine for Model {
             entry()
         });
         self.0.pulse.name_context(name);
+        if let Some(recorder) = &mut self.0.hw.borrow_mut().recorder {
+            recorder.context(name);
+        }
         contexts.push(Thread {
             name: name.into(),
             routine: Some(routine),

@@ -72,13 +72,13 @@ fn priorities_find_what_needs_a_cpu_to_be_held_up() {
 
 /// Prints how many seeds it takes, on average, as the row of calls gets longer.
 #[test]
-#[ignore = "measures"]
+#[ignore = "measures, for a minute"]
 fn seeds_until_it_is_found() {
     for calls in [1, 2, 4, 6, 8, 12] {
-        let average = |counts: [usize; 2]| counts.map(|n| 20_000.0 / n as f64);
-        let [random, pct] = average(found(2, 16, 20_000, move |m| use_behind_a_look(m, calls)));
+        let average = |counts: [usize; 2]| counts.map(|n| 2_000.0 / n as f64);
+        let [random, pct] = average(found(2, 16, 2_000, move |m| use_behind_a_look(m, calls)));
         println!("{calls} calls, depth 2: {random:.1} seeds at random, {pct:.1} by priorities");
-        let [random, pct] = average(found(3, 16, 20_000, move |m| use_in_a_gap(m, calls)));
+        let [random, pct] = average(found(3, 16, 2_000, move |m| use_in_a_gap(m, calls)));
         println!("{calls} calls, depth 3: {random:.1} seeds at random, {pct:.1} by priorities");
     }
 }

@@ -114,7 +114,7 @@ impl pipe::Judge for Judge {
         let elapsed_cycles = self.model.now().saturating_sub(began).0;
         let outcome = &mut *self.cell.borrow_mut();
         outcome.measured_s = host.elapsed().saturating_sub(self.aside.get()).as_secs_f64();
-        outcome.measured = Some(self.model.snapshot().since(&before));
+        outcome.measured = Some(self.model.end_measuring().since(&before));
         let total_bytes = self.program.total_bytes as f64;
         let (elapsed_us, pages) = (elapsed_cycles as f64 / self.clock_mhz, total_bytes / PAGE_SIZE as f64);
         let results = [

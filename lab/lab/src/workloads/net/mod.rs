@@ -68,7 +68,7 @@ impl Began {
         outcome: &mut Outcome,
     ) {
         let elapsed_us = user.machine().now().0.saturating_sub(self.at) as f64 / clock_mhz;
-        let measured = model.snapshot().since(&self.before);
+        let measured = model.end_measuring().since(&self.before);
         let clocks = measured.clocks.iter().sum::<u64>() as f64;
         let busy = clocks - measured.cause(Cause::Idle) as f64;
         let throughput = bytes as f64 * 8.0 / elapsed_us;

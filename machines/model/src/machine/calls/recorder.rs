@@ -23,8 +23,9 @@ impl Recorder for Model {
 
     fn trace_process(&self, number: u32, name: &str) {
         let mut hw = self.0.hw.borrow_mut();
+        let at = hw.cpus[self.0.cpu.get()].clock;
         if let Some(recorder) = &mut hw.recorder {
-            recorder.process(number, name, self.0.context.get());
+            recorder.process(at, number, name, self.0.context.get());
         }
     }
 
