@@ -5,13 +5,17 @@ use crate::progress;
 use crate::show::print_json;
 use crate::terminal::{print, table, tell};
 use pageferry_lab::output::PendingFile;
+use pageferry_lab::workloads::machines_that_fit;
 use pageferry_lab::{LabError, input, nearest, text};
-use pageferry_trace::{Architecture, Kind, Reader, Rules, Summary, Totals, bundled};
+use pageferry_trace::{Architecture, Kind, Reader, Rules, Summary, bundled};
 use serde::Serialize;
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::rc::Rc;
 
 /// Records a trace or shows one.
 pub(crate) fn trace(options: &Trace) -> Result<ExitCode, LabError> {
@@ -37,31 +41,104 @@ fn record(options: &TraceRecord) -> Result<ExitCode, LabError> {
         environment: environment.collect::<Result<_, _>>()?,
         rules: Rules { reset_every: options.reset_every, ..Rules::STANDARD },
     };
-    let mut file = PendingFile::create(&options.out)?;
+    // Before the work: whether its first trace can be kept.
+    PendingFile::check(&options.out)?;
+    let files = RefCell::new(Vec::new());
+    let open = |thread| {
+        let file = PendingFile::create(&of_thread(&options.out, thread)).map_err(io::Error::other)?;
+        files.borrow_mut().push(Rc::new(RefCell::new(file)));
+        Ok(SharedFile(files.borrow()[thread - 1].clone()))
+    };
     let bar = progress::steps(None);
-    let recorded = capture::record(&capture, &mut file, |references| bar.set_position(references));
+    let recorded = capture::record(&capture, open, |references| bar.set_position(references));
     bar.finish_and_clear();
     let recorded = recorded.map_err(|error| LabError::Input {
         file: format!("{:?}", options.command[0]),
         problem: error.to_string(),
     })?;
-    file.commit()?;
+    for file in files.into_inner() {
+        let file = Rc::into_inner(file).expect("the recording is over").into_inner();
+        file.commit()?;
+    }
     // Standard output is the command's.
-    let Totals { instructions, records, calls, .. } = recorded.totals;
-    let references = recorded.totals.references();
     let grouped = |number: u64| text::grouped(number as i64);
-    tell(&format!(
-        "{}: {} references, {} of them instructions, as {} records; {} system calls",
-        options.out.display(),
-        grouped(references),
-        grouped(instructions),
-        grouped(records),
-        grouped(calls),
-    ));
+    for (totals, thread) in recorded.threads.iter().zip(1..) {
+        tell(&format!(
+            "{}: {} references, {} of them instructions, as {} records; {} system calls",
+            of_thread(&options.out, thread).display(),
+            grouped(totals.references()),
+            grouped(totals.instructions),
+            grouped(totals.records),
+            grouped(totals.calls),
+        ));
+    }
+    if recorded.threads.len() > 1 {
+        tell("each thread has a trace of its own, in the order in which they began");
+    }
+    if let [first, more @ ..] = &recorded.children[..] {
+        let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+        tell(&format!(
+            "the command started process {first}{more}, whose references are in no trace: record what it runs by itself"
+        ));
+    }
+    if recorded.became_another {
+        tell("the command became another program, whose references are in no trace: record that by itself");
+    }
     if !recorded.status.success() {
         tell(&format!("the command itself ended with {}", recorded.status));
     }
+    tell(&how_to_run(&options.out));
     Ok(ExitCode::SUCCESS)
+}
+
+/// How the trace is run, on a machine that has all addresses of its program.
+#[cfg(unix)]
+fn how_to_run(trace: &Path) -> String {
+    let run = |more: &str| format!("run it: pageferry run replay{more} --set trace={}", trace.display());
+    let fitting = trace.to_str().and_then(|name| machines_that_fit(name).ok());
+    match fitting.as_deref() {
+        // What cannot be replayed says why when it is.
+        None => run(""),
+        Some([]) => "no built-in machine has all addresses that it refers to".to_owned(),
+        Some(machines) if machines.contains(&"ppc603") => run(""),
+        Some(machines) => {
+            let machine = if machines.contains(&"today") { "today" } else { machines[0] };
+            format!(
+                "{} (it fits {})",
+                run(&format!(" --machine {machine} --kernel sf_buf")),
+                machines.join(", ")
+            )
+        }
+    }
+}
+
+/// The file of a thread: `ls.pft`, `ls-2.pft`, `ls-3.pft`.
+#[cfg(unix)]
+fn of_thread(first: &Path, thread: usize) -> PathBuf {
+    if thread == 1 {
+        return first.to_owned();
+    }
+    let mut name = first.file_stem().unwrap_or_default().to_owned();
+    name.push(format!("-{thread}"));
+    if let Some(extension) = first.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    first.with_file_name(name)
+}
+
+/// A trace on its way, which is committed when all are whole.
+#[cfg(unix)]
+struct SharedFile(Rc<RefCell<PendingFile>>);
+
+#[cfg(unix)]
+impl Write for SharedFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().write(bytes)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.borrow_mut().flush()
+    }
 }
 
 #[cfg(not(unix))]

@@ -4,8 +4,9 @@
 //! command's standard input and outputs are those of this process. Its environment holds only what is asked for, so
 //! that its stack is the same everywhere.
 //!
-//! A trace is of one thread of one process. Processes that the command starts are not in it; a second thread is an
-//! error. What can fail: see [`CaptureError`].
+//! A trace is of one thread of one process. Under valgrind each thread has a trace of its own, in the order in which
+//! they begin; QEMU's plugin knows one thread, and a second is an error. What processes that the command starts refer
+//! to is in no trace: the report names them. What can fail: see [`CaptureError`].
 
 mod lackey;
 mod qemu;
@@ -15,19 +16,20 @@ pub use watched::{Capture, CaptureError, CaptureReport};
 
 use crate::architecture::Architecture;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 
-/// Runs the command and writes its trace to `out`. `progress` is told the references so far, now and then.
-pub fn record(
+/// Runs the command and writes the trace of each of its threads to what `open` gives for it: 1 for the first thread, 2
+/// for the next one that begins, and so on. `progress` is told the references of all so far, now and then.
+pub fn record<W: Write>(
     capture: &Capture,
-    out: impl Write,
+    mut open: impl FnMut(usize) -> io::Result<W>,
     progress: impl FnMut(u64),
 ) -> Result<CaptureReport, CaptureError> {
     let program = capture.command.first().ok_or(CaptureError::NoCommand)?;
     let path = watched::find(program)?;
     let mut begin = Vec::new();
-    let open = File::open(&path).and_then(|file| file.take(64).read_to_end(&mut begin));
-    open.map_err(CaptureError::io(format!("read {}", path.display())))?;
+    let head = File::open(&path).and_then(|file| file.take(64).read_to_end(&mut begin));
+    head.map_err(CaptureError::io(format!("read {}", path.display())))?;
     let Some(architecture) = Architecture::of_elf(&begin) else {
         return Err(CaptureError::NotAProgram(path));
     };
@@ -35,8 +37,9 @@ pub fn record(
         return Err(CaptureError::Architecture { path, found: architecture.name, expected: expected.name });
     }
     if Architecture::host().is_some_and(|host| host.name == architecture.name) {
-        lackey::record(capture, architecture, &path, out, progress)
+        lackey::record(capture, architecture, &path, open, progress)
     } else {
+        let out = open(1).map_err(CaptureError::io("write the trace"))?;
         qemu::record(capture, architecture, &path, out, progress)
     }
 }

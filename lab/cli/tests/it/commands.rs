@@ -418,6 +418,26 @@ fn a_trace_may_begin_late_and_says_when_it_is_too_late() {
 }
 
 #[test]
+fn a_trace_that_was_recorded_says_how_it_is_run() {
+    let dir = here();
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        eprintln!("valgrind is not installed: nothing is tested");
+        return;
+    }
+    let recorded = pageferry(dir.path(), &["trace", "record", "--out", "true.pft", "--", "true"]);
+    let said = text(&recorded.stderr);
+    assert_eq!(recorded.status.code(), Some(0), "{said}");
+    let run = "run it: pageferry run replay --machine today --kernel sf_buf --set trace=true.pft (it fits ";
+    assert!(said.contains(run) && said.contains("opteron-mp, today)"), "{said}");
+    let run = ["run", "replay", "--set", "trace=true.pft", "--kernel", "sf_buf", "--machine"];
+    done(dir.path(), &[&run[..], &["today"]].concat());
+    let refused = pageferry(dir.path(), &[&run[..], &["xeon-mp"]].concat());
+    let said = text(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("; it fits "), "{said}");
+    assert!(said.contains("opteron-mp, today"), "{said}");
+}
+
+#[test]
 fn the_accessed_bit_is_explained_under_both_rules() {
     let said = done(here().path(), &["explain", "accessed-bit"]);
     assert!(said.contains("under sf_buf-as-printed, and one under sf_buf\n"), "{said}");

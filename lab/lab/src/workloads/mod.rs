@@ -27,6 +27,8 @@ pub mod strace;
 pub mod stream;
 mod uvm_pipe;
 
+pub use replay::machines_that_fit;
+
 use crate::run::Registry;
 
 impl Registry {

@@ -1,10 +1,17 @@
 //! Recording under valgrind's `lackey`, for programs of the host: it prints a line for each reference. System calls are
 //! not among them, so there are none in the trace. It fails without valgrind.
+//!
+//! lackey does not say whose a reference is. valgrind runs one thread at a time, and says so whenever another one goes
+//! on (`--trace-sched`): what follows is that one's. A number of a thread that has ended is given to a new one, which
+//! is said, too. Of processes that the program starts valgrind says the number (`--trace-syscalls`); they print
+//! nothing.
 
 use super::watched::{Capture, CaptureError, CaptureReport, ProgressMeter, WatchedProgram, header};
 use crate::architecture::Architecture;
+use crate::record::Header;
 use crate::recorder::Recorder;
-use std::io::{BufRead, Write};
+use std::collections::HashMap;
+use std::io::{self, BufRead, Write};
 use std::path::Path;
 use std::process::Command;
 
@@ -16,14 +23,31 @@ enum Line {
     Store(u64, u32),
     /// Both, to the same place.
     Modify(u64, u32),
-    /// Something that valgrind says.
+    /// The thread with this number of valgrind's goes on, or begins.
+    Runs(u32),
+    Begins(u32),
+    /// A system call, and the process that it has made.
+    Call(Option<u32>),
+    /// One by which the process becomes another program, if it does not fail.
+    Exec,
+    /// Something else that valgrind says.
     Remark,
 }
 
-/// `I  04001000,3`, ` L 1ffeffe7e8,8`, ` S `, ` M `; what valgrind says begins with `==`.
+/// `I  04001000,3`, ` L 1ffeffe7e8,8`, ` S `, ` M `; what valgrind says begins with `==`, `--` or `SYSCALL[`.
 fn line(text: &str) -> Option<Line> {
+    if let Some((_, said)) = text.split_once("SCHED[").filter(|_| text.starts_with("--")) {
+        return Some(scheduled(said).unwrap_or(Line::Remark));
+    }
     if text.is_empty() || text.starts_with("==") || text.starts_with("--") {
         return Some(Line::Remark);
+    }
+    if text.starts_with("SYSCALL[") {
+        if text.contains(" sys_execve") {
+            return Some(Line::Exec);
+        }
+        let (_, child) = text.rsplit_once(" created child ").unwrap_or_default();
+        return Some(Line::Call(child.trim().parse().ok()));
     }
     let (kind, place) = (text.get(..3)?, text.get(3..)?);
     let (address, bytes) = place.split_once(',')?;
@@ -38,51 +62,120 @@ fn line(text: &str) -> Option<Line> {
     }
 }
 
-pub(super) fn record(
+/// `2]:  acquired lock (thread_wrapper(starting new thread))`
+fn scheduled(said: &str) -> Option<Line> {
+    let (thread, what) = said.split_once("]:")?;
+    let why = what.trim_start().strip_prefix("acquired lock (")?;
+    let thread = thread.parse().ok()?;
+    Some(if why.starts_with("thread_wrapper") { Line::Begins(thread) } else { Line::Runs(thread) })
+}
+
+/// A trace for each thread.
+struct Threads<W, O> {
+    open: O,
+    header: Header,
+    /// In the order in which they began.
+    recorders: Vec<Recorder<W>>,
+    /// By the numbers that valgrind gives them.
+    numbers: HashMap<u32, usize>,
+    /// The one that runs.
+    current: usize,
+    references: u64,
+}
+
+impl<W: Write, O: FnMut(usize) -> io::Result<W>> Threads<W, O> {
+    fn begin(&mut self, number: u32) -> io::Result<()> {
+        let out = (self.open)(self.recorders.len() + 1)?;
+        self.current = self.recorders.len();
+        self.recorders.push(Recorder::new(out, &self.header)?);
+        self.numbers.insert(number, self.current);
+        Ok(())
+    }
+
+    /// Takes a line in.
+    fn take(&mut self, line: Line) -> io::Result<()> {
+        match line {
+            Line::Begins(number) => return self.begin(number),
+            Line::Runs(number) => {
+                match self.numbers.get(&number) {
+                    Some(index) => self.current = *index,
+                    None => self.begin(number)?,
+                }
+                return Ok(());
+            }
+            Line::Call(_) | Line::Exec | Line::Remark => return Ok(()),
+            _ => {}
+        }
+        if self.recorders.is_empty() {
+            self.begin(0)?;
+        }
+        self.references += 1;
+        let recorder = &mut self.recorders[self.current];
+        match line {
+            Line::Fetch(address, bytes) => recorder.fetch(address, bytes),
+            Line::Load(address, bytes) => recorder.load(address, bytes),
+            Line::Store(address, bytes) => recorder.store(address, bytes),
+            Line::Modify(address, bytes) => {
+                self.references += 1;
+                recorder.load(address, bytes)?;
+                recorder.store(address, bytes)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+pub(super) fn record<W: Write>(
     capture: &Capture,
     architecture: &'static Architecture,
     program: &Path,
-    out: impl Write,
+    open: impl FnMut(usize) -> io::Result<W>,
     progress: impl FnMut(u64),
 ) -> Result<CaptureReport, CaptureError> {
-    let recorder = format!("{} lackey", version()?);
-    let mut recorder = Recorder::new(out, &header(capture, architecture, recorder))
-        .map_err(CaptureError::io("write the trace"))?;
+    let header = header(capture, architecture, format!("{} lackey", version()?));
+    let mut threads =
+        Threads { open, header, recorders: Vec::new(), numbers: HashMap::new(), current: 0, references: 0 };
     let mut watched = WatchedProgram::start("valgrind", "valgrind", capture, |command, descriptor| {
         command.args(["--tool=lackey", "--trace-mem=yes", "--basic-counts=no", "-q"]);
+        command.args(["--trace-sched=yes", "--trace-syscalls=yes", "--child-silent-after-fork=yes"]);
         command.arg(format!("--log-fd={descriptor}"));
         command.arg(program).args(&capture.command[1..]);
     })?;
     let mut told = ProgressMeter::new(progress);
-    let mut text = Vec::new();
+    let (mut text, mut children) = (Vec::new(), Vec::new());
+    // A call's own words may go on for lines: a path may have any.
+    let (mut in_call, mut execs_at) = (false, None);
     loop {
         text.clear();
         match watched.references.read_until(b'\n', &mut text) {
-            Ok(0) if recorder.references() == 0 => {
+            Ok(0) if threads.references == 0 => {
                 return Err(watched.fail("reports nothing, expected references".into(), 0));
             }
-            Ok(0) => return watched.end(recorder),
+            Ok(0) => {
+                let became_another = execs_at == Some(threads.references);
+                let report = watched.end(threads.recorders)?;
+                return Ok(CaptureReport { children, became_another, ..report });
+            }
             Ok(_) => {}
-            Err(error) => return Err(watched.fail(format!("cannot be read: {error}"), recorder.references())),
+            Err(error) => return Err(watched.fail(format!("cannot be read: {error}"), threads.references)),
         }
-        let said = std::str::from_utf8(&text).unwrap_or("?").trim_end_matches('\n');
-        let done = match line(said) {
-            Some(Line::Fetch(address, bytes)) => {
-                told.tell(recorder.references());
-                recorder.fetch(address, bytes)
-            }
-            Some(Line::Load(address, bytes)) => recorder.load(address, bytes),
-            Some(Line::Store(address, bytes)) => recorder.store(address, bytes),
-            Some(Line::Modify(address, bytes)) => {
-                recorder.load(address, bytes).and_then(|()| recorder.store(address, bytes))
-            }
-            Some(Line::Remark) => Ok(()),
-            None => {
-                let problem = format!("prints `{said}`, expected a line such as `I  04001000,3`");
-                return Err(watched.fail(problem, recorder.references()));
-            }
+        let said = String::from_utf8_lossy(&text);
+        let said = said.trim_end_matches('\n');
+        let Some(line) = line(said).or(in_call.then_some(Line::Remark)) else {
+            let problem = format!("prints `{said}`, expected a line such as `I  04001000,3`");
+            return Err(watched.fail(problem, threads.references));
         };
-        if let Err(error) = done {
+        match line {
+            Line::Call(child) => {
+                in_call = true;
+                children.extend(child);
+            }
+            Line::Exec => (in_call, execs_at) = (true, Some(threads.references)),
+            Line::Remark => {}
+            _ => in_call = false,
+        }
+        told.tell(threads.references);
+        if let Err(error) = threads.take(line) {
             return Err(watched.give_up(error));
         }
     }
@@ -109,6 +202,17 @@ mod tests {
         assert_eq!(line(" S 1ffeffe7e0,16"), Some(Line::Store(0x1f_feff_e7e0, 16)));
         assert_eq!(line(" M ffffffffff600000,4"), Some(Line::Modify(0xffff_ffff_ff60_0000, 4)));
         assert_eq!(line("==12== Lackey"), Some(Line::Remark));
+        let begins = "--29959--   SCHED[2]:  acquired lock (thread_wrapper(starting new thread))";
+        assert_eq!(line(begins), Some(Line::Begins(2)));
+        assert_eq!(line("--29959--   SCHED[1]:  acquired lock (VG_(vg_yield))"), Some(Line::Runs(1)));
+        assert_eq!(line("--29959--   SCHED[3]: exiting VG_(scheduler)"), Some(Line::Remark));
+        let forks = "SYSCALL[30010,1](56) sys_clone ( 1200011, 0x0 )   clone(fork): process 30010 created child 30033";
+        assert_eq!(line(forks), Some(Line::Call(Some(30033))));
+        assert_eq!(
+            line("SYSCALL[7,1](231) exit_group( 0 ) --> [pre-success] Success(0x0) "),
+            Some(Line::Call(None))
+        );
+        assert_eq!(line("SYSCALL[7,1](59) sys_execve ( 0x10a0(/bin/true), 0x1, 0x2 )"), Some(Line::Exec));
         for bad in ["I 04001000,3", " L 1ffe", " S x,8", " M 10,0", "é", "I  4,99999", " L ,"] {
             assert_eq!(line(bad), None, "{bad}");
         }

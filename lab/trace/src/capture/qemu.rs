@@ -87,7 +87,7 @@ pub(super) fn record(
             END if recorder.references() == 0 => {
                 return Err(watched.fail("reports nothing, expected references".into(), 0));
             }
-            END => return watched.end(recorder),
+            END => return watched.end(vec![recorder]),
             other => {
                 let problem = format!("reports a word of kind {other}, expected 0 to {END}");
                 return Err(watched.fail(problem, recorder.references()));

@@ -28,8 +28,12 @@ pub struct Capture {
 /// What was recorded.
 #[derive(Clone, Debug)]
 pub struct CaptureReport {
-    /// What was counted.
-    pub totals: Totals,
+    /// What was counted of each thread, in the order in which they began.
+    pub threads: Vec<Totals>,
+    /// Processes that the command started, as far as that is known: their references are in no trace.
+    pub children: Vec<u32>,
+    /// The command made its process another program, whose references are in no trace, as far as that is known.
+    pub became_another: bool,
     /// How the command ended.
     pub status: ExitStatus,
 }
@@ -153,11 +157,15 @@ impl WatchedProgram {
     }
 
     /// The program has reported its end, or closed the pipe.
-    pub(super) fn end<W: Write>(mut self, recorder: Recorder<W>) -> Result<CaptureReport, CaptureError> {
+    pub(super) fn end<W: Write>(
+        mut self,
+        recorders: Vec<Recorder<W>>,
+    ) -> Result<CaptureReport, CaptureError> {
         drop(self.references);
         let status = self.child.wait().map_err(CaptureError::io(format!("wait for {}", self.tool)))?;
-        let totals = recorder.finish().map_err(CaptureError::io("write the trace"))?;
-        Ok(CaptureReport { totals, status })
+        let threads = recorders.into_iter().map(Recorder::finish).collect::<io::Result<_>>();
+        let threads = threads.map_err(CaptureError::io("write the trace"))?;
+        Ok(CaptureReport { threads, children: Vec::new(), became_another: false, status })
     }
 
     /// The trace cannot be written: the program is ended.

@@ -1,8 +1,12 @@
 //! Programs that are run and recorded. Where a tool is not installed, its test says so and passes.
 
-use pageferry_trace::capture::{Capture, CaptureError, record};
+use pageferry_trace::capture::{Capture, CaptureError, CaptureReport, record};
 use pageferry_trace::{Kind, Reader, Rules};
+use std::cell::RefCell;
+use std::io::{self, Write};
+use std::path::Path;
 use std::process::Command;
+use std::rc::Rc;
 
 fn capture(command: &[&str]) -> Capture {
     Capture {
@@ -21,20 +25,142 @@ fn is_installed(tool: &str) -> bool {
     runs
 }
 
+/// A trace in memory.
+#[derive(Clone, Default)]
+struct MemoryFile(Rc<RefCell<Vec<u8>>>);
+
+impl Write for MemoryFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().write(bytes)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The traces of all threads.
+fn recorded(command: &[&str]) -> (CaptureReport, Vec<Vec<u8>>) {
+    let mut kept: Vec<MemoryFile> = Vec::new();
+    let open = |thread| {
+        kept.push(MemoryFile::default());
+        assert_eq!(kept.len(), thread, "they are numbered from 1 on");
+        Ok(kept[thread - 1].clone())
+    };
+    let report = record(&capture(command), open, |_| {}).expect("recorded");
+    assert_eq!(report.threads.len(), kept.len());
+    (report, kept.into_iter().map(|kept| kept.0.take()).collect())
+}
+
+/// Compiles a program of the host's.
+fn compiled(folder: &Path, source: &str) -> String {
+    let (file, program) = (folder.join("p.c"), folder.join("p"));
+    std::fs::write(&file, source).expect("written");
+    let status = Command::new("cc").args(["-O0", "-pthread", "-o"]).args([&program, &file]).status();
+    assert!(status.expect("it runs").success());
+    program.to_str().expect("text").to_owned()
+}
+
 #[test]
 fn a_program_of_the_host_is_recorded_by_valgrind() {
     if !is_installed("valgrind") {
         return;
     }
-    let mut bytes = Vec::new();
-    let recorded = record(&capture(&["true"]), &mut bytes, |_| {}).expect("recorded");
-    assert!(recorded.status.success());
-    let mut reader = Reader::new(&bytes, 1 << 57).expect("sound");
+    let (report, traces) = recorded(&["true"]);
+    assert!(report.status.success() && report.children.is_empty() && !report.became_another);
+    let mut reader = Reader::new(&traces[0], 1 << 57).expect("sound");
     assert!(reader.header().recorder.starts_with("valgrind-"), "{}", reader.header().recorder);
     assert_eq!(reader.header().command, ["true"]);
-    assert_eq!(*reader.totals(), recorded.totals);
-    assert!(recorded.totals.instructions > 10_000 && recorded.totals.calls == 0);
+    assert_eq!([*reader.totals()], report.threads[..]);
+    assert!(report.threads[0].instructions > 10_000 && report.threads[0].calls == 0);
     assert!(reader.all(|record| record.is_ok()));
+}
+
+/// Which of `places` a trace stores to.
+fn stores_to(trace: &[u8], places: &[u64]) -> Vec<bool> {
+    let reader = Reader::new(trace, 1 << 57).expect("sound");
+    let stored = reader.map(|record| record.expect("sound")).filter(|record| record.kind == Kind::Store);
+    let lines: std::collections::BTreeSet<_> = stored.map(|record| record.address).collect();
+    places.iter().map(|place| lines.contains(&(place & !31))).collect()
+}
+
+/// Four threads, of which two begin when others have ended; each stores to an array of its own, at a fixed place.
+#[test]
+fn each_thread_has_a_trace_of_its_own() {
+    if !is_installed("valgrind") || !is_installed("cc") {
+        return;
+    }
+    let source = r#"
+        #include <pthread.h>
+        #include <sys/mman.h>
+        static void *at(long i) { return (void *)(0x40000000L + i * 0x100000); }
+        static void fill(long i) {
+            volatile char *to = mmap(at(i), 65536, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+            for (int n = 0; n < 65536; n += 8) to[n] = n;
+        }
+        static void *thread(void *i) { fill((long)i); return 0; }
+        int main(void) {
+            pthread_t t[4];
+            fill(0);
+            for (long half = 0; half < 4; half += 2) {
+                for (long i = half; i < half + 2; i++) pthread_create(t + i, 0, thread, (void *)(i + 1));
+                for (long i = half; i < half + 2; i++) pthread_join(t[i], 0);
+            }
+            return 0;
+        }"#;
+    let dir = tempfile::tempdir().expect("a folder");
+    let (report, traces) = recorded(&[&compiled(dir.path(), source)]);
+    assert!(report.status.success() && report.children.is_empty());
+    let places: Vec<u64> = (0..5).map(|i| 0x4000_0000 + i * 0x10_0000 + 0x8000).collect();
+    let mut whose: Vec<Vec<bool>> = traces.iter().map(|trace| stores_to(trace, &places)).collect();
+    assert_eq!(whose[0], [true, false, false, false, false], "the first thread is the program's own");
+    whose.sort();
+    let one = |i| (0..5).map(|n| n == 4 - i).collect::<Vec<_>>();
+    assert_eq!(whose, (0..5).map(one).collect::<Vec<_>>(), "each thread's are in one trace");
+    for (trace, totals) in traces.iter().zip(&report.threads) {
+        assert!(totals.stores >= 8192, "{totals:?}");
+        assert_eq!(Reader::new(trace, 1 << 57).expect("sound").totals(), totals);
+    }
+}
+
+#[test]
+fn what_is_in_no_trace_is_told() {
+    if !is_installed("valgrind") || !is_installed("cc") {
+        return;
+    }
+    let source = r#"
+        #include <stdlib.h>
+        #include <string.h>
+        #include <sys/mman.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        int main(int count, char **words) {
+            if (!strcmp(words[1], "exec")) execl("/bin/true", "true", (char *)0);
+            if (!strcmp(words[1], "no-exec")) execl("/bin/no-such-program", "true", (char *)0);
+            if (!strcmp(words[1], "fork") && !fork()) {
+                volatile char *to = mmap((void *)0x40000000L, 65536, 3, 0x32, -1, 0);
+                for (int n = 0; n < 65536; n += 8) to[n] = n;
+                _exit(3);
+            }
+            wait(0);
+            return 0;
+        }"#;
+    let dir = tempfile::tempdir().expect("a folder");
+    let program = compiled(dir.path(), source);
+    let (report, traces) = recorded(&[&program, "fork"]);
+    assert_eq!((report.children.len(), report.became_another, traces.len()), (1, false, 1));
+    assert_eq!(
+        stores_to(&traces[0], &[0x4000_8000]),
+        [false],
+        "what the child refers to is not the parent's"
+    );
+    for (word, became_another) in [("exec", true), ("no-exec", false), ("neither", false)] {
+        let (report, traces) = recorded(&[&program, word]);
+        assert_eq!(
+            (report.became_another, report.children.len(), traces.len()),
+            (became_another, 0, 1),
+            "{word}"
+        );
+    }
 }
 
 #[test]
@@ -55,7 +181,9 @@ fn a_foreign_program_is_recorded_by_qemu_twice_the_same() {
         .map(|_| {
             let mut bytes = Vec::new();
             let program = program.to_str().expect("text");
-            let recorded = record(&capture(&[program]), &mut bytes, |_| {}).expect("recorded");
+            let mut out = Some(&mut bytes);
+            let open = |_| Ok(out.take().expect("it has one thread"));
+            let recorded = record(&capture(&[program]), open, |_| {}).expect("recorded");
             assert!(recorded.status.success(), "{}", recorded.status);
             bytes
         })
@@ -79,7 +207,8 @@ fn a_foreign_program_is_recorded_by_qemu_twice_the_same() {
 
 #[test]
 fn what_cannot_be_recorded_is_said() {
-    let fails = |command: &[&str]| record(&capture(command), Vec::new(), |_| {}).expect_err("refused");
+    let fails =
+        |command: &[&str]| record(&capture(command), |_| Ok(Vec::new()), |_| {}).expect_err("refused");
     assert!(matches!(fails(&[]), CaptureError::NoCommand));
     assert!(matches!(fails(&["no-such-program"]), CaptureError::NotFound(_)));
     assert!(matches!(fails(&["./no-such-program"]), CaptureError::Io { .. }));

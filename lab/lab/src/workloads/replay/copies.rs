@@ -7,7 +7,7 @@ use crate::files::WordOrFile;
 use crate::kit::{CallError, OutcomeCell, Stopwatch, first_process};
 use crate::record::Metric;
 use crate::run::{Testbed, Workload};
-use pageferry_hal::{PAGE_SHIFT, PAGE_SIZE, Va};
+use pageferry_hal::PAGE_SIZE;
 use pageferry_kernel::{Program, User};
 use pageferry_model::{MachineConfig, Model};
 use std::sync::Arc;
@@ -44,13 +44,17 @@ impl Workload for Copies {
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
         let recorded = recorded(&p.trace.0)?;
         let layout = testbed.machine.config.board().layout;
-        let pages = recorded.pages.iter().map(|page| (Va(page << PAGE_SHIFT), PAGE_SIZE));
-        let asked = recorded.calls.iter().filter_map(|asked| asked.range());
-        if let Some((at, _)) = pages.chain(asked).find(|(at, len)| !layout.is_user(*at, (*len).max(1))) {
+        if let Some(at) = recorded.misfit(&layout) {
             let (at, start, end) = (at.0, layout.user_start.0, layout.user_end.0);
+            let fitting = recorded.machines_that_fit();
+            let fitting = if fitting.is_empty() {
+                "no built-in machine has all of its addresses".to_owned()
+            } else {
+                format!("it fits {}", fitting.join(", "))
+            };
             return Err(testbed.incompatible(format!(
                 "{}: it refers to {at:#x}, expected addresses from {start:#x} to {end:#x}, which are the user's on \
-                 this machine",
+                 this machine; {fitting}",
                 recorded.name
             )));
         }

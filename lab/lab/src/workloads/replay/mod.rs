@@ -22,3 +22,14 @@ pub(crate) mod recorded;
 pub(crate) mod screen;
 mod shadow;
 mod stage;
+
+use crate::error::LabError;
+
+/// The built-in machines that the trace of this name or file can be replayed on: those on which all addresses that the
+/// program refers to are the user's.
+///
+/// # Errors
+/// When the trace cannot be read, or is not one that can be replayed.
+pub fn machines_that_fit(trace: &str) -> Result<Vec<&'static str>, LabError> {
+    Ok(recorded::recorded(trace)?.machines_that_fit())
+}

@@ -5,7 +5,8 @@
 use super::calls::{RecordedCall, meaning};
 use crate::error::LabError;
 use crate::input;
-use pageferry_hal::{Access, PAGE_SHIFT, PAGE_SIZE, Va};
+use pageferry_hal::{Access, Layout, PAGE_SHIFT, PAGE_SIZE, Va};
+use pageferry_model::{MachineConfig, machines};
 use pageferry_trace::{Kind, Reader, bundled};
 use rangemap::RangeSet;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -107,6 +108,21 @@ impl RecordedProgram {
     pub(crate) fn base(&self) -> Va {
         let of_file = self.segments.iter().filter(|s| s.kind != SegmentKind::Anonymous);
         of_file.map(|s| s.at).min().unwrap_or_default()
+    }
+
+    /// An address that it refers to, and that is not the user's in this layout.
+    pub(crate) fn misfit(&self, layout: &Layout) -> Option<Va> {
+        let pages = self.pages.iter().map(|page| (Va(page << PAGE_SHIFT), PAGE_SIZE));
+        let asked = self.calls.iter().filter_map(|asked| asked.range());
+        pages.chain(asked).find(|(at, len)| !layout.is_user(*at, (*len).max(1))).map(|(at, _)| at)
+    }
+
+    /// The built-in machines on which all of its addresses are the user's.
+    pub(crate) fn machines_that_fit(&self) -> Vec<&'static str> {
+        let fits = |name: &&'static str| {
+            MachineConfig::named(name).is_ok_and(|machine| self.misfit(&machine.board().layout).is_none())
+        };
+        machines::names().filter(fits).collect()
     }
 
     fn read(name: &str, program: String, bytes: &[u8]) -> Result<RecordedProgram, String> {
