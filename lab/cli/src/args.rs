@@ -49,6 +49,14 @@ fn whole_number(text: &str, min: u64, max: u64) -> Result<u64, String> {
     number.ok_or_else(|| format!("expected {min} to {max}"))
 }
 
+/// A percentage from 0 up, with the sign or without.
+fn percentage(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim_end();
+    let plain = number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let value = number.parse().ok().filter(|_| plain);
+    value.ok_or_else(|| "expected a percentage such as 3%, 0.5% or 0%".to_owned())
+}
+
 /// A modelled time: a number and a unit.
 fn modelled_time(text: &str) -> Result<Duration, String> {
     const UNITS: [(&str, f64); 4] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
@@ -73,7 +81,8 @@ fn modelled_length(text: &str) -> Result<Duration, String> {
 
 const EXIT_CODES: &str = "Exit codes:
   0    all is well
-  1    a run broke a law, such as a byte that arrived changed or the use of a stale translation
+  1    a run broke a law, such as a byte that arrived changed or the use of a stale translation; of `diff`, something
+       moved
   2    bad usage or input, or an output that cannot be written
   130  interrupted by Ctrl-C; other signals are 128 and their number, 143 for SIGTERM
 
@@ -84,12 +93,20 @@ Try:
   pageferry run bw-pipe --machine xeon-up --kernel sf_buf
   pageferry pipe FILE -o COPY --machine opteron-mp --kernel original";
 
+const DIFF_EXIT_CODES: &str = "Exit codes:
+  0    nothing moved by more than the threshold
+  1    something did, or a run broke a law
+  2    bad usage or input, or no run is in both, or an output that cannot be written";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run experiments side by side and write a report
     Reproduce(Reproduce),
     /// Write the report of a folder of records: what `reproduce` left, or runs that `run --json` printed
     Report(Report),
+    /// Compare two folders of results, or two runs: what moved, and in which causes the cycles moved
+    #[command(after_help = DIFF_EXIT_CODES)]
+    Diff(Diff),
     /// Run one experiment on one machine under one kernel
     Run(Run),
     /// List machines, or show one with the source of every constant
@@ -157,6 +174,27 @@ pub(crate) struct Report {
     /// Replace also the results of a full run
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Diff {
+    /// What was: a folder of results, as `reproduce` leaves it or `report` reads it, or the file of one run, as
+    /// `run --json` prints it
+    #[arg(value_name = "A")]
+    pub(crate) first: PathBuf,
+    /// What is. Runs are matched by experiment, machine, kernel and settings; where A and B have one run each, of one
+    /// experiment, these are compared whatever they ran on
+    #[arg(value_name = "B")]
+    pub(crate) second: PathBuf,
+    /// Tell what moved by more than this
+    #[arg(long, value_name = "PERCENT", default_value = "3%", value_parser = percentage)]
+    pub(crate) threshold: f64,
+    /// Look at every metric, and not only at those that the rules and curves of experiments name
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Write what moved, the causes, and what is only in A or B to a table, all of it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

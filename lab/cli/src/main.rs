@@ -1,12 +1,13 @@
 //! The `pageferry` command.
 //!
-//! Exit codes: 0 when all is well; 1 when a run broke a law (its numbers are not to be trusted); 2 when what was asked
-//! for cannot be done: bad usage, a bad name, key, value or file, an input that cannot be read, an output that cannot
-//! be written; 128 and the signal's number when a signal ended it, 130 for Ctrl-C. Nothing half-written is left behind
-//! in any case.
+//! Exit codes: 0 when all is well; 1 when a run broke a law (its numbers are not to be trusted), or when `diff` found
+//! that something moved; 2 when what was asked for cannot be done: bad usage, a bad name, key, value or file, an input
+//! that cannot be read, an output that cannot be written; 128 and the signal's number when a signal ended it, 130 for
+//! Ctrl-C. Nothing half-written is left behind in any case.
 #![forbid(unsafe_code)]
 
 mod args;
+mod diff;
 mod disk;
 mod explain;
 #[cfg(target_os = "linux")]
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
     let done = match arguments.command {
         Command::Reproduce(options) => reproduce::reproduce(&options),
         Command::Report(options) => report::report(&options),
+        Command::Diff(options) => diff::diff(&options),
         Command::Run(options) => run::run(&options),
         Command::Machines(options) => show::machines(&options),
         Command::Kernels(options) => show::kernels(&options),

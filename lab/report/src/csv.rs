@@ -6,7 +6,7 @@ use pageferry_lab::judge::{Comparison, Crossover, Pays};
 use pageferry_lab::record::{Entry, Record};
 use std::collections::BTreeMap;
 
-fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+pub(super) fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut out = ::csv::Writer::from_writer(Vec::new());
     out.write_record(head).expect("memory can be written");
     rows.for_each(|row| {
@@ -29,7 +29,7 @@ pub fn results<'a>(records: impl Iterator<Item = &'a Record>, dictionary: &[Entr
 }
 
 /// Every metric of a record once.
-fn metrics(record: &Record) -> BTreeMap<String, String> {
+pub(super) fn metrics(record: &Record) -> BTreeMap<String, String> {
     let counts = record.counters.iter().chain(&record.hardware);
     let mut all: BTreeMap<String, String> =
         counts.map(|(name, value)| (name.clone(), value.to_string())).collect();

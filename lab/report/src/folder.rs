@@ -7,6 +7,8 @@
 //! | `host.json`, `runs.csv`, `dictionary.csv` | what they took, what they depend on, what the metrics are |
 //! | `*.json` besides | a run, as `pageferry run --json` prints it |
 //!
+//! In the place of a folder, one file of a run is a folder that has this run only.
+//!
 //! What no `inputs.json` has is looked up by its name: `NAME.toml` in the folder, or what is built in.
 //!
 //! What can fail: there is no record in the folder; a file that is one of these cannot be read; an experiment, a
@@ -73,11 +75,14 @@ struct RunRow {
     configuration: String,
 }
 
-/// What a folder holds, judged. The plots are those of `registry`.
+/// What a folder holds, or the file of one run, judged. The plots are those of `registry`.
 ///
 /// # Errors
 /// A folder without a record, a file that cannot be read, or a name that nothing has.
 pub fn read(registry: &Registry, folder: &Path) -> Result<Reproduction, LabError> {
+    if folder.is_file() {
+        return read_run(registry, folder);
+    }
     let inputs: Inputs = json(&folder.join(INPUTS))?.unwrap_or_default();
     let mut all = Records::default();
     if let Some(Results { quick, seed, runs }) = json(&folder.join("results.json"))? {
@@ -100,6 +105,29 @@ pub fn read(registry: &Registry, folder: &Path) -> Result<Reproduction, LabError
     if all.configurations.is_empty() {
         all.seed = first.record.seed;
     }
+    judged(registry, folder, inputs, all)
+}
+
+/// The run in the file at `path`, judged.
+fn read_run(registry: &Registry, path: &Path) -> Result<Reproduction, LabError> {
+    let Some(result) = run(path)? else {
+        let problem =
+            "it is no run: expected what `pageferry run --json` printed, or a folder of results".into();
+        return Err(LabError::Input { file: path.display().to_string(), problem });
+    };
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let inputs = json(&folder.join(INPUTS))?.unwrap_or_default();
+    let seed = result.record.seed;
+    judged(registry, folder, inputs, Records { seed, runs: vec![result], ..Records::default() })
+}
+
+/// `all` with what it was made with, judged.
+fn judged(
+    registry: &Registry,
+    folder: &Path,
+    inputs: Inputs,
+    mut all: Records,
+) -> Result<Reproduction, LabError> {
     all.configurations.resize(all.runs.len(), String::new());
     let known: BTreeMap<&str, ()> = all.dictionary.iter().map(|entry| (&*entry.metric, ())).collect();
     let more: Vec<Entry> =

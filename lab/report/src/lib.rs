@@ -26,6 +26,7 @@ mod csv;
 mod curve;
 mod curves;
 mod data;
+pub mod diff;
 mod differences;
 mod figure;
 mod figures;

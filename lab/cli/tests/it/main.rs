@@ -3,6 +3,7 @@
 mod bad_input;
 mod commands;
 mod common;
+mod diff;
 mod disk;
 mod fuzz;
 #[cfg(target_os = "linux")]
