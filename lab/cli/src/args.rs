@@ -138,8 +138,8 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct Reproduce {
-    /// Experiments to run; all if none is named
-    #[arg(value_name = "NAME")]
+    /// Experiments to run: names (see `pageferry experiments`), or files that end in .toml; all if none is named
+    #[arg(value_name = "NAME|FILE")]
     pub(crate) names: Vec<String>,
     /// Shorter runs: a look at everything in seconds
     #[arg(long)]
@@ -199,8 +199,8 @@ pub(crate) struct Diff {
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// The experiment (see `pageferry experiments`)
-    #[arg(value_name = "EXPERIMENT")]
+    /// The experiment: a name (see `pageferry experiments`), or a file that ends in .toml
+    #[arg(value_name = "NAME|FILE")]
     pub(crate) experiment: String,
     /// The machine: a name (see `pageferry machines`) or a file that ends in .toml; if absent, the first that the
     /// experiment names
@@ -242,13 +242,13 @@ pub(crate) struct Run {
 
 #[derive(Debug, Args)]
 pub(crate) struct Show {
-    /// What to show in full
-    #[arg(value_name = "NAME")]
+    /// What to show in full: a name, or a file that ends in .toml; a list if absent
+    #[arg(value_name = "NAME|FILE")]
     pub(crate) name: Option<String>,
     /// Print JSON
     #[arg(long, conflicts_with = "toml")]
     pub(crate) json: bool,
-    /// Print a file that loads again: what `machines NAME` and `kernels NAME` do anyway
+    /// Print a file that loads again, with all that it extends: what `machines NAME` and `kernels NAME` do anyway
     #[arg(long, requires = "name")]
     pub(crate) toml: bool,
 }
@@ -441,8 +441,8 @@ pub(crate) struct Soak {
 
 #[derive(Debug, Args)]
 pub(crate) struct Scenarios {
-    /// Scenarios to play, or files that end in .toml; all if none is named
-    #[arg(value_name = "NAME")]
+    /// Scenarios to play: names, or files that end in .toml; all if none is named
+    #[arg(value_name = "NAME|FILE")]
     pub(crate) names: Vec<String>,
     /// The machine: a name (see `pageferry machines`) or a file that ends in .toml
     #[arg(long, short, value_name = "M", default_value = "xeon-mp")]

@@ -7,8 +7,8 @@ use crate::args::Show;
 use crate::terminal::{self, print, table};
 use pageferry_lab::Registry;
 use pageferry_lab::files::catalogue::{self, Kind, names};
-use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice};
-use pageferry_lab::{Constant, LabError, text, to_toml};
+use pageferry_lab::files::{Experiment, ExperimentFile, KernelChoice, MachineChoice};
+use pageferry_lab::{Constant, LabError, load_toml, text, to_toml};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
@@ -108,7 +108,7 @@ pub(crate) fn experiments(options: &Show) -> Result<ExitCode, LabError> {
             return print_json(&all.iter().map(|e| (&e.name, &e.file)).collect::<BTreeMap<_, _>>());
         }
         let row = |e: &Experiment| {
-            vec![e.name.clone(), e.file.title.clone(), format!("{}, {}", e.file.paper, e.file.section)]
+            vec![e.name.clone(), e.file.title.clone(), format!("{}, {}", e.file.paper_name(), e.file.section)]
         };
         print(&table(
             &["experiment", "what it measures", "paper, section"],
@@ -118,9 +118,13 @@ pub(crate) fn experiments(options: &Show) -> Result<ExitCode, LabError> {
         return Ok(ExitCode::SUCCESS);
     };
     if options.toml {
-        // An experiment extends no other: its file is all of it, remarks included. A faulty one is not printed.
-        Registry::standard().experiment(name)?;
-        print(&catalogue::find(Kind::Experiment, name)?.text)?;
+        // A faulty one is not printed. The file of one that extends no other is all of it, remarks included.
+        let experiment = Registry::standard().experiment(name)?;
+        let text = catalogue::find(Kind::Experiment, name)?.text;
+        if load_toml::<ExperimentFile>(name, &text).is_err() {
+            return print_toml("experiments", &format!("{name} --toml"), &experiment.file);
+        }
+        print(&text)?;
         return Ok(ExitCode::SUCCESS);
     }
     let experiment = Registry::standard().experiment(name)?;
@@ -128,10 +132,21 @@ pub(crate) fn experiments(options: &Show) -> Result<ExitCode, LabError> {
         return print_json(&experiment.file);
     }
     let (style, file) = (terminal::stdout(), &experiment.file);
-    let mut out =
-        format!("{}  {}, {}\n{}\n\n", style.strong(&file.title), file.paper, file.section, file.summary);
+    let mut out = format!(
+        "{}  {}, {}\n{}\n\n",
+        style.strong(&file.title),
+        file.paper_name(),
+        file.section,
+        file.summary
+    );
     let row = |(name, p): (&String, &pageferry_lab::files::Parameter)| {
-        vec![name.clone(), p.value.to_string(), p.quick.to_string(), p.unit.clone(), p.source.clone()]
+        vec![
+            name.clone(),
+            p.value.to_string(),
+            p.quick.unwrap_or(p.value).to_string(),
+            p.unit.clone(),
+            p.source.clone(),
+        ]
     };
     let rows: Vec<_> = file.parameters.iter().map(row).collect();
     out += &table(&["parameter (--set)", ">default", ">quick", "unit", "source"], &rows);

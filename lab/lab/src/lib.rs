@@ -31,7 +31,7 @@ pub mod input;
 pub mod text;
 
 pub use error::{Blame, LabError};
-pub use pageferry_sourced::{Constant, SourceKind, nearest, to_toml};
+pub use pageferry_sourced::{Constant, SourceKind, load_toml, nearest, to_toml};
 pub use run::Registry;
 
 // What workloads outside of this crate are written with.

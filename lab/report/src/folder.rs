@@ -14,7 +14,8 @@
 //! What can fail: there is no record in the folder; a file that is one of these cannot be read; an experiment, a
 //! machine or a kernel is not there.
 
-use pageferry_lab::files::{Experiment, ExperimentFile, KernelChoice, KernelFile, MachineChoice};
+use pageferry_lab::files::catalogue::{Kind, names};
+use pageferry_lab::files::{Experiment, ExperimentFile, KernelChoice, KernelFile, MachineChoice, Paper};
 use pageferry_lab::judge::{Finding, Records, Reproduction};
 use pageferry_lab::record::{Entry, Host, Record, RunResult};
 use pageferry_lab::{LabError, Registry, input};
@@ -35,6 +36,9 @@ struct Inputs {
     experiments: Vec<NamedFile<ExperimentFile>>,
     machines: Vec<NamedFile<MachineConfig>>,
     kernels: Vec<NamedFile<KernelFile>>,
+    /// Papers of one's own: the others are in every version of the program.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    papers: Vec<NamedFile<Paper>>,
     findings: Vec<Finding>,
 }
 
@@ -50,6 +54,10 @@ pub(super) fn inputs(of: &Reproduction) -> String {
         experiments: of.experiments.iter().map(|e| named(&e.name, &e.file)).collect(),
         machines: of.machines.iter().map(|m| named(&m.name, &m.config)).collect(),
         kernels: of.kernels.iter().map(|k| named(&k.name, &k.file)).collect(),
+        papers: (of.papers.iter())
+            .filter(|(name, _)| !names(Kind::Paper).contains(&name.as_str()))
+            .map(|(name, paper)| named(name, &**paper))
+            .collect(),
         findings: of.findings.clone(),
     };
     let mut text = serde_json::to_string(&inputs).expect("plain data can be written as JSON");
@@ -145,13 +153,15 @@ fn find(registry: &Registry, folder: &Path, inputs: &Inputs, all: &mut Records) 
         let own = folder.join(format!("{name}.toml"));
         if own.is_file() { own.display().to_string() } else { name.to_owned() }
     };
+    let papers: BTreeMap<String, Arc<Paper>> =
+        inputs.papers.iter().map(|kept| (kept.name.clone(), Arc::new(kept.file.clone()))).collect();
     let titles: Vec<[String; 3]> =
         all.records().map(|r| [r.experiment.clone(), r.machine.clone(), r.kernel.clone()]).collect();
     for [experiment, machine, kernel] in &titles {
         if all.experiments.iter().all(|e| e.name != *experiment) {
             let kept = inputs.experiments.iter().find(|kept| kept.name == *experiment);
             let found = match kept {
-                Some(kept) => Experiment::of_records(&kept.name, kept.file.clone()),
+                Some(kept) => Experiment::of_records(&kept.name, kept.file.clone(), &papers)?,
                 None => registry.experiment(&name(experiment))?,
             };
             all.experiments.push(Arc::new(found));

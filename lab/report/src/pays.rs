@@ -92,7 +92,7 @@ fn pays(c: &Crossover) -> bool {
 /// The rows of the experiments of one paper, in their order.
 fn rows<'a>(of: &'a Reproduction, paper: &str) -> Vec<Row<'a>> {
     let mut rows: Vec<Row<'a>> = Vec::new();
-    for experiment in of.experiments.iter().filter(|e| e.file.paper == paper) {
+    for experiment in of.experiments.iter().filter(|e| e.file.paper_name() == paper) {
         for c in of.crossovers.iter().filter(|c| c.experiment == experiment.name) {
             let key =
                 |c: &Crossover| (c.experiment.clone(), c.x.clone(), c.mechanism.clone(), c.over.clone());

@@ -97,10 +97,29 @@ fn from_table<T: DeserializeOwned>(
     T::deserialize(SpannedValue::table(table)).map_err(|refusal| of_value(file, text, &refusal, also, ranges))
 }
 
+/// What a table says of its value alone: another value has its own, or none.
+const OF_A_VALUE: [&str; 6] = ["value", "source", "kind", "against", "quick", "reproduce"];
+
 /// `over` laid upon `base`, table by table and key by key. A sourced constant is replaced as a whole, so that a value
-/// never keeps the source of another; so is an array.
+/// never keeps the source of another; so is an array. A parameter, which says more than a constant does (a unit, the
+/// smallest that makes sense), keeps that; a plain value is its value.
 fn merge<'a>(base: &mut DeTable<'a>, over: DeTable<'a>) {
     for (key, mut value) in over {
+        if let Some(DeValue::Table(old)) = base.get_mut(key.get_ref().as_ref()).map(Spanned::get_mut)
+            && is_parameter(old)
+        {
+            let keeps_value = matches!(value.get_ref(), DeValue::Table(new) if !new.contains_key("value"));
+            if !keeps_value {
+                OF_A_VALUE.into_iter().for_each(|key| drop(old.remove(key)));
+            }
+            match value.get_mut() {
+                DeValue::Table(new) => merge(old, std::mem::take(new)),
+                _ => {
+                    old.insert(Spanned::new(key.span(), "value".into()), value);
+                }
+            }
+            continue;
+        }
         if let Some(old) = base.get_mut(key.get_ref().as_ref())
             && let (DeValue::Table(old), DeValue::Table(new)) = (old.get_mut(), value.get_mut())
             && !old.contains_key("value")
@@ -112,6 +131,10 @@ fn merge<'a>(base: &mut DeTable<'a>, over: DeTable<'a>) {
         base.remove(key.get_ref().as_ref());
         base.insert(key, value);
     }
+}
+
+fn is_parameter(table: &DeTable<'_>) -> bool {
+    table.contains_key("value") && table.keys().any(|key| !OF_A_VALUE.contains(&key.get_ref().as_ref()))
 }
 
 /// The error of a text that is not TOML, in our words.

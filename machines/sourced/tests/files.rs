@@ -147,6 +147,33 @@ fn a_file_that_extends_another_replaces_a_constant_as_a_whole() {
 }
 
 #[test]
+fn a_parameter_keeps_what_is_not_of_its_value() {
+    #[derive(Debug, PartialEq, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Parameter {
+        value: u64,
+        quick: Option<u64>,
+        min: u64,
+        source: Option<String>,
+    }
+    #[derive(serde::Deserialize)]
+    struct File {
+        size: Parameter,
+    }
+    let base = "[size]\nvalue = 8\nquick = 4\nmin = 1\nsource = \"s\"\n";
+    let lookup = |name: &str| (name == "base").then(|| base.to_owned());
+    let size = |over: &str| {
+        let text = format!("extends = \"base\"\n{over}");
+        let file = load_extending("over", &text, "file", &lookup, &Ranges(&[]), &|_: &File| Ok(()));
+        let Parameter { value, quick, min, source } = file.expect("good").size;
+        (value, quick, min, source)
+    };
+    assert_eq!(size("size = 16\n"), (16, None, 1, None), "a plain value is the value in all runs");
+    assert_eq!(size("[size]\nvalue = 16\nquick = 2\n"), (16, Some(2), 1, None));
+    assert_eq!(size("[size]\nquick = 2\n"), (8, Some(2), 1, Some("s".into())));
+}
+
+#[test]
 fn constants_are_listed_with_their_path() {
     let text = format!(
         "{GOOD}[[cache]]\n\

@@ -117,9 +117,17 @@ fn broken_files_are_told_with_file_line_and_what_was_expected() {
     let said = with_file("--kernel", "k.toml", "extends = \"orignal\"\n");
     assert!(said.contains("`orignal` to extend; did you mean `original`?"), "{said}");
     let dir = tempfile::tempdir().expect("a directory");
-    std::fs::write(dir.path().join("e.toml"), "extends = \"bw-pipe\"\n").expect("written");
+    std::fs::write(dir.path().join("e.toml"), "extends = \"bw-pip\"\n").expect("written");
     let said = refused_in(dir.path(), &["run", "e.toml"]);
-    assert!(said.contains("e.toml:1:11: `extends`: an experiment extends no other"), "{said}");
+    assert!(said.contains("e.toml:1:11: `extends`: there is no experiment `bw-pip` to extend"), "{said}");
+    std::fs::write(dir.path().join("e.toml"), "extends = \"bw-pipe\"\npaper = \"uvmm\"\ncompare = []\n")
+        .expect("written");
+    let said = refused_in(dir.path(), &["reproduce", "--quick", "e.toml"]);
+    assert!(
+        said.contains("e.toml:2:9: `paper`: there is no paper `uvmm`, expected one of page-flip"),
+        "{said}"
+    );
+    assert!(said.contains("did you mean `uvm`?") && !said.contains("1 of "), "before any run: {said}");
     let said = with_file("--kernel", "k.toml", "title = \"mine\"\n");
     assert!(said.contains("k.toml") && said.contains("missing key"), "{said}");
     let kind =

@@ -192,6 +192,23 @@ fn the_files_of_the_book_run() {
 }
 
 #[test]
+fn an_experiment_that_extends_another_is_run_and_printed_whole() {
+    let dir = here();
+    let mine = "extends = \"bw-pipe\"\ntitle = \"mine\"\nparameters.total_bytes = 262144\n";
+    fs::write(dir.path().join("mine.toml"), mine).expect("written");
+    let said = done(dir.path(), &["run", "mine.toml", "--json"]);
+    let run: Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(run["settings"]["total_bytes"], 262144);
+    let whole = done(dir.path(), &["experiments", "mine.toml", "--toml"]);
+    fs::write(dir.path().join("whole.toml"), whole).expect("written");
+    let shown = |file: &str| done(dir.path(), &["experiments", file, "--json"]);
+    assert_eq!(shown("mine.toml"), shown("whole.toml"));
+    for command in ["run", "reproduce", "experiments", "machines", "kernels"] {
+        assert!(done(dir.path(), &[command, "--help"]).contains("NAME|FILE"), "{command}");
+    }
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_error() {
     let mut child = command(here().path(), &["machines", "xeon-up"])
         .stdout(Stdio::piped())

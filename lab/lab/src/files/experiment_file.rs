@@ -18,7 +18,8 @@ pub struct ExperimentFile {
     /// The place among all experiments.
     #[serde(default)]
     pub order: u32,
-    /// The paper that made it: the name of a file in `papers/`; empty where none did.
+    /// The paper that made it: the name of one that is built in, or a path beside the file that ends in `.toml`; empty
+    /// where none did.
     #[serde(default)]
     pub paper: String,
     /// The section that describes it.
@@ -97,13 +98,15 @@ pub struct Parameter {
     /// needs no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reproduce: Option<i64>,
-    /// The value in quick runs.
-    pub quick: i64,
+    /// The value in quick runs, where it is not the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quick: Option<i64>,
     /// The least that makes sense.
     pub min: i64,
     /// Its unit.
     pub unit: String,
     /// Where the default is from.
+    #[serde(default = "yours")]
     pub source: String,
 }
 
@@ -119,7 +122,13 @@ pub struct Choice {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub or_file: bool,
     /// What they mean, and where they are from.
+    #[serde(default = "yours")]
     pub source: String,
+}
+
+/// The source of a value that says none: whoever wrote the file.
+fn yours() -> String {
+    "yours".into()
 }
 
 /// A block of runs: each of the machines with each of the kernels, and each combination of the values that vary.
@@ -152,6 +161,14 @@ pub struct Vary {
 }
 
 impl ExperimentFile {
+    /// The name of its paper: that of its file, without folders and `.toml`. Empty where no paper made it.
+    pub fn paper_name(&self) -> &str {
+        match self.paper.strip_suffix(".toml") {
+            Some(path) => path.rsplit(['/', '\\']).next().unwrap_or(path),
+            None => &self.paper,
+        }
+    }
+
     /// The machine and the kernel that its matrix names first.
     ///
     /// # Panics
@@ -198,7 +215,7 @@ impl Parameter {
         match scale {
             Scale::Full => self.value,
             Scale::Reproduce => self.reproduce.unwrap_or(self.value),
-            Scale::Quick => self.quick,
+            Scale::Quick => self.quick.unwrap_or(self.value),
         }
     }
 }

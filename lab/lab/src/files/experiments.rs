@@ -9,6 +9,7 @@ use super::setting::{Setting, parse_integer};
 use crate::error::LabError;
 use pageferry_sourced::{ConfigError, Fault, Ranges, load_extending, load_toml, nearest, range};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What the numbers of an experiment file may be, wherever they stand; a parameter's are bounded further by what the
 /// workload can do.
@@ -24,6 +25,8 @@ pub struct Experiment {
     pub name: String,
     /// Its contents.
     pub file: ExperimentFile,
+    /// The paper that made it, if one did.
+    pub paper: Option<Arc<Paper>>,
     /// What its workload reads.
     pub reads: &'static [Reads],
 }
@@ -67,43 +70,73 @@ impl ExperimentFile {
 }
 
 impl Experiment {
-    /// The experiment in `source`, whose workload is one of `known`.
+    /// The experiment in `source`, whose workload is one of `known`. What it extends is one of `own`, one that is built
+    /// in, or a path beside it.
     ///
     /// # Errors
-    /// A file that cannot be used.
-    pub fn load(source: &Source, known: &KnownWorkloads) -> Result<Experiment, LabError> {
-        let alone = |_: &str| None;
+    /// A file that cannot be used, or the paper that it names.
+    pub fn load(
+        source: &Source,
+        known: &KnownWorkloads,
+        own: &[(String, String)],
+    ) -> Result<Experiment, LabError> {
         let check = |file: &ExperimentFile| file.validate(known);
-        let loaded = load_extending(&source.file, &source.text, "experiment", &alone, &RANGES, &check);
-        let file: ExperimentFile = loaded.map_err(|error| match error.key.as_str() {
-            "extends" => {
-                let problem = "an experiment extends no other: change one with --set, or a copy of its file";
-                ConfigError { problem: problem.into(), ..error }
-            }
-            _ => error,
+        let file: ExperimentFile = catalogue::extending(Kind::Experiment, &source.file, |lookup| {
+            let lookup = |name: &str| match own.iter().find(|(own, _)| own == name) {
+                Some((_, text)) => Some(text.clone()),
+                None => lookup(name),
+            };
+            load_extending(&source.file, &source.text, "experiment", &lookup, &RANGES, &check)
         })?;
         let refused = |Fault { key, problem, suggestion }| {
             let error = ConfigError::of_value(&source.file, &source.text, &key, problem);
             ConfigError { suggestion, ..error }
         };
-        if !file.compare.is_empty() {
-            rule_check::check_statements(&file, &Paper::find(&file.paper)?).map_err(refused)?;
+        let paper = match file.paper.as_str() {
+            "" => None,
+            name => Some(Paper::named(name, &source.file)?.map_err(refused)?),
+        };
+        match &paper {
+            Some(paper) => rule_check::check_statements(&file, paper).map_err(refused)?,
+            None if file.compare.is_empty() => {}
+            None => {
+                let problem = "it compares with what is published, and names no `paper`";
+                return Err(refused(Fault {
+                    key: "compare".into(),
+                    problem: problem.into(),
+                    suggestion: None,
+                })
+                .into());
+            }
         }
         let reads = reads::of(&file.workload, known).map_err(refused)?;
-        Ok(Experiment { name: source.name.clone(), file, reads })
+        Ok(Experiment { name: source.name.clone(), file, paper: paper.map(Arc::new), reads })
     }
 
-    /// One whose runs were made: its file is not checked again.
-    pub fn of_records(name: &str, file: ExperimentFile) -> Experiment {
-        Experiment { name: name.to_owned(), file, reads: &[] }
+    /// One whose runs were made: its file is not checked again. Its paper is one of `papers`, or built in.
+    ///
+    /// # Errors
+    /// A paper that is neither.
+    pub fn of_records(
+        name: &str,
+        file: ExperimentFile,
+        papers: &BTreeMap<String, Arc<Paper>>,
+    ) -> Result<Experiment, LabError> {
+        let paper = match (file.paper_name(), papers.get(file.paper_name())) {
+            ("", _) => None,
+            (_, Some(paper)) => Some(paper.clone()),
+            (name, None) => Some(Arc::new(Paper::find(name)?)),
+        };
+        Ok(Experiment { name: name.to_owned(), file, paper, reads: &[] })
     }
 
     /// The one in the program, as it is, for tests.
     #[cfg(test)]
     pub(crate) fn unchecked(name: &str) -> Experiment {
         let source = catalogue::embedded(Kind::Experiment, name).expect("embedded");
-        let file = load_toml(&source.file, &source.text).expect("an experiment");
-        Experiment { name: source.name, file, reads: &[] }
+        let file: ExperimentFile = load_toml(&source.file, &source.text).expect("an experiment");
+        let paper = Paper::find(&file.paper).ok().map(Arc::new);
+        Experiment { name: source.name, file, paper, reads: &[] }
     }
 
     /// Whether it is in the program like this.

@@ -1,9 +1,13 @@
-//! Published numbers: `papers/*.toml`.
+//! Published numbers: `papers/*.toml`, and a paper of one's own, which an experiment names by a path beside its file.
+//!
+//! What can fail: there is no such paper; its file cannot be read; it has the name of one that is built in, or a number
+//! that another has, too; or a number that is not stated as its relation says.
 
 use super::catalogue::{self, Kind};
 use crate::error::LabError;
-use pageferry_sourced::load_toml;
+use pageferry_sourced::{ConfigError, Fault, load_toml};
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// A paper and the numbers of it that are used here.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -18,7 +22,7 @@ pub struct Paper {
     /// How sources call it.
     pub short: String,
     /// The numbers.
-    #[serde(rename = "number")]
+    #[serde(default, rename = "number")]
     pub numbers: Vec<Published>,
 }
 
@@ -106,10 +110,87 @@ impl Paper {
         Ok(load_toml(&source.file, &source.text)?)
     }
 
+    /// The paper that the file at `from` calls `name`: one that is built in, or a path beside that file. A name that
+    /// nothing has is a fault of the key `paper`.
+    pub(super) fn named(name: &str, from: &str) -> Result<Result<Paper, Fault>, LabError> {
+        if !name.ends_with(".toml") {
+            return match Paper::find(name) {
+                Err(LabError::Unknown { nearest, known, .. }) => Ok(Err(Fault {
+                    key: "paper".into(),
+                    problem: format!(
+                        "there is no paper `{name}`, expected one of {}, or a path that ends in .toml",
+                        known.join(", ")
+                    ),
+                    suggestion: nearest,
+                })),
+                other => other.map(Ok),
+            };
+        }
+        let path = Path::new(from).parent().unwrap_or(Path::new("")).join(name);
+        let source = catalogue::find(Kind::Paper, &path.display().to_string())?;
+        let paper: Paper = load_toml(&source.file, &source.text)?;
+        let checked = valid_name(&source.name).and_then(|()| paper.validate());
+        checked.map_err(|Fault { key, problem, suggestion }| {
+            let error = ConfigError::of_value(&source.file, &source.text, &key, problem);
+            ConfigError { suggestion, ..error }
+        })?;
+        Ok(Ok(paper))
+    }
+
+    /// Refuses numbers that are there twice, or that are not stated.
+    fn validate(&self) -> Result<(), Fault> {
+        let fault = |key: &str, problem: String| Err(Fault { key: key.into(), problem, suggestion: None });
+        if self.short.is_empty() {
+            return fault("short", "it is empty, expected how sources call the paper".into());
+        }
+        for (i, number) in self.numbers.iter().enumerate() {
+            let id = &number.id;
+            let key = |name: &str| format!("number[{i}].{name}");
+            if id.is_empty() || self.numbers[..i].iter().any(|other| other.id == *id) {
+                return fault(
+                    &key("id"),
+                    format!("`{id}` is empty or there twice, expected a name of its own"),
+                );
+            }
+            for name in catalogue::names(Kind::Paper) {
+                if Paper::find(name).is_ok_and(|paper| paper.number(id).is_some()) {
+                    return fault(&key("id"), format!("`{id}` is a number of the paper `{name}`"));
+                }
+            }
+            let (value, low, high) = (number.value.is_some(), number.low, number.high);
+            let (stated, expected) = match number.relation {
+                Relation::Eq | Relation::About => (value, "a `value`"),
+                Relation::Range => {
+                    (low.zip(high).is_some_and(|(low, high)| low <= high), "`low` up to `high`")
+                }
+                Relation::Direction => (number.direction.is_some(), "a `direction`"),
+                Relation::HeldOut => (!value && low.is_none() && high.is_none(), "no number"),
+            };
+            if !stated {
+                let relation = serde_json::to_string(&number.relation).expect("a word");
+                return fault(&key("relation"), format!("{relation} of `{id}`, expected {expected} with it"));
+            }
+        }
+        Ok(())
+    }
+
     /// The number called `id`.
     pub fn number(&self, id: &str) -> Option<&Published> {
         self.numbers.iter().find(|number| number.id == id)
     }
+}
+
+/// Refuses the name of a paper of one's own that is that of another, or that cannot be a file's and a link's.
+fn valid_name(name: &str) -> Result<(), Fault> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || ['-', '_', '.'].contains(&c);
+    let problem = if catalogue::names(Kind::Paper).contains(&name) {
+        format!("the paper `{name}` is built in, expected another name for the file of one of your own")
+    } else if name.is_empty() || !name.chars().all(plain) {
+        format!("`{name}.toml`, expected a name of letters, digits, `-`, `_` and `.`")
+    } else {
+        return Ok(());
+    };
+    Err(Fault { key: String::new(), problem, suggestion: None })
 }
 
 #[cfg(test)]
@@ -129,5 +210,54 @@ mod tests {
         }
         let paper = Paper::find("sf-buf").expect("embedded");
         assert_eq!(paper.number("sfbuf-pipe-gain-xeon-up").map(Published::shown).as_deref(), Some("67 %"));
+    }
+
+    const OWN: &str = "title = \"T\"\nauthors = \"A\"\nvenue = \"V\"\nshort = \"my paper\"\n[[number]]\nid = \"mine\"\n\
+                       section = \"2\"\nmetric = \"gain\"\nvalue = 20\nunit = \"%\"\nrelation = \"eq\"\n\
+                       role = \"result\"\n";
+
+    /// What is said of a paper of one's own with this text, in a file of this name.
+    fn own(file: &str, text: &str) -> String {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        std::fs::write(dir.path().join(file), text).expect("written");
+        let from = dir.path().join("experiment.toml").display().to_string();
+        match Paper::named(file, &from) {
+            Ok(Ok(paper)) => format!("{} with {} numbers", paper.short, paper.numbers.len()),
+            Ok(Err(fault)) => fault.to_string(),
+            Err(error) => error.to_string().replace(&format!("{}/", dir.path().display()), ""),
+        }
+    }
+
+    #[test]
+    fn a_paper_of_ones_own_is_read_from_beside_the_experiment_and_checked() {
+        assert_eq!(own("mine.toml", OWN), "my paper with 1 numbers");
+        let none = OWN.split("[[number]]").next().expect("a head");
+        assert_eq!(own("mine.toml", none), "my paper with 0 numbers");
+        let told = own("mine.toml", &OWN.replace("value = 20", "low = 20"));
+        assert!(
+            told.ends_with("`number[0].relation`: \"eq\" of `mine`, expected a `value` with it"),
+            "{told}"
+        );
+        assert!(told.starts_with("mine.toml:"), "{told}");
+        let told = own(
+            "mine.toml",
+            &OWN.replace("value = 20", "low = 20\nhigh = 10").replace("\"eq\"", "\"range\""),
+        );
+        assert!(told.ends_with("expected `low` up to `high` with it"), "{told}");
+        let told = own("mine.toml", &OWN.replace("\"mine\"", "\"sfbuf-pipe-gain-xeon-up\""));
+        assert!(told.ends_with("`sfbuf-pipe-gain-xeon-up` is a number of the paper `sf-buf`"), "{told}");
+        let told = own("mine.toml", &OWN.replace("role = \"result\"\n", ""));
+        assert!(told.contains("missing key `role`"), "{told}");
+        assert!(own("uvm.toml", OWN).contains("the paper `uvm` is built in"));
+        assert!(own("my paper.toml", OWN).contains("expected a name of letters"));
+    }
+
+    #[test]
+    fn a_paper_that_is_not_there_is_told_with_those_that_are() {
+        let fault = Paper::named("sf-buff", "e.toml").expect("no file is read").expect_err("no such paper");
+        assert_eq!(fault.suggestion.as_deref(), Some("sf-buf"));
+        assert!(fault.problem.contains("page-flip, ppc-bat, sf-buf, sh4-tlb, uvm"), "{fault}");
+        let error = Paper::named("none.toml", "e.toml").expect_err("no such file").to_string();
+        assert!(error.contains("none.toml"), "{error}");
     }
 }

@@ -70,12 +70,8 @@ pub(super) fn check(file: &ExperimentFile, reads: &[Reads]) -> Result<(), Fault>
 
 fn check_numbers(file: &ExperimentFile, key: &str, min: i64, max: i64) -> Result<(), Fault> {
     let p = &file.parameters[key];
-    let numbers = [
-        ("min", Some(p.min)),
-        ("value", Some(p.value)),
-        ("reproduce", p.reproduce),
-        ("quick", Some(p.quick)),
-    ];
+    let numbers =
+        [("min", Some(p.min)), ("value", Some(p.value)), ("reproduce", p.reproduce), ("quick", p.quick)];
     for (name, number) in numbers.into_iter().filter_map(|(name, number)| Some((name, number?))) {
         let min = if name == "min" { min } else { p.min };
         if !(min..=max).contains(&number) {

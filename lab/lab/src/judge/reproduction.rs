@@ -65,7 +65,7 @@ pub struct Records {
 pub struct Reproduction {
     records: Records,
     /// Papers by the names of their files.
-    pub papers: BTreeMap<String, Paper>,
+    pub papers: BTreeMap<String, Arc<Paper>>,
     /// Results beside published numbers.
     pub comparisons: Vec<Comparison>,
     /// From which size on each mechanism pays.
@@ -123,11 +123,17 @@ impl Reproduction {
     /// Judges `records`.
     ///
     /// # Errors
-    /// A paper that an experiment names and that is not there.
+    /// Two papers of one name.
     pub fn new(records: Records) -> Result<Reproduction, LabError> {
-        let mut papers = BTreeMap::new();
-        for experiment in records.experiments.iter().filter(|experiment| !experiment.file.paper.is_empty()) {
-            papers.insert(experiment.file.paper.clone(), Paper::find(&experiment.file.paper)?);
+        let mut papers: BTreeMap<String, Arc<Paper>> = BTreeMap::new();
+        for experiment in &records.experiments {
+            let Some(paper) = &experiment.paper else { continue };
+            let name = experiment.file.paper_name().to_owned();
+            if papers.get(&name).is_some_and(|other| other != paper) {
+                let problem = format!("two papers are called `{name}`, expected a name of its own for each");
+                return Err(LabError::Input { file: experiment.name.clone(), problem });
+            }
+            papers.insert(name, paper.clone());
         }
         let of_machines = records.machines.iter().flat_map(|m| m.constants());
         let constants: Vec<Constant> =
@@ -136,7 +142,7 @@ impl Reproduction {
         let cloned: Vec<Record> = records.records().cloned().collect();
         let all: Vec<&Record> = cloned.iter().collect();
         let compared = |e: &Arc<Experiment>| {
-            papers.get(&e.file.paper).map(|paper| compare(e, paper, &cloned, &constants)).unwrap_or_default()
+            e.paper.as_ref().map(|paper| compare(e, paper, &cloned, &constants)).unwrap_or_default()
         };
         let comparisons = records.experiments.iter().flat_map(compared).collect();
         let crossovers = records.experiments.iter().flat_map(|e| crossovers(e, &names, &all)).collect();

@@ -49,7 +49,7 @@ impl Registry {
     /// An unknown name, or a file that cannot be used: it names no workload of this registry, or has not what its
     /// workload reads.
     pub fn experiment(&self, name: &str) -> Result<Experiment, LabError> {
-        Experiment::load(&self.source(name)?, &self.known())
+        Experiment::load(&self.source(name)?, &self.known(), &self.experiments)
     }
 
     /// All experiments that are built in or were added, in order.
@@ -78,7 +78,7 @@ impl Registry {
     /// Judges `records`, and draws what their workloads have to draw.
     ///
     /// # Errors
-    /// A paper that an experiment names and that is not there.
+    /// Two papers of one name.
     pub fn reproduction(&self, records: Records) -> Result<Reproduction, LabError> {
         let mut all = Reproduction::new(records)?;
         let plots = |experiment: &Arc<Experiment>| {

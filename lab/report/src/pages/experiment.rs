@@ -30,7 +30,7 @@ pub(super) fn experiments<'a>(
     paper: &str,
     figures: &'a [Figure],
 ) -> Vec<ExperimentView<'a>> {
-    let here = of.experiments.iter().filter(|e| e.file.paper == paper);
+    let here = of.experiments.iter().filter(|e| e.file.paper_name() == paper);
     here.map(|e| experiment(of, e, figures)).collect()
 }
 
@@ -40,7 +40,7 @@ fn experiment<'a>(
     figures: &'a [Figure],
 ) -> ExperimentView<'a> {
     let file = &experiment.file;
-    let short = of.papers.get(&file.paper).map_or("", |paper| paper.short.as_str());
+    let short = of.papers.get(file.paper_name()).map_or("", |paper| paper.short.as_str());
     let value = |name: &String| {
         let runs = of.records().filter(|r| r.experiment == experiment.name);
         let mut values: Vec<_> = runs.filter_map(|r| r.settings.get(name)).collect();

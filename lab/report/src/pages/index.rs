@@ -66,7 +66,7 @@ pub(super) fn view<'a>(
         differing: differing(j),
         tally: j.in_words(),
         experiments: (of.experiments.iter())
-            .filter(|e| e.file.paper == j.name)
+            .filter(|e| e.file.paper_name() == j.name)
             .map(|e| ExperimentLink { name: &e.name, title: &e.file.title })
             .collect(),
     };

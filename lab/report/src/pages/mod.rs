@@ -82,7 +82,7 @@ pub(super) fn of_paper(name: &str) -> String {
 /// Where the figures of an experiment, or of a paper, stand.
 fn page_of(of: &Reproduction, figure: &Figure) -> String {
     let experiment = of.experiments.iter().find(|e| e.name == figure.experiment);
-    let paper = experiment.map_or(figure.experiment.as_str(), |e| e.file.paper.as_str());
+    let paper = experiment.map_or(figure.experiment.as_str(), |e| e.file.paper_name());
     if of.papers.contains_key(paper) { of_paper(paper) } else { "report.html".into() }
 }
 

@@ -36,7 +36,7 @@ struct StatementGroup {
 }
 
 pub(super) fn view<'a>(of: &'a Reproduction, j: &Judgement<'a>, figures: &'a [Figure]) -> PaperView<'a> {
-    let here = || of.experiments.iter().filter(|e| e.file.paper == j.name);
+    let here = || of.experiments.iter().filter(|e| e.file.paper_name() == j.name);
     let title_is_here = |title: &str| here().any(|e| e.file.title == title);
     let mut differences = differences(of);
     differences.retain(|d| j.statements.iter().any(|s| s.published == d.published));

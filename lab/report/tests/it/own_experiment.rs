@@ -8,7 +8,7 @@ mod own;
 use pageferry_lab::LabError;
 use pageferry_lab::record::Record;
 use pageferry_lab::run::{Choices, Silent, execute, matrix};
-use pageferry_report::folder;
+use pageferry_report::{Report as _, folder};
 use std::fs;
 use std::sync::Arc;
 
@@ -81,4 +81,56 @@ fn an_experiment_of_ones_own_is_run_by_settings_too() {
         matches!(&misspelt, LabError::Unknown { nearest: Some(name), .. } if name == "fork-touch"),
         "{misspelt}"
     );
+}
+
+const PAPER: &str = "title = \"Pipes\"\nauthors = \"N. N.\"\nvenue = \"here\"\nshort = \"my paper\"\n\
+                     [[number]]\nid = \"mine\"\nsection = \"2\"\nmetric = \"gain\"\nvalue = 1\nunit = \"%\"\n\
+                     relation = \"eq\"\nrole = \"result\"\n";
+const EXTENDING: &str = "extends = \"bw-pipe\"\ntitle = \"Mine\"\npaper = \"mine.toml\"\n\
+                         parameters.total_bytes = 1048576\n\
+                         matrix = [{ machines = [\"xeon-up\"], kernels = [\"original\", \"sf_buf\"] }]\n\
+                         compare = [{ published = \"mine\", how = \"gain\", metric = \"bandwidth_mb_s\", \
+                         kernel = \"sf_buf\", over = \"original\", machines = [\"xeon-up\"] }]\n";
+
+/// An experiment that extends one that is built in, under a paper of one's own, is run, judged and reported, and the
+/// folder is enough to report it again.
+#[test]
+fn an_experiment_stands_under_a_paper_of_ones_own() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    fs::write(dir.path().join("mine.toml"), PAPER).expect("written");
+    let file = dir.path().join("pipe.toml");
+    fs::write(&file, EXTENDING).expect("written");
+    let registry = pageferry_lab::Registry::standard();
+    let experiment = registry.experiment(&file.display().to_string()).expect("good");
+    let of_base = registry.experiment("bw-pipe").expect("embedded");
+    let (total, base) = (&experiment.file.parameters["total_bytes"], &of_base.file.parameters["total_bytes"]);
+    assert_eq!((total.value, total.quick, &*total.source), (1048576, None, "yours"));
+    assert_eq!((&total.unit, total.min), (&base.unit, base.min));
+    assert_eq!(experiment.file.parameters["chunk_bytes"], of_base.file.parameters["chunk_bytes"]);
+
+    let choices = Choices { quick: true, ..Choices::default() };
+    let plan = matrix(&registry, &Arc::new(experiment), choices).expect("a matrix");
+    let runs = execute(&plan, 1, &Silent).expect("it runs");
+    let of = registry.judged(&plan, runs, choices).expect("judged");
+    assert_eq!(of.comparisons.len(), 1);
+    let out = dir.path().join("out");
+    of.write_to(&out).expect("written");
+    fs::remove_file(dir.path().join("mine.toml")).expect("it is there");
+    let again = folder::read(&registry, &out).expect("read");
+    assert_eq!(again.comparisons, of.comparisons);
+    let page = fs::read_to_string(out.join("papers/mine.html")).expect("a page of its own");
+    assert!(page.contains("<h1>Pipes</h1>") && page.contains("my paper: 0 of 1 numbers come out"), "{page}");
+}
+
+#[test]
+fn a_paper_that_is_not_there_is_refused_before_any_run() {
+    let told = refused(&TOML.replacen("summary =", "paper = \"sf-buff\"\nsummary =", 1));
+    assert!(
+        told.contains("`paper`: there is no paper `sf-buff`, expected one of page-flip, ppc-bat"),
+        "{told}"
+    );
+    assert!(told.starts_with("own.toml:") && told.ends_with("did you mean `sf-buf`?"), "{told}");
+    let told = refused("extends = \"bw-pip\"\n");
+    assert!(told.contains("there is no experiment `bw-pip` to extend"), "{told}");
+    assert!(told.ends_with("did you mean `bw-pipe`?"), "{told}");
 }
