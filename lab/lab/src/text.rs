@@ -65,9 +65,32 @@ pub fn size(bytes: f64) -> String {
     }
 }
 
+/// The unit in which reports have what is measured in `unit`, and what a value is multiplied by: one for each quantity.
+/// Data move at MB (10^6 bytes) a second, also where a wire or a paper has Mbit; what an operation takes is in
+/// microseconds. Cycles stay cycles: they are what a mechanism costs on any clock. Metrics and tables keep their own.
+pub fn report_unit(unit: &str) -> (&str, f64) {
+    match unit {
+        "Mbit/s" => ("MB/s", 0.125),
+        // Throughput by CPU use; a paper has it so.
+        "Mbit/s/%" | "Mbit/CPU" => ("MB/s/%", 0.125),
+        "us" => ("µs", 1.0),
+        "ns" => ("µs", 1e-3),
+        other => (other, 1.0),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quantity_has_one_unit() {
+        let rates = ["MB/s", "Mbit/s"].map(report_unit);
+        assert_eq!(rates, [("MB/s", 1.0), ("MB/s", 0.125)]);
+        assert_eq!(["us", "ns", "µs"].map(|unit| report_unit(unit).0), ["µs"; 3]);
+        assert_eq!(["Mbit/CPU", "Mbit/s/%"].map(report_unit), [("MB/s/%", 0.125); 2]);
+        assert_eq!(report_unit("cycles"), ("cycles", 1.0));
+    }
 
     #[test]
     fn numbers_for_people() {

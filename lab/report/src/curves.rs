@@ -9,12 +9,13 @@ use super::charts::bars;
 use super::curve::{Axes, Curve};
 use super::data::{self, Table};
 use super::figure::{Figure, Key, both};
+use super::headline::{of_crossovers, of_curves, titled};
 use super::looks::Looks;
 use super::scale::{LogScale, Scale};
 use super::svg::{Anchor, Svg, Width, text_pixels};
+use super::then_now::place;
 use pageferry_lab::files::{Compare, CurveLine, Curves, Experiment, How, MachineChoice};
-use pageferry_lab::judge::Reproduction;
-use pageferry_lab::judge::points;
+use pageferry_lab::judge::{Crossover, Reproduction, points};
 use pageferry_lab::plot::{Axis, Bar, Group};
 use pageferry_lab::text;
 
@@ -40,11 +41,16 @@ fn figure(
     machine: &MachineChoice,
     looks: &Looks,
 ) -> Option<Figure> {
+    let (unit, across_by) = text::report_unit(experiment.file.unit(&curves.x));
+    let (_, up_by) = text::report_unit(metric_unit(of, curves));
+    let in_units = |points: Vec<(f64, f64)>| {
+        points.into_iter().map(|(x, value)| (x * across_by, value * up_by)).collect::<Vec<_>>()
+    };
     let line = |line: &CurveLine| Curve {
         look: looks.look(&line.name),
         name: line.name.clone(),
-        points: points(of.records(), &experiment.name, curves, &machine.name, line),
-        beside: published(of, experiment, curves, machine, line),
+        points: in_units(points(of.records(), &experiment.name, curves, &machine.name, line)),
+        beside: in_units(published(of, experiment, curves, machine, line)),
         beside_is: "published",
     };
     let drawn: Vec<Curve> = curves.lines.iter().map(line).filter(|c| !c.points.is_empty()).collect();
@@ -52,7 +58,6 @@ fn figure(
     xs.sort_by(f64::total_cmp);
     xs.dedup();
     let label = format!("{} on {}", curves.title, machine.config.title);
-    let unit = experiment.file.unit(&curves.x);
     // Nothing is at no distance on a logarithmic axis.
     let across = if xs.first() == Some(&0.0) { Axis::linear } else { Axis::log };
     let axes = Axes {
@@ -67,12 +72,19 @@ fn figure(
     };
     let one = xs.len() == 1;
     let key = |c: &Curve| if one { Key::bar(&c.look, &c.name) } else { Key::line(&c.look, &c.name) };
+    let is_here = |c: &&Crossover| {
+        let drawn = drawn.iter().any(|curve| curve.name == c.mechanism);
+        drawn && (&c.experiment, &c.machine, &c.x) == (&experiment.name, &machine.name, &curves.x)
+    };
+    let crossovers: Vec<&Crossover> = of.crossovers.iter().filter(is_here).collect();
+    let finding = of_crossovers(&crossovers, |x| place(x, experiment.file.unit(&curves.x)));
+    let finding = finding.or_else(|| of_curves(&drawn, &axes));
     let marked = drawn.iter().filter(|c| !c.beside.is_empty());
     let legend = drawn.iter().map(key).chain(marked.map(|c| Key::published(&c.look, &c.name))).collect();
     Some(Figure {
         id: format!("{}-{}", experiment.name, machine.name),
         experiment: experiment.name.clone(),
-        title: format!("{}: {}", curves.title, machine.name),
+        title: titled(&format!("{}, {}", curves.title, machine.name), finding),
         subtitle: format!("{}; {}", curves.subtitle, machine.config.title),
         wide,
         narrow,
@@ -83,11 +95,15 @@ fn figure(
     })
 }
 
-/// What is measured, in the words of the dictionary.
-fn up(of: &Reproduction, curves: &Curves, axis: fn(&str, &str) -> Axis) -> Axis {
+/// The unit of what is measured, in the words of the dictionary.
+fn metric_unit<'a>(of: &'a Reproduction, curves: &Curves) -> &'a str {
     let entry = of.dictionary.iter().find(|entry| entry.metric == curves.metric);
-    let unit = entry.map_or("", |entry| &*entry.unit);
-    axis(&Axis::name_of(&curves.metric), unit)
+    entry.map_or("", |entry| &*entry.unit)
+}
+
+/// What is measured, in the unit that reports have it in.
+fn up(of: &Reproduction, curves: &Curves, axis: fn(&str, &str) -> Axis) -> Axis {
+    axis(&Axis::name_of(&curves.metric), text::report_unit(metric_unit(of, curves)).0)
 }
 
 /// Published values of the data set of `line`, where they are stated for one x.

@@ -2,6 +2,7 @@
 
 use super::charts::draw;
 use super::data::{self, Table};
+use super::headline::{of_chart, titled};
 use super::looks::{Look, Looks};
 use super::svg::{Anchor, KEY_PIXELS, Svg, Width};
 use pageferry_lab::plot::{self, Plot, Sample};
@@ -109,7 +110,7 @@ impl Figure {
         Figure {
             id: plot.id.clone(),
             experiment: experiment.to_owned(),
-            title: plot.title.clone(),
+            title: titled(&plot.title, of_chart(&plot.chart)),
             subtitle: plot.subtitle.clone(),
             wide,
             narrow,

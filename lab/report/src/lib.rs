@@ -31,6 +31,7 @@ mod differences;
 mod figure;
 mod figures;
 pub mod folder;
+mod headline;
 mod looks;
 mod pages;
 mod papers;

@@ -8,9 +8,10 @@ use super::curve::{Axes, Curve};
 use super::curves::{chart, table};
 use super::data;
 use super::figure::{Figure, Key, both};
+use super::headline::{of_curves, titled};
 use super::looks::Looks;
 use pageferry_lab::plot::Axis;
-use pageferry_lab::text::{number, size};
+use pageferry_lab::text::{number, report_unit, size};
 use serde::{Deserialize, Serialize};
 
 const FILES: [&str; 1] = [include_str!("../hosts/epyc.csv")];
@@ -108,7 +109,10 @@ fn host<'a>(points: &[Point], figures: &'a [Figure]) -> RealHost<'a> {
 fn row(point: &Point) -> PointRow {
     let value = |value: Option<f64>| match value {
         None => "none".to_owned(),
-        Some(value) => format!("{} {}", number(value), point.unit),
+        Some(value) => {
+            let (unit, by) = report_unit(&point.unit);
+            format!("{} {unit}", number(value * by))
+        }
     };
     let spread = match (point.measured_p10, point.measured_p90) {
         (Some(p10), Some(p90)) => format!("{} to {}", number(p10), number(p90)),
@@ -176,7 +180,7 @@ fn drawn(points: &[Point], looks: &Looks) -> Vec<Figure> {
         let curves: Vec<_> = METHODS.iter().map(line).filter(|curve| !curve.points.is_empty()).collect();
         let unit = points.iter().find(|point| point.curve == curve)?.unit.clone();
         let up = match unit.as_str() {
-            "us" => Axis::log("time of a message", "microseconds"),
+            "us" => Axis::log("time of a message", "µs"),
             _ => Axis::log("time of a message", "times that of plain shared memory"),
         };
         let axes = Axes { across: Axis::log("size", "bytes"), bytes: true, up };
@@ -189,7 +193,7 @@ fn drawn(points: &[Point], looks: &Looks) -> Vec<Figure> {
         Some(Figure {
             id: id.into(),
             experiment: EXPERIMENT.into(),
-            title: title.into(),
+            title: titled(title, of_curves(&curves, &axes)),
             subtitle: "Between two processes that spin, each on a CPU of its own; by size".into(),
             wide,
             narrow,

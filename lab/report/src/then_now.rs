@@ -6,7 +6,7 @@ use pageferry_lab::judge::Reproduction;
 use pageferry_lab::judge::{AutoChoice, Crossover, NOW, Pays, SHARE_OF_BEST};
 use pageferry_lab::plot::Axis;
 use pageferry_lab::record::Record;
-use pageferry_lab::text::{number, size};
+use pageferry_lab::text::{number, report_unit, size};
 use serde::Serialize;
 
 /// A mechanism: from where on it pays.
@@ -62,8 +62,10 @@ pub struct ChosenRow {
     pub exceptions: String,
 }
 
-/// A value of what curves are over.
+/// A value of what curves are over, in the unit that reports have it in.
 pub(super) fn place(x: f64, unit: &str) -> String {
+    let (unit, by) = report_unit(unit);
+    let x = x * by;
     match unit {
         "bytes" => size(x),
         "" => number(x),

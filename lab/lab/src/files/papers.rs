@@ -5,6 +5,7 @@
 
 use super::catalogue::{self, Kind};
 use crate::error::LabError;
+use crate::text::{number, report_unit};
 use pageferry_sourced::{ConfigError, Fault, load_toml};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -85,18 +86,17 @@ pub struct Published {
 }
 
 impl Published {
-    /// The statement for tables: `67 %`, `500 to 1000 cycles`, `none`.
+    /// The statement for tables, in the unit that reports have it in: `67 %`, `500 to 1000 cycles`, `none`.
     pub fn shown(&self) -> String {
         let about = if self.relation == Relation::About { "about " } else { "" };
+        let (unit, by) = report_unit(&self.unit);
         let number = match (self.value, self.low, self.high) {
-            (Some(value), ..) => format!("{about}{}", crate::text::number(value)),
-            (None, Some(low), Some(high)) => {
-                format!("{} to {}", crate::text::number(low), crate::text::number(high))
-            }
+            (Some(value), ..) => format!("{about}{}", number(value * by)),
+            (None, Some(low), Some(high)) => format!("{} to {}", number(low * by), number(high * by)),
             _ if self.relation == Relation::HeldOut => return "held out".to_owned(),
             _ => return self.direction.clone().unwrap_or_default(),
         };
-        format!("{number} {}", self.unit).trim_end().to_owned()
+        format!("{number} {unit}").trim_end().to_owned()
     }
 }
 

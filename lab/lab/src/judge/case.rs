@@ -91,7 +91,7 @@ impl Case<'_> {
                 let Two { this, that, .. } = &two;
                 let within = text::number(rule.tolerance_percent?);
                 Some(Verdict {
-                    ours: format!("{} against {}", text::number(value), self.shown(other)),
+                    ours: format!("{} against {}", self.number(value), self.shown(other)),
                     reading: Some(format!("{this} as {that}, within {within} %")),
                     ..plain(value, None, (value / other - 1.0).abs() <= rule.tolerance())
                 })
@@ -104,7 +104,7 @@ impl Case<'_> {
                 let less = if percent { 100.0 * (other - value) / other } else { other - value };
                 let (ratio, agrees) = near(less, published);
                 Some(Verdict {
-                    ours: format!("{} {}", text::number(less), published.unit),
+                    ours: in_unit(less, &published.unit),
                     reading: Some(format!("less with {} than with {}", two.this, two.that)),
                     ..plain(less, ratio, agrees)
                 })
@@ -130,7 +130,7 @@ impl Case<'_> {
         };
         let all: Vec<_> = rule.places().into_iter().map(at).collect::<Option<_>>()?;
         let (place, value, max) = all.iter().copied().min_by(|a, b| (a.1 / a.2).total_cmp(&(b.1 / b.2)))?;
-        let ours = format!("{} against {}", text::number(value), self.shown(max));
+        let ours = format!("{} against {}", self.number(value), self.shown(max));
         let by = match rule.tolerance_percent {
             Some(percent) => format!(", by more than {} %", text::number(percent)),
             None => String::new(),
@@ -154,7 +154,7 @@ impl Case<'_> {
         let seen = shape.seen(&values, rule.tolerance());
         let last = *seen.at.last()?;
         let at_place = |&at: &usize| {
-            let value = if at == last { self.shown(values[at]) } else { text::number(values[at]) };
+            let value = if at == last { self.shown(values[at]) } else { self.number(values[at]) };
             format!("{value} at {}", self.place(places[at]))
         };
         let verb = match shape {
@@ -216,8 +216,14 @@ impl Case<'_> {
         Some((places, values))
     }
 
+    /// A value of the metric, in the unit that reports have it in.
     fn shown(&self, value: f64) -> String {
-        format!("{} {}", text::number(value), unit(&self.rule.metric)).trim_end().to_owned()
+        in_unit(value, unit(&self.rule.metric))
+    }
+
+    /// As [`Case::shown`], without the unit.
+    fn number(&self, value: f64) -> String {
+        text::number(value * text::report_unit(unit(&self.rule.metric)).1)
     }
 
     /// A value of the setting that varies.
@@ -294,6 +300,12 @@ fn near(value: f64, published: &Published) -> (Option<f64>, bool) {
         _ => return (None, false),
     };
     (Some(ratio), (ratio - 1.0).abs() <= TOLERANCE)
+}
+
+/// A value of this unit, in the one that reports have it in.
+fn in_unit(value: f64, unit: &str) -> String {
+    let (unit, by) = text::report_unit(unit);
+    format!("{} {unit}", text::number(value * by)).trim_end().to_owned()
 }
 
 /// The unit at the end of a metric's name.

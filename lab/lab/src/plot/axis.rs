@@ -21,7 +21,17 @@ impl Axis {
 
     /// The name of what files call `key`: `size_bytes` is a size, and a setting goes by its key.
     pub fn name_of(key: &str) -> String {
-        let suffixes = ["_bytes", "_mb_s", "_cycles", "_ns", "_percent", "_us", "_mhz", "_mbit_s"];
+        let suffixes = [
+            "_mbit_per_cpu_percent",
+            "_bytes",
+            "_mb_s",
+            "_cycles",
+            "_ns",
+            "_percent",
+            "_us",
+            "_mhz",
+            "_mbit_s",
+        ];
         let name = suffixes.iter().find_map(|suffix| key.strip_suffix(suffix)).unwrap_or(key);
         name.replace(['_', '.'], " ").trim_start_matches("machine ").trim_start_matches("kernel ").to_owned()
     }

@@ -123,7 +123,7 @@ fn measure(
 }
 
 fn hits(of: &Reproduction, experiment: &str) -> Option<Plot> {
-    let head = ["machine", "entries", "modelled cycles", "modelled ns", "host ns"].map(String::from).to_vec();
+    let head = ["machine", "entries", "modelled cycles", "modelled µs", "host µs"].map(String::from).to_vec();
     let mut table = Table { head, rows: Vec::new() };
     let entries = |r: &Record| r.number("kernel.ephemeral.entries").unwrap_or(0.0);
     let mut sizes: Vec<f64> = of.records().filter(|r| r.experiment == experiment).map(entries).collect();
@@ -140,15 +140,15 @@ fn hits(of: &Reproduction, experiment: &str) -> Option<Plot> {
             let size = entries(&run.record);
             let at = sizes.iter().position(|s| *s == size).unwrap_or(0);
             let pairs = run.record.number("times").unwrap_or(1.0);
-            let host_ns = run.host.measured_ms * 1e6 / pairs;
+            let host_us = run.host.measured_ms * 1e3 / pairs;
             modelled.points.push((at, pair, None));
-            real.points.push((at, host_ns, None));
+            real.points.push((at, host_us, None));
             table.rows.push(vec![
                 machine.name.clone(),
                 text::number(size),
                 format!("{pair:.1}"),
-                format!("{:.0}", machine.nanoseconds(pair)),
-                format!("{host_ns:.0}"),
+                text::number(machine.nanoseconds(pair) / 1e3),
+                text::number(host_us),
             ]);
         }
         cycles.push(modelled);
@@ -165,7 +165,7 @@ fn hits(of: &Reproduction, experiment: &str) -> Option<Plot> {
     };
     let panels = [
         panel("modelled time of a hit", "cycles", cycles),
-        panel("time on this host, to model it", "ns", host),
+        panel("time on this host, to model it", "µs", host),
     ];
     found.then(|| Plot {
         id: "hit-cost".into(),

@@ -163,7 +163,7 @@ fn invlpg(of: &Reproduction, experiment: &str) -> Option<Plot> {
     let range = of.published("sfbuf-invlpg-p4").and_then(|p| Some((p.low?, p.high?)));
     let (mut cycles, mut times, mut short, mut table) =
         (Vec::new(), Vec::new(), Vec::new(), Table::default());
-    table.head = ["processor", "MHz", "cycles", "ns", "published, cycles"].map(String::from).to_vec();
+    table.head = ["processor", "MHz", "cycles", "µs", "published, cycles"].map(String::from).to_vec();
     for (name, title) in names {
         let Some(machine) = of.machines.iter().find(|m| m.name == name) else { continue };
         let record = of.record(experiment, name, "original");
@@ -178,11 +178,11 @@ fn invlpg(of: &Reproduction, experiment: &str) -> Option<Plot> {
             }
         });
         let mhz = machine.config.cpu.clock_mhz.value;
-        let ns = machine.nanoseconds(value);
-        let row = [title.to_owned(), mhz.to_string(), text::number(value), format!("{ns:.0}"), shown];
+        let us = machine.nanoseconds(value) / 1e3;
+        let row = [title.to_owned(), mhz.to_string(), text::number(value), text::number(us), shown];
         table.rows.push(row.to_vec());
         cycles.push((short.len(), value, published));
-        times.push((short.len(), ns, None));
+        times.push((short.len(), us, None));
         short.push(title.replace("Pentium 4 Xeon", "P4 Xeon"));
     }
     let panel = |unit: &str, points| Panel {
@@ -191,7 +191,7 @@ fn invlpg(of: &Reproduction, experiment: &str) -> Option<Plot> {
         names: short.clone(),
         lines: vec![Line { series: HERE.into(), name: HERE.into(), points }],
     };
-    let panels = [panel("cycles", cycles), panel("ns", times)];
+    let panels = [panel("cycles", cycles), panel("µs", times)];
     (short.len() > 1).then(|| Plot {
         id: "invlpg-history".into(),
         title: "Four generations of invlpg".into(),
@@ -199,7 +199,7 @@ fn invlpg(of: &Reproduction, experiment: &str) -> Option<Plot> {
         chart: Chart::History(panels.into()),
         label: "Cost of invlpg over four processors".into(),
         legend: vec![Key::line(HERE, HERE), Key::published(HERE, "cost in cycles")],
-        note: "In nanoseconds the clock rates of these particular machines count; the paper gives cycles."
+        note: "In microseconds the clock rates of these particular machines count; the paper gives cycles."
             .into(),
         table,
     })

@@ -393,7 +393,7 @@ const METHODS: [&str; 4] = ["random", "previous", "proposed", "migrating"];
 /// The figure of one step (SH-4 paper, Figure 2): its parts, stacked, for each operation and each way to attach memory.
 fn steps(of: &Reproduction, experiment: &str) -> Option<Plot> {
     let mut groups = Vec::new();
-    let head = ["machine", "operation", "data", "method", "us"].into_iter().chain(PARTS.map(|part| part.3));
+    let head = ["machine", "operation", "data", "method", "µs"].into_iter().chain(PARTS.map(|part| part.3));
     let head = head.chain(["TLB misses", "entries written"]);
     let mut table = Table { head: head.map(String::from).collect(), rows: Vec::new() };
     for machine in of.machines_of(experiment) {
@@ -438,7 +438,7 @@ fn steps(of: &Reproduction, experiment: &str) -> Option<Plot> {
         id: "ispc-steps".into(),
         title: "What a request or a return between processes takes".into(),
         subtitle: "Microseconds, by operation, data, and how memory is attached".into(),
-        chart: Chart::Stacks(groups, Axis::linear("time of one step", "us"), 46.0),
+        chart: Chart::Stacks(groups, Axis::linear("time of one step", "µs"), 46.0),
         label: "Time of one step of communication by its parts, for each operation and method".into(),
         legend,
         note: "SH-4 paper, Figure 2. By how much random is slower is held out of what the paper says here: it is \

@@ -4,4 +4,5 @@ mod drawing;
 mod folder;
 mod own_experiment;
 mod report;
+mod titles;
 mod trace;

@@ -113,34 +113,34 @@ pub(crate) fn reproduction(change: impl Fn(&mut RunResult)) -> Reproduction {
 }
 
 /// A reproduction with its pages: they take long to be made, and tests only look at them.
-struct Fixture {
-    of: Reproduction,
-    pages: Vec<Page>,
+pub(crate) struct Fixture {
+    pub(crate) of: Reproduction,
+    pub(crate) pages: Vec<Page>,
 }
 
 impl Fixture {
-    fn new(of: Reproduction) -> Fixture {
+    pub(crate) fn new(of: Reproduction) -> Fixture {
         Fixture { pages: of.pages(), of }
     }
 
     /// All pages, one after the other.
-    fn html(&self) -> String {
+    pub(crate) fn html(&self) -> String {
         self.pages.iter().map(|page| page.html.as_str()).collect()
     }
 
-    fn page(&self, path: &str) -> &str {
+    pub(crate) fn page(&self, path: &str) -> &str {
         &self.pages.iter().find(|page| page.path == path).unwrap_or_else(|| panic!("no {path}")).html
     }
 }
 
 /// What is invented, as it is.
-fn invention() -> &'static Fixture {
+pub(crate) fn invention() -> &'static Fixture {
     static INVENTION: LazyLock<Fixture> = LazyLock::new(|| Fixture::new(reproduction(|_| ())));
     &INVENTION
 }
 
 /// The drawings in a page.
-fn drawings(html: &str) -> Vec<&str> {
+pub(crate) fn drawings(html: &str) -> Vec<&str> {
     let all = html
         .match_indices("<svg")
         .map(|(at, _)| &html[at..at + html[at..].find("</svg>").expect("closed") + 6]);
@@ -149,7 +149,7 @@ fn drawings(html: &str) -> Vec<&str> {
 }
 
 /// The figures of a page: id and all that is in it.
-fn figures(html: &str) -> Vec<(&str, &str)> {
+pub(crate) fn figures(html: &str) -> Vec<(&str, &str)> {
     let figure = |(at, open): (usize, &str)| {
         let rest = &html[at + open.len()..];
         let end = rest.find("</figure>").expect("closed");
@@ -159,7 +159,7 @@ fn figures(html: &str) -> Vec<(&str, &str)> {
 }
 
 /// What stands between each `from` and the next `to`.
-fn between<'a>(text: &'a str, from: &str, to: &str) -> Vec<&'a str> {
+pub(crate) fn between<'a>(text: &'a str, from: &str, to: &str) -> Vec<&'a str> {
     text.split(from).skip(1).map(|rest| rest.split(to).next().expect("split gives one")).collect()
 }
 
@@ -171,7 +171,7 @@ fn legend(figure: &str) -> Vec<(&str, &str)> {
 }
 
 /// Made-up runs of these experiments.
-fn runs_of(experiments: Vec<Experiment>) -> Reproduction {
+pub(crate) fn runs_of(experiments: Vec<Experiment>) -> Reproduction {
     let choices = Choices::default();
     let plan: Vec<RunSpec> = experiments
         .into_iter()
@@ -450,55 +450,6 @@ fn the_answer_comes_first_and_long_tables_are_folded_away() {
         assert!(answers.contains(&format!("<a href=\"#differs-{}\">", c.published)), "{}", c.published);
     }
     assert!(index.contains("hashchange"), "what a link names is opened");
-}
-
-/// Papers are in order of weight, and what is judged of a paper follows from what was run.
-#[test]
-fn papers_are_in_order_of_weight() {
-    let order = |fixture: &Fixture| -> Vec<String> {
-        let index = fixture.page("report.html");
-        let papers = &index[index.find("id=\"papers\"").expect("papers")..];
-        between(papers, "<h3><a href=\"papers/", ".html").into_iter().map(str::to_owned).collect()
-    };
-    assert_eq!(order(invention()), ["sf-buf", "uvm", "page-flip", "sh4-tlb", "ppc-bat"]);
-    let some = ["bw-pipe", "uvm-pipe", "null-read", "null-write", "ping-pong"];
-    let some = some.map(|name| Registry::standard().experiment(name).expect("embedded"));
-    let fixture = Fixture::new(runs_of(some.to_vec()));
-    assert_eq!(order(&fixture), ["uvm", "sf-buf"]);
-    let judged: Vec<usize> = (fixture.pages.iter())
-        .filter(|page| page.path.starts_with("papers/"))
-        .map(|page| between(&page.html, "<tbody>\n<tr>", "</tbody>").len())
-        .collect();
-    assert!(judged[0] > judged[1], "{judged:?}");
-}
-
-/// The title of the answer says what the runs say.
-#[test]
-fn the_answer_is_found_in_the_runs() {
-    let title = |factor: f64| {
-        let of = reproduction(|run| {
-            let r = &mut run.record;
-            // What moves pages is so many times as fast as what copies, and today half that.
-            let moves = r.settings.values().any(|word| {
-                ["loan", "transfer", "pass", "both", "map", "flip", "zero"]
-                    .contains(&word.to_string().as_str())
-            });
-            let today = if r.machine == "today" { 0.5 } else { 1.0 };
-            for name in ["bandwidth_mb_s", "busy_bandwidth_mb_s", "efficiency_mbit_per_cpu_percent"] {
-                r.results.insert(name.into(), if moves { 100.0 * factor * today } else { 100.0 });
-            }
-        });
-        let index = Fixture::new(of).page("report.html").to_owned();
-        between(&index, "<figure id=\"pays\">", "</figure>")[0].to_owned()
-    };
-    let said = |title: &str| between(title, "<h3>", "</h3>")[0].to_owned();
-    let numbers = |title: &str| -> Vec<usize> {
-        said(title).split([' ', ';', ',']).filter_map(|word| word.parse().ok()).collect()
-    };
-    let (slow, between, fast) = (title(0.5), title(1.5), title(3.0));
-    let (slow, between, fast) = (numbers(&slow), numbers(&between), numbers(&fast));
-    assert!(slow[0] < between[0] && slow[1] == between[1], "{slow:?} {between:?}");
-    assert!(between[0] == fast[0] && between[2] < fast[2], "{between:?} {fast:?}");
 }
 
 /// Long tables are folded away.
