@@ -33,12 +33,14 @@
     let x = 0;
     y += 24;
     figure.querySelectorAll(".legend li").forEach(key => {
-      const room = KEY + 22 + 7 * key.textContent.length;
+      // The sample has a title of its own.
+      const label = key.lastChild.textContent;
+      const room = KEY + 22 + 7 * label.length;
       if (x > 0 && x + room > width) { x = 0; y += 20; }
       const sample = key.querySelector("svg");
       const at = made("g", { transform: `translate(${x} ${y - 12})` }, head);
       [...sample.childNodes].forEach(child => at.append(child.cloneNode(true)));
-      made("text", { x: x + KEY + 6, y, class: "key" }, head, key.textContent);
+      made("text", { x: x + KEY + 6, y, class: "key" }, head, label);
       x += room;
     });
     const at = made("g", { transform: `translate(${EDGE} ${y + 18})` }, all);
