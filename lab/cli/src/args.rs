@@ -1,7 +1,7 @@
 //! What the command line says.
 
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use pageferry_lab::run::MAX_JOBS;
 use pageferry_lab::workloads::stream::{ReceiveMode, SendMode};
 use pageferry_trace::{ARCHITECTURES, Rules};
@@ -109,10 +109,10 @@ pub(crate) enum Command {
     Diff(Diff),
     /// Run one experiment on one machine under one kernel
     Run(Run),
-    /// List machines, or show one with the source of every constant
-    Machines(Show),
-    /// List kernels, or show one with the source of every value
-    Kernels(Show),
+    /// List machines, show one with the source of every constant, or show in which constants two differ
+    Machines(ShowConstants),
+    /// List kernels, show one with the source of every value, or show in which values two differ
+    Kernels(ShowConstants),
     /// List experiments, or show one
     Experiments(Show),
     /// Send a file or standard input through a modelled pipe, and say what it cost
@@ -251,6 +251,15 @@ pub(crate) struct Show {
     /// Print a file that loads again, with all that it extends: what `machines NAME` and `kernels NAME` do anyway
     #[arg(long, requires = "name")]
     pub(crate) toml: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowConstants {
+    #[command(flatten)]
+    pub(crate) show: Show,
+    /// What differs between two, side by side with its sources: names, or files that end in .toml
+    #[arg(long, num_args = 2, value_names = ["A", "B"], action = ArgAction::Set, conflicts_with_all = ["name", "toml"])]
+    pub(crate) diff: Option<Vec<String>>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

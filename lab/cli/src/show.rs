@@ -1,9 +1,11 @@
 //! `pageferry machines`, `kernels` and `experiments`: lists, and with a name one in full.
 //!
+//! Of two machines or kernels, the constants are shown in which they differ: a value that differs, or that one has.
+//!
 //! A machine or kernel is printed as a file that loads again and is the same. So is an experiment, with `--toml`; by
 //! default it is told in words.
 
-use crate::args::Show;
+use crate::args::{Show, ShowConstants};
 use crate::terminal::{self, print, table};
 use pageferry_lab::Registry;
 use pageferry_lab::files::catalogue::{self, Kind, names};
@@ -15,7 +17,12 @@ use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 /// Lists machines, or shows one.
-pub(crate) fn machines(options: &Show) -> Result<ExitCode, LabError> {
+pub(crate) fn machines(options: &ShowConstants) -> Result<ExitCode, LabError> {
+    let ShowConstants { show: options, diff } = options;
+    if let Some([a, b]) = diff.as_deref() {
+        let [a, b] = [MachineChoice::find(a)?, MachineChoice::find(b)?];
+        return differing([(&a.name, a.constants()), (&b.name, b.constants())], options.json);
+    }
     match &options.name {
         Some(name) => {
             let machine = MachineChoice::find(name)?;
@@ -71,7 +78,12 @@ fn size(bytes: u64) -> String {
 }
 
 /// Lists kernels, or shows one.
-pub(crate) fn kernels(options: &Show) -> Result<ExitCode, LabError> {
+pub(crate) fn kernels(options: &ShowConstants) -> Result<ExitCode, LabError> {
+    let ShowConstants { show: options, diff } = options;
+    if let Some([a, b]) = diff.as_deref() {
+        let [a, b] = [KernelChoice::find(a)?, KernelChoice::find(b)?];
+        return differing([(&a.name, a.constants()), (&b.name, b.constants())], options.json);
+    }
     match &options.name {
         Some(name) => {
             let kernel = KernelChoice::find(name)?;
@@ -182,6 +194,50 @@ struct Listing<'a> {
     summary: &'a str,
     constants: Vec<Constant>,
     sources: &'a BTreeMap<String, String>,
+}
+
+/// A constant in which two machines or kernels differ.
+#[derive(Serialize)]
+struct Difference<'a> {
+    key: &'a str,
+    a: Option<&'a Constant>,
+    b: Option<&'a Constant>,
+}
+
+/// Shows the constants in which two differ.
+fn differing(sides: [(&str, Vec<Constant>); 2], as_json: bool) -> Result<ExitCode, LabError> {
+    let mut both: BTreeMap<&str, [Option<&Constant>; 2]> = BTreeMap::new();
+    for (side, (_, constants)) in sides.iter().enumerate() {
+        constants.iter().for_each(|constant| both.entry(&constant.key).or_default()[side] = Some(constant));
+    }
+    let differs = |[a, b]: [Option<&Constant>; 2]| a.map(|a| &a.value) != b.map(|b| &b.value);
+    let of = both.len();
+    both.retain(|_, constants| differs(*constants));
+    let all: Vec<_> = both.into_iter().map(|(key, [a, b])| Difference { key, a, b }).collect();
+    if as_json {
+        return print_json(&all);
+    }
+    let row = |d: &Difference<'_>| {
+        let value = |of: Option<&Constant>| of.map_or("none", |constant| &constant.value).to_owned();
+        let source = |of: Option<&Constant>| of.map_or("", |constant| &constant.source).to_owned();
+        vec![d.key.to_owned(), value(d.a), value(d.b), source(d.a), source(d.b)]
+    };
+    let rows: Vec<_> = all.iter().map(row).collect();
+    let [a, b] = [sides[0].0, sides[1].0];
+    let mut out = String::new();
+    if !rows.is_empty() {
+        let head = [
+            "constant".to_owned(),
+            format!(">{a}"),
+            format!(">{b}"),
+            format!("source in {a}"),
+            format!("source in {b}"),
+        ];
+        out = table(&head.each_ref().map(String::as_str), &rows) + "\n";
+    }
+    out += &format!("{a} and {b} differ in {} of {of} constants.\n", all.len());
+    print(&out)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn all<T>(kind: Kind, find: impl Fn(&str) -> Result<T, LabError>) -> Result<Vec<T>, LabError> {

@@ -178,3 +178,35 @@ fn a_run_that_broke_a_law_is_named() {
     assert_eq!(code, Some(1), "{told}");
     assert!(told.starts_with("Nothing moved") && said.contains("bad.json: bw-pipe on xeon-mp"), "{said}");
 }
+
+#[test]
+fn machines_and_kernels_are_compared_by_their_constants() {
+    let dir = here();
+    let told = |arguments: &[&str], code: i32| {
+        let output = pageferry(dir.path(), arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", text(&output.stderr));
+        text(if code == 0 { &output.stdout } else { &output.stderr })
+    };
+    let mine = "extends = \"xeon-up\"\n\
+                [cpu]\n\
+                clock_mhz = { value = 1234, source = \"a test of mine\", kind = \"assumed\" }\n";
+    fs::write(dir.path().join("mine.toml"), mine).expect("written");
+    let said = told(&["machines", "--diff", "xeon-up", "mine.toml"], 0);
+    let row = said.lines().nth(1).expect("a row");
+    assert!(row.starts_with("cpu.clock_mhz") && row.contains("2400  1234"), "{said}");
+    assert!(row.ends_with("a test of mine"), "{said}");
+    assert!(said.contains("xeon-up and mine differ in 1 of "), "{said}");
+    let json = told(&["machines", "--json", "--diff", "mine.toml", "xeon-up"], 0);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json.as_array().map(Vec::len), Some(1), "{json}");
+    assert_eq!((&json[0]["a"]["value"], &json[0]["b"]["value"]), (&"1234".into(), &"2400".into()));
+    let same = told(&["kernels", "--diff", "sf_buf", "sf_buf"], 0);
+    assert!(same.starts_with("sf_buf and sf_buf differ in 0 of "), "{same}");
+    let said = told(&["kernels", "--diff", "original", "sf_buf"], 0);
+    assert!(said.contains("ephemeral.scheme"), "{said}");
+    assert!(told(&["machines", "--diff", "xeon-up", "xeon-mq"], 2).contains("did you mean `xeon-mp`?"));
+    assert!(told(&["machines", "--diff", "xeon-up"], 2).contains("2 values required"));
+    assert!(
+        told(&["machines", "xeon-mp", "--diff", "xeon-up", "xeon-mp"], 2).contains("cannot be used with")
+    );
+}
