@@ -11,7 +11,8 @@ use std::time::Duration;
 
 /// Move pages, not bytes, on modelled machines: rerun published experiments, or send your own data through.
 #[derive(Debug, Parser)]
-#[command(name = "pageferry", version, propagate_version = true, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "pageferry", version = env!("PAGEFERRY_VERSION"), propagate_version = true)]
+#[command(after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -134,6 +135,34 @@ pub(crate) enum Command {
     /// What the library for Linux finds on this host
     #[cfg(target_os = "linux")]
     Host(Host),
+    /// Print what completes commands and options in a shell
+    Completions(Completions),
+    /// Print the manual page of the program, or of a command, for `man -l -`
+    Man(Man),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub(crate) shell: ShellWord,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ShellWord {
+    /// For `source`, or a file in ~/.local/share/bash-completion/completions
+    Bash,
+    /// For a file `_pageferry` in a folder of `fpath`
+    Zsh,
+    /// For a file in ~/.config/fish/completions
+    Fish,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// The command, such as `run` or `host bench`; the program if absent
+    #[arg(value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, Args)]

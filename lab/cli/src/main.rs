@@ -12,6 +12,7 @@ mod disk;
 mod explain;
 #[cfg(target_os = "linux")]
 mod host;
+mod manual;
 mod pipe;
 mod progress;
 mod replay;
@@ -66,6 +67,8 @@ fn main() -> ExitCode {
         Command::Disk(options) => disk::disk(&options),
         #[cfg(target_os = "linux")]
         Command::Host(options) => host::host(&options),
+        Command::Completions(options) => manual::completions(&options),
+        Command::Man(options) => manual::man(&options),
     };
     // A run that ended badly may still hold an output.
     output::remove_pending();

@@ -9,6 +9,7 @@ mod fuzz;
 #[cfg(target_os = "linux")]
 mod host;
 mod http;
+mod manual;
 mod outputs;
 mod replay;
 mod serve;
