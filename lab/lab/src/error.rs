@@ -58,6 +58,14 @@ pub enum LabError {
         /// What is wrong, and what was expected.
         problem: String,
     },
+    /// An option whose value cannot be used.
+    #[error("{option}: {problem}")]
+    Option {
+        /// The option, with what it was given for where that tells more.
+        option: String,
+        /// What is wrong, and what was expected.
+        problem: String,
+    },
     /// A file or directory that cannot be read or written.
     #[error("cannot {action} {}: {error}", .path.display())]
     Io {

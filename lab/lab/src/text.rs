@@ -1,4 +1,4 @@
-//! Numbers and times as people read them.
+//! Numbers and times as people read them, and the number that stands for several.
 
 /// A number with as many digits as it deserves: `65,536`, `12.5`, `0.031`.
 pub fn number(value: f64) -> String {
@@ -79,6 +79,17 @@ pub fn report_unit(unit: &str) -> (&str, f64) {
     }
 }
 
+/// The one in the middle when they are in order; of two, what is halfway between them. NaN if there is none.
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values {
+        [] => f64::NAN,
+        _ if values.len() % 2 == 1 => values[middle],
+        _ => f64::midpoint(values[middle - 1], values[middle]),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,6 +101,13 @@ mod tests {
         assert_eq!(["us", "ns", "µs"].map(|unit| report_unit(unit).0), ["µs"; 3]);
         assert_eq!(["Mbit/CPU", "Mbit/s/%"].map(report_unit), [("MB/s/%", 0.125); 2]);
         assert_eq!(report_unit("cycles"), ("cycles", 1.0));
+    }
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(&mut [3.0, 1.0, 100.0]), 3.0);
+        assert_eq!(median(&mut [4.0, 1.0, 100.0, 2.0]), 3.0);
+        assert!(median(&mut []).is_nan());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::data::Table;
 use pageferry_lab::judge::Reproduction;
 use pageferry_lab::judge::{Comparison, Crossover, Pays};
 use pageferry_lab::record::{Entry, Record};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut out = ::csv::Writer::from_writer(Vec::new());
@@ -39,6 +39,30 @@ pub(super) fn metrics(record: &Record) -> BTreeMap<String, String> {
     all.insert("cycles.total".into(), record.cycles.total.to_string());
     all.insert("payload_ok".into(), u8::from(record.payload_ok).to_string());
     all
+}
+
+/// The runs in wide form, a row for each: experiment, machine, kernel, seed, each of `settings` (its name here, and its
+/// key in the records), and every metric that one of them has. A metric that has the name of a column before it is
+/// called `metric.NAME`.
+pub fn wide(records: &[&Record], settings: &[(String, String)]) -> String {
+    let all: Vec<BTreeMap<String, String>> = records.iter().map(|record| metrics(record)).collect();
+    let names: BTreeSet<&str> = all.iter().flat_map(|metrics| metrics.keys().map(String::as_str)).collect();
+    let mut head: Vec<String> = ["experiment", "machine", "kernel", "seed"].map(str::to_owned).into();
+    head.extend(settings.iter().map(|(name, _)| name.clone()));
+    let taken: BTreeSet<String> = head.iter().cloned().collect();
+    let column =
+        |name: &&str| if taken.contains(*name) { format!("metric.{name}") } else { (*name).to_owned() };
+    head.extend(names.iter().map(column));
+    let rows = records.iter().zip(&all).map(|(record, metrics)| {
+        let Record { experiment, machine, kernel, seed, .. } = record;
+        let mut row = vec![experiment.clone(), machine.clone(), kernel.clone(), seed.to_string()];
+        let value = |key: &String| record.settings.get(key).map(ToString::to_string).unwrap_or_default();
+        row.extend(settings.iter().map(|(_, key)| value(key)));
+        row.extend(names.iter().map(|name| metrics.get(*name).cloned().unwrap_or_default()));
+        row
+    });
+    let head: Vec<&str> = head.iter().map(String::as_str).collect();
+    table(&head, rows)
 }
 
 /// The runs: number, experiment, machine, kernel, seed, the settings as JSON, and a hash of all that the run depends

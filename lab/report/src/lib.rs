@@ -44,7 +44,7 @@ mod then_now;
 pub mod trace;
 mod write;
 
-pub use csv::results as results_csv;
+pub use csv::{results as results_csv, wide as wide_csv};
 pub use differences::Difference;
 pub use pages::Page;
 pub use schemes::SchemeRow;

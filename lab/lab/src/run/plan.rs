@@ -95,6 +95,20 @@ impl RunSpec {
         })
     }
 
+    /// Looks whether the kernel can run on the machine at all: what is seen without a run.
+    ///
+    /// # Errors
+    /// What the machine lacks.
+    pub fn check(&self) -> Result<(), LabError> {
+        let mut config = self.machine.config.clone();
+        self.workload.adapt(&self.parameters, &mut config)?;
+        self.kernel.file.fits(&config).map_err(|problem| LabError::Incompatible {
+            machine: self.machine.name.clone(),
+            kernel: self.kernel.name.clone(),
+            problem,
+        })
+    }
+
     /// The run in a few words.
     pub fn title(&self) -> String {
         let mut title =
