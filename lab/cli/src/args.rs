@@ -40,6 +40,10 @@ fn seeds(text: &str) -> Result<u64, String> {
     whole_number(text, 0, 1_000_000)
 }
 
+fn repeats(text: &str) -> Result<u64, String> {
+    whole_number(text, 1, 10_000)
+}
+
 /// A bug that needs more turns in the right order is found by no schedule within any time.
 fn depth(text: &str) -> Result<u32, String> {
     whole_number(text, 1, 100).map(|depth| depth as u32)
@@ -110,6 +114,8 @@ pub(crate) enum Command {
     Diff(Diff),
     /// Run one experiment on one machine under one kernel
     Run(Run),
+    /// Run one experiment over the product of machines, kernels, values and seeds
+    Sweep(Sweep),
     /// List machines, show one with the source of every constant, or show in which constants two differ
     Machines(ShowConstants),
     /// List kernels, show one with the source of every value, or show in which values two differ
@@ -268,6 +274,62 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) json: bool,
 }
+
+#[derive(Debug, Args)]
+#[command(after_help = SWEEP_HELP)]
+pub(crate) struct Sweep {
+    /// The experiment (see `pageferry experiments`)
+    #[arg(value_name = "EXPERIMENT")]
+    pub(crate) experiment: String,
+    /// Machines, with commas between: names or files that end in .toml; if absent, the first that the experiment names
+    #[arg(long, short, value_name = "M,...")]
+    pub(crate) machine: Option<String>,
+    /// Kernels, with commas between: names or files that end in .toml; if absent, the first that the experiment names
+    #[arg(long, short, value_name = "K,...")]
+    pub(crate) kernel: Option<String>,
+    /// Values that a setting takes in turn: words and numbers with commas between (send=copy,loan), equal steps
+    /// (chunk_bytes=4K..256K:4K) or equal ratios (chunk_bytes=4K..256K:*2). K, M and G are powers of 1024. Of several
+    /// such settings, each combination is run
+    #[arg(long, value_name = "KEY=VALUES")]
+    pub(crate) vary: Vec<String>,
+    /// Change a setting in all runs, as for `run`; K, M and G after a number are powers of 1024
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) settings: Vec<String>,
+    /// Make each run so many times, each with a seed of its own: the first seed, the next, and so on. A modelled run
+    /// has no noise: see below
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = repeats)]
+    pub(crate) repeat: u64,
+    /// The first seed
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// The experiment's short form
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// What the table and the curves show; if absent, what the experiment is judged by first
+    #[arg(long, value_name = "NAME")]
+    pub(crate) metric: Option<String>,
+    /// Where the records, the report, the curves and sweep.csv go: a folder that is new, empty, or has results in it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Go on with the finished runs of one that was interrupted
+    #[arg(long, requires = "out")]
+    pub(crate) resume: bool,
+    /// Replace also the results of a full `reproduce`
+    #[arg(long, requires = "out")]
+    pub(crate) force: bool,
+    /// Host threads; 0 means one for each core. The numbers do not depend on it
+    #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = jobs)]
+    pub(crate) jobs: usize,
+}
+
+const SWEEP_HELP: &str = "What a repeat means:
+  A run is a model: the same configuration and seed give the same numbers to the last digit. A seed decides the bytes
+  of the payload, and in experiments that draw what is asked for (web) the requests. Where it decides the payload only
+  (bw-pipe and nearly all others), all repeats give the same numbers: they are no error bars.
+
+Try:
+  pageferry sweep pipe-sizes --machine xeon-mp,today --kernel original,sf_buf --vary chunk_bytes=4K..256K:*2
+  pageferry sweep uvm-pipe --vary size_bytes=4K..64K:4K --vary send=copy,loan --out sweep";
 
 #[derive(Debug, Args)]
 pub(crate) struct Show {

@@ -12,6 +12,7 @@ mod disk;
 mod explain;
 #[cfg(target_os = "linux")]
 mod host;
+mod kept;
 mod manual;
 mod pipe;
 mod progress;
@@ -23,6 +24,7 @@ mod scenarios;
 mod serve;
 mod show;
 mod soak;
+mod sweep;
 mod terminal;
 mod trace;
 
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Report(options) => report::report(&options),
         Command::Diff(options) => diff::diff(&options),
         Command::Run(options) => run::run(&options),
+        Command::Sweep(options) => sweep::sweep(&options),
         Command::Machines(options) => show::machines(&options),
         Command::Kernels(options) => show::kernels(&options),
         Command::Experiments(options) => show::experiments(&options),

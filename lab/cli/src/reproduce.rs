@@ -1,12 +1,13 @@
 //! `pageferry reproduce`.
 
 use crate::args::Reproduce;
-use crate::progress::{Runs, note};
+use crate::kept::{KeptRuns, make_kept, tell_others};
+use crate::progress::note;
 use crate::terminal::{self, print, table};
 use pageferry_lab::Registry;
 use pageferry_lab::judge::{Comparison, Reproduction, Standing, Statement, statements};
 use pageferry_lab::output::{About, PendingDir};
-use pageferry_lab::run::{Choices, Journal, RunSpec, Schedule, TimeLeft, execute_kept, matrix, threads};
+use pageferry_lab::run::{Choices, RunSpec, Schedule, matrix};
 use pageferry_lab::{LabError, text};
 use pageferry_report::Report as _;
 use pageferry_teach::finding::findings;
@@ -25,28 +26,7 @@ pub(crate) fn reproduce(options: &Reproduce) -> Result<ExitCode, LabError> {
         About { full: !options.quick && options.names.is_empty(), quick: options.quick, ..About::default() };
     // Before the work: whether its results can be kept.
     let mut dir = PendingDir::begin(&options.out, about, options.force)?;
-    let journal = Journal::open(&dir.journal())?;
-    let kept = plan.iter().filter(|run| journal.find(run).is_some()).count();
-    match (kept, options.resume) {
-        (0, false) => {}
-        (0, true) => note("There is no finished run to go on with: all are made."),
-        (kept, true) => note(&format!("{kept} of {} runs are finished.", plan.len())),
-        (kept, false) => note(&format!(
-            "{kept} of {} runs are kept from one that was interrupted: `--resume` goes on with them. All are made \
-             again.",
-            plan.len()
-        )),
-    }
-    let last = dir.before().filter(|before| before.quick == options.quick);
-    let last = last.map(|before| before.wall_ms.clone()).unwrap_or_default();
-    let progress = Runs::new(&plan, TimeLeft::new(&plan, &last, threads(options.jobs, plan.len())));
-    let results = execute_kept(&plan, options.jobs, &progress, &journal, options.resume);
-    progress.finish();
-    let runs = results?;
-    dir.about.wall_ms = plan.iter().zip(&runs).map(|(spec, run)| (spec.title(), run.host.wall_ms)).collect();
-    let (others, rest) = journal.rest(&plan);
-    dir.rest = rest;
-    let kept_at = dir.journal();
+    let KeptRuns { runs, others, kept_at } = make_kept(&plan, options.jobs, &mut dir, options.resume)?;
     let registry = Registry::standard();
     let mut reproduction = registry.judged(&plan, runs, choices)?;
     reproduction.findings = findings(&reproduction)?;
@@ -58,12 +38,7 @@ pub(crate) fn reproduce(options: &Reproduce) -> Result<ExitCode, LabError> {
         text::seconds(began.elapsed().as_secs_f64()),
         options.out.join("report.html").display()
     ));
-    if others > 0 {
-        note(&format!(
-            "{others} other finished runs are kept in {}: a `reproduce --resume` that has them goes on with them.",
-            kept_at.display()
-        ));
-    }
+    tell_others(others, &kept_at, "reproduce");
     match reproduction.broken().into_iter().next() {
         None => Ok(ExitCode::SUCCESS),
         Some((run, broken)) => Err(LabError::Law { run, broken }),

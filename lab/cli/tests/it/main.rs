@@ -15,3 +15,4 @@ mod replay;
 mod serve;
 mod serve_clients;
 mod serve_soak;
+mod sweep;
