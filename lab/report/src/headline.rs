@@ -22,7 +22,11 @@ const ALIKE: f64 = 1.01;
 
 /// How many times, with as many digits as such a number deserves.
 fn times(ratio: f64) -> String {
-    if ratio < 10.0 { format!("{ratio:.1}") } else { number(ratio.round()) }
+    match ratio {
+        r if r < 1.1 => format!("{r:.2}"),
+        r if r < 10.0 => format!("{r:.1}"),
+        r => number(r.round()),
+    }
 }
 
 /// A value of a title: three digits are enough.
@@ -163,7 +167,7 @@ fn of_stacks(groups: &[Stack]) -> Option<String> {
         }
     }
     let (name, count) = counts.into_iter().rev().max_by_key(|(_, count)| *count)?;
-    Some(format!("{name} is the largest part in {count} of {}", rows().count()))
+    Some(format!("the largest part in {count} of {} is {name}", rows().count()))
 }
 
 /// Between which values the first dots of the rows are.
@@ -248,6 +252,7 @@ mod tests {
         };
         assert_eq!(told("MB/s", 10.0), "at 8, highest with loan, 4.0 times copy");
         assert_eq!(told("MB/s", 80.0), "at 8, highest with copy, 2.0 times loan");
+        assert_eq!(told("MB/s", 42.0), "at 8, highest with copy, 1.05 times loan");
         assert_eq!(told("µs", 10.0), "at 8, lowest with copy, 4.0 times as high with loan");
         assert_eq!(told("µs", 40.1), "at 8, all are alike (40.1 µs)");
     }
@@ -286,8 +291,8 @@ mod tests {
             let group = Stack { label: String::new(), rows: vec![row(copy, 2.0), row(3.0, 2.0)] };
             of_chart(&Chart::Stacks(vec![group], Axis::linear("it", "µs"), 0.0)).expect("something")
         };
-        assert_eq!(told(5.0), "copying is the largest part in 2 of 2");
-        assert_eq!(told(1.0), "idle is the largest part in 1 of 2");
+        assert_eq!(told(5.0), "the largest part in 2 of 2 is copying");
+        assert_eq!(told(1.0), "the largest part in 1 of 2 is idle");
         let dots = |value: f64| {
             let dot = |value| Dot { series: String::new(), name: String::new(), value };
             let row = |label: &str, value| DotRow {
