@@ -61,6 +61,22 @@ fn a_read_before_the_only_write_of_its_bytes_is_left_out_and_told() {
     assert_eq!(replayed.deviations, 2, "{:?}", replayed.first_deviations);
 }
 
+#[test]
+fn what_a_recording_cannot_mean_is_left_out_and_told() {
+    // A process that was waited for makes calls: they are another's.
+    run(
+        "sf_buf",
+        "10 pipe2([3, 4], 0) = 0\n10 fork() = 11\n11 mkdir(\"a\", 0777) = 0\n10 wait4(-1, NULL, 0, NULL) = 11\n\
+         10 fork() = 12\n12 write(4, \"go\", 2) = 2\n11 +++ exited with 0 +++\n11 rmdir(\"a\") = 0\n\
+         12 rmdir(\"a\") = -1 ENOENT (No such file or directory)\n12 +++ exited with 0 +++\n\
+         10 read(3, \"go\", 2) = 2\n10 +++ exited with 0 +++\n",
+    );
+    let text = "pipe2([3, 4], 0) = 0\nclose(3) = 0\nwrite(4, \"x\", 1) = 1\n";
+    let replayed = run("sf_buf", text);
+    assert_eq!(replayed.deviations, 1, "{:?}", replayed.first_deviations);
+    assert!(replayed.first_deviations[0].what.contains("nobody can read"), "{:?}", replayed.first_deviations);
+}
+
 /// Two pipes between two processes, with more than they hold at a time.
 const BOTH_WAYS: &str = "10 pipe2([3, 4], 0) = 0\n10 pipe2([5, 6], 0) = 0\n10 fork() = 11\n\
     10 write(4, \"x\"..., 70000) = 70000\n11 read(3, \"x\"..., 70000) = 70000\n11 write(6, \"y\"..., 70000) = 70000\n\

@@ -334,6 +334,9 @@ impl Planner {
             Object::Null => {}
             Object::Pipe { .. } if to_offset.is_some() => return Err("at an offset of a pipe".into()),
             Object::Pipe { pipe, writes: true } => {
+                if !self.is_read_from(context, pipe) {
+                    return Ok(());
+                }
                 self.piped += there;
                 if self.piped > MAX_WRITTEN {
                     return Err("too much".into());
@@ -372,6 +375,17 @@ impl Planner {
     /// A process has an end of a pipe to write to.
     fn can_write(&self, process: usize, pipe: usize) -> bool {
         self.running[process].table.values().any(|held| self.is_writer(held, pipe))
+    }
+
+    /// Somebody can read from a pipe. Where nobody can, the write that is recorded all the same is left out, and told.
+    fn is_read_from(&mut self, context: &Context<'_>, pipe: usize) -> bool {
+        let reads = |held: &Descriptor| matches!(self.opens[held.open].object, Object::Pipe { pipe: of, writes: false } if of == pipe);
+        let is = self.running.iter().any(|process| process.table.values().any(reads));
+        if !is {
+            let what = "recorded: bytes written to a pipe that nobody can read from; they are left out";
+            self.deviates(context, what.to_owned());
+        }
+        is
     }
 
     /// Another process has an end of a pipe to write to.
@@ -421,6 +435,9 @@ impl Planner {
             }
             Object::Pipe { .. } if offset.is_some() => return Err("at an offset of a pipe".into()),
             Object::Pipe { pipe, writes: true } => {
+                if !self.is_read_from(context, pipe) {
+                    return Ok(());
+                }
                 self.piped += len;
                 if self.piped > MAX_WRITTEN {
                     return Err("too much".into());

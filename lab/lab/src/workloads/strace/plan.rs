@@ -315,8 +315,9 @@ impl Planner {
         let last = LastCalls::of(log);
         for (index, entry) in log.entries.iter().enumerate() {
             let process = match self.pids.get(&entry.pid) {
-                Some(process) => *process,
-                None => {
+                // An end may be told of twice; whatever else comes after one is another process's.
+                Some(process) if self.is_alive(entry.pid) || matches!(entry.what, What::Exited) => *process,
+                _ => {
                     let running = ProcessView { here: here.clone(), ..ProcessView::default() };
                     let process = self.add(entry.pid, running, None);
                     self.plan.first.push(process);
