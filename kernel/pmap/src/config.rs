@@ -105,6 +105,9 @@ pub struct PmapConfig {
     pub paths: PmapPaths,
     /// True: one shootdown for a whole range (FreeBSD 5, `IPI_INVLRNG`). False: one for each page.
     pub ranged_shootdown: bool,
+    /// Up to this many user pages are invalidated one by one; beyond it, all of the address space is: without tags by
+    /// loading the page-table root again, which spares the kernel's global entries.
+    pub full_flush_pages: usize,
     /// The refill handler, on machines that have one.
     pub refill: RefillConfig,
     /// How the kernel's own memory is mapped.
@@ -156,6 +159,7 @@ impl PmapConfig {
             arena_bytes,
             paths,
             ranged_shootdown: true,
+            full_flush_pages: 32,
             refill: RefillConfig::NONE,
             mapping: KernelMapping::Board,
             renew_pages: None,

@@ -8,15 +8,11 @@ use crate::machine::inner::Inner;
 use crate::machine::locks::{LockId, LockRef};
 use crate::machine::{Action, EventKind, WaitCause};
 use crate::mmu::access::Site;
-use pageferry_hal::{Cause, Instructions, LockClass, SpinLock};
+use pageferry_hal::{Cause, LockClass, SpinLock};
 use std::cell::{Cell, RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::rc::Rc;
-
-/// Instructions around the atomic one; all of the cost on a uniprocessor. They are part of the run that takes the lock,
-/// and are fetched with it.
-const LOCK_PATH: Instructions = Instructions(4);
 
 /// A spin lock of a modelled machine.
 pub struct ModelLock<T> {
@@ -136,7 +132,9 @@ impl Latch {
         let mut hw = self.machine.hw.borrow_mut();
         let cpu = self.machine.cpu();
         let cause = std::mem::replace(&mut hw.cpus[cpu].cause, Cause::Lock);
-        hw.execute(cpu, LOCK_PATH);
+        // They are part of the run that takes the lock, and are fetched with it.
+        let around = hw.params.lock_instructions;
+        hw.execute(cpu, around);
         if hw.params.cpus > 1 {
             let cycles = hw.params.atomic;
             hw.charge(cpu, cycles);

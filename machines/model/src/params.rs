@@ -4,7 +4,7 @@ use crate::config::{InvalidatesName, MachineConfig, Number, RefillConfig};
 use crate::mmu::size::PageShifts;
 use crate::mmu::tlb::{Replace, TlbGeometry, TlbShape};
 use crate::outside::clock::OutsideClock;
-use pageferry_hal::{Block, BlockRegisters, Layout, Mmu, PAGE_SIZE, Va};
+use pageferry_hal::{Block, BlockRegisters, Instructions, Layout, Mmu, PAGE_SIZE, Va};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Params {
@@ -25,6 +25,7 @@ pub(crate) struct Params {
     pub(crate) frame_buffer_line: u64,
     pub(crate) cpi_milli: u64,
     pub(crate) smt_slowdown_milli: u64,
+    pub(crate) lock_instructions: Instructions,
     pub(crate) atomic: u64,
     pub(crate) syscall_enter: u64,
     pub(crate) syscall_exit: u64,
@@ -173,6 +174,7 @@ impl Params {
             frame_buffer_line: c.io.as_ref().map_or(0, |io| c.outside_cycles(&io.frame_buffer_line_cycles)),
             cpi_milli: c.cpu.cpi_milli.value,
             smt_slowdown_milli: c.cpu.smt_slowdown_milli.value,
+            lock_instructions: Instructions(c.cpu.lock_instructions.value as u32),
             atomic: c.cpu.atomic_cycles.value,
             syscall_enter: c.cpu.syscall_enter_cycles.value,
             syscall_exit: c.cpu.syscall_exit_cycles.value,

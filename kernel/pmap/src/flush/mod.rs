@@ -8,4 +8,3 @@ mod shootdown;
 mod switch;
 
 pub use owed::TlbFlush;
-pub use shootdown::FULL_FLUSH_PAGES;

@@ -19,11 +19,6 @@ use pageferry_hal::{
     Access, Asid, Cause, CpuId, CpuSet, Flush, Interrupt, Machine, PAGE_SIZE, SpaceId, Va, VaRange,
 };
 
-/// Up to this many user pages are invalidated one by one; beyond it, all of the address space is: without tags by
-/// loading the page-table root again, which spares the kernel's global entries. About what the larger data TLBs of the
-/// machines hold, halved: refilling costs too.
-pub const FULL_FLUSH_PAGES: usize = 32;
-
 /// A request in the making: pages of one address space, or of several where entries carry no tags.
 struct Batch {
     space: SpaceId,
@@ -172,7 +167,7 @@ impl<M: Machine> Pmaps<M> {
     {
         let m = &self.machine;
         let _c = m.scope(Cause::InvalidateLocal);
-        let full = is_full_flush(parts());
+        let full = self.is_full_flush(parts());
         // The address space that is to be invalidated whole; where entries carry no tags, the one that runs, whichever
         // it is.
         let mut whole: Option<(SpaceId, Option<Asid>)> = None;
@@ -199,6 +194,12 @@ impl<M: Machine> Pmaps<M> {
         }
     }
 
+    /// The user pages among `parts` are too many to be invalidated one by one.
+    fn is_full_flush<'a>(&self, parts: impl Iterator<Item = &'a Part>) -> bool {
+        let user = parts.filter(|p| p.space != SpaceId::KERNEL);
+        user.map(|p| p.range.len_bytes() / PAGE_SIZE).sum::<usize>() > self.config.full_flush_pages
+    }
+
     /// What one CPU invalidates page by page, all do: nothing has to be asked of them.
     fn broadcasts(&self) -> bool {
         self.machine.board().broadcasts_flushes
@@ -208,7 +209,7 @@ impl<M: Machine> Pmaps<M> {
     where
         I: Iterator<Item = &'a Part>,
     {
-        let full = is_full_flush(parts());
+        let full = self.is_full_flush(parts());
         let tagged = self.tagging != Tagging::None;
         let mut batch = Batch::new();
         // What is to be invalidated whole: see `invalidate_here`.
@@ -330,10 +331,4 @@ impl<M: Machine> Pmaps<M> {
         m.send_ipi(to, Interrupt::Shootdown);
         m.spin_until(&mut || request.pending.load(Ordering::Acquire) == 0);
     }
-}
-
-/// True when the user pages among `parts` are too many to be invalidated one by one.
-fn is_full_flush<'a>(parts: impl Iterator<Item = &'a Part>) -> bool {
-    let user = parts.filter(|p| p.space != SpaceId::KERNEL);
-    user.map(|p| p.range.len_bytes() / PAGE_SIZE).sum::<usize>() > FULL_FLUSH_PAGES
 }

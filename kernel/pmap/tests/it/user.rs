@@ -4,7 +4,7 @@ use crate::common::*;
 use pageferry_hal::*;
 use pageferry_model::Model;
 use pageferry_model::{RunError, Schedule};
-use pageferry_pmap::{FULL_FLUSH_PAGES, Pmap, PmapError, TlbFlush};
+use pageferry_pmap::{Pmap, PmapError, TlbFlush};
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -375,7 +375,7 @@ fn large_removals_reload_the_root() {
     for shape in shapes() {
         run(shape, move |k| {
             let pmap = Rc::new(k.pmaps.create(&k.frames).unwrap());
-            let pages = FULL_FLUSH_PAGES + 1;
+            let pages = CONFIG.full_flush_pages + 1;
             let frame = k.frames.data();
             let fill = || {
                 for i in 0..pages {

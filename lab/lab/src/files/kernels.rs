@@ -75,6 +75,8 @@ pub struct KernelFile {
 pub struct PmapFile {
     /// One shootdown for a run of pages, or one for each page.
     pub ranged_shootdown: Sourced<bool>,
+    /// More user pages than this are invalidated with all of their address space.
+    pub full_flush_pages: Sourced<u64>,
     /// How the kernel's own memory is mapped, where the machine leaves a choice; as `board` if this is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mapping: Option<Sourced<KernelMappingName>>,
@@ -491,6 +493,7 @@ impl KernelFile {
                 arena_bytes,
                 paths: self.paths.pmap.lengths(),
                 ranged_shootdown: self.pmap.ranged_shootdown.value,
+                full_flush_pages: self.pmap.full_flush_pages.value as usize,
                 refill: self.refill_config(),
                 mapping: self.mapping().mapping(self.pmap.fragmented_percent.as_ref().map_or(0, |p| p.value)),
                 low_memory: self.pmap.low_memory.as_ref().is_some_and(|low| low.value),

@@ -88,6 +88,8 @@ pub struct CpuConfig {
     pub cpi_milli: Number,
     /// Factor, in thousandths, on the time of instructions while a sibling is busy; 1000 without SMT.
     pub smt_slowdown_milli: Number,
+    /// Instructions of a lock around the atomic one, which are all of its cost on a uniprocessor.
+    pub lock_instructions: Number,
     /// A locked read-modify-write of a line that is in the own cache.
     pub atomic_cycles: Number,
     /// From the system call instruction to the kernel's first instruction.
