@@ -5,6 +5,7 @@ use crate::kept::{KeptRuns, make_kept, tell_others};
 use crate::progress::note;
 use crate::terminal::{self, print, table};
 use pageferry_lab::Registry;
+use pageferry_lab::files::Paper;
 use pageferry_lab::judge::{Comparison, Reproduction, Standing, Statement, statements};
 use pageferry_lab::output::{About, PendingDir};
 use pageferry_lab::run::{Choices, RunSpec, Schedule, matrix};
@@ -66,26 +67,30 @@ fn plan(wanted: &[String], choices: Choices) -> Result<Vec<RunSpec>, LabError> {
 pub(crate) fn shown(of: &Reproduction) -> String {
     let style = terminal::stdout();
     let all = statements(&of.comparisons);
-    let mut out = String::new();
-    let mut section = |title: &str, standing: Standing, in_numbers: bool| {
-        let meant = |s: &&Statement| s.standing == standing && s.in_numbers == in_numbers;
-        let rows: Vec<_> = all.iter().filter(meant).flat_map(rows).collect();
-        if rows.is_empty() {
+    let mut out = covered(of);
+    let mut section = |title: &str, standing: Standing, in_numbers: Option<bool>| {
+        let meant = |s: &&Statement| {
+            s.standing == standing && in_numbers.is_none_or(|numbers| s.in_numbers == numbers)
+        };
+        let found: Vec<&Statement> = all.iter().filter(meant).collect();
+        if found.is_empty() {
             return;
         }
-        let (agree, count) = of.tally(standing, in_numbers);
-        let heading = style.strong(&format!("{title}: {agree} of {count} agree"));
-        let ratio = if in_numbers { ">ratio" } else { "" };
+        let agree = found.iter().filter(|s| s.agrees).count();
+        let heading = style.strong(&format!("{title}: {agree} of {} agree", found.len()));
+        let ratio = if in_numbers == Some(false) { "" } else { ">ratio" };
+        let rows: Vec<_> = found.into_iter().flat_map(rows).collect();
         let _ = writeln!(
             out,
             "{heading}\n{}",
             table(&["what", "machine", "published", "here", ratio, ""], &rows)
         );
     };
-    section("Predicted numbers", Standing::Predicted, true);
-    section("Predicted tendencies", Standing::Predicted, false);
-    section("Calibrated: a constant was fitted to the number", Standing::Calibrated, true);
-    section("Given: the number is a constant of the model", Standing::Given, true);
+    section("Predicted numbers", Standing::Predicted, Some(true));
+    section("Predicted tendencies", Standing::Predicted, Some(false));
+    section("Calibrated: a constant was fitted to the number", Standing::Calibrated, Some(true));
+    section("Given: the number is a constant of the model", Standing::Given, Some(true));
+    section("Checks of the model, which can give nothing else", Standing::Construction, None);
     match of.not_compared() {
         0 => {}
         1 => out.push_str("1 comparison is left out: not all of its runs were made.\n\n"),
@@ -97,6 +102,55 @@ pub(crate) fn shown(of: &Reproduction) -> String {
     let calibrated = of.calibrated().len();
     let _ = writeln!(out, "{calibrated} constants are calibrated. {} runs broke a law.", of.broken().len());
     out
+}
+
+/// How much of what is published is judged, and the same by paper.
+fn covered(of: &Reproduction) -> String {
+    if of.papers.is_empty() {
+        return String::new();
+    }
+    let all = of.covered();
+    let not_run = if all.not_run > 0 { format!(", {} were not run", all.not_run) } else { String::new() };
+    let first = format!(
+        "Published results: {} of {} are judged, {} agree, {} are off; {} check the model, {} restate others, {} \
+         cannot be judged{not_run}",
+        all.judged(),
+        all.released,
+        all.agree,
+        all.off,
+        all.checks,
+        all.restated,
+        all.not_judged
+    );
+    let row = |paper: &Paper| {
+        let one = of.coverage(paper);
+        let counts = [
+            one.released,
+            one.judged(),
+            one.agree,
+            one.off,
+            one.checks,
+            one.restated,
+            one.not_judged,
+            one.not_run,
+            one.held_out,
+        ];
+        [paper.short.clone()].into_iter().chain(counts.map(|count| count.to_string())).collect()
+    };
+    let rows: Vec<Vec<String>> = of.papers.values().map(row).collect();
+    let heads = [
+        "paper",
+        ">released",
+        ">judged",
+        ">agree",
+        ">off",
+        ">checks",
+        ">restated",
+        ">not judged",
+        ">not run",
+        ">predicted without a number",
+    ];
+    format!("{}\n{}\n", terminal::stdout().strong(&first), table(&heads, &rows))
 }
 
 /// From which size on each mechanism pays.

@@ -83,6 +83,15 @@ pub struct Published {
     /// Why it does not come out here, where that is known. `book/src/caveats.md` says the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub otherwise: Option<String>,
+    /// Why nothing here is held against it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_judged: Option<String>,
+    /// The id of the statement that it repeats, or sums up: what is found about that one is found about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restates: Option<String>,
+    /// Why what is held against it cannot come out otherwise: that checks the model, and tells nothing of the paper.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_construction: Option<String>,
 }
 
 impl Published {
@@ -196,6 +205,32 @@ fn valid_name(name: &str) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_result_is_judged_once_or_says_why_not() {
+        let mut ruled = std::collections::BTreeSet::new();
+        for name in catalogue::names(Kind::Experiment) {
+            let experiment = crate::files::Experiment::unchecked(name);
+            ruled.extend(experiment.file.compare.iter().map(|rule| rule.published.clone()));
+        }
+        for name in catalogue::names(Kind::Paper) {
+            let paper = Paper::find(name).expect("embedded");
+            for number in paper.numbers.iter().filter(|number| number.role == Role::Result) {
+                let ways = [
+                    ruled.contains(&number.id),
+                    number.not_judged.is_some(),
+                    number.restates.is_some(),
+                    number.relation == Relation::HeldOut,
+                ];
+                assert_eq!(ways.iter().filter(|way| **way).count(), 1, "{}: {ways:?}", number.id);
+                if let Some(id) = &number.restates {
+                    let other = paper.number(id).unwrap_or_else(|| panic!("{} restates {id}", number.id));
+                    assert!(other.restates.is_none() && other.role == Role::Result, "{}", number.id);
+                }
+                assert!(number.by_construction.is_none() || ruled.contains(&number.id), "{}", number.id);
+            }
+        }
+    }
 
     #[test]
     fn numbers_are_named_once_and_stated_somehow() {

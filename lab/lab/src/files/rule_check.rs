@@ -16,19 +16,26 @@ impl Compare {
         let mut pairs: Vec<(&String, &String)> = under(&self.kernel).collect();
         pairs.extend(self.over.iter().flat_map(under));
         pairs.extend(self.other_machines.iter().map(|machine| (machine, &self.kernel)));
-        let other = (!self.other_set.is_empty()).then_some(("other_set", &self.other_set));
-        for (name, set) in [("set", &self.set)].into_iter().chain(other) {
+        let mut sets = vec![("set", self.set.clone())];
+        if !self.other_set.is_empty() {
+            sets.push(("other_set", self.other_set.clone()));
+        }
+        if !self.base.is_empty() {
+            let bases: Vec<_> = sets.iter().map(|(_, set)| ("base", self.base_of(set))).collect();
+            sets.extend(bases);
+        }
+        for (name, set) in &sets {
             for place in self.places() {
                 let wanted: Vec<String> = set.iter().cloned().chain(self.at(place)).collect();
                 for (machine, kernel) in &pairs {
                     // Of a rule that says settings for each of two kernels, each set is one kernel's.
                     let of_over = self.over.as_ref() == Some(kernel);
-                    if self.how == How::Less && self.over.is_some() && of_over != (name == "other_set") {
+                    if self.how == How::Less && self.over.is_some() && of_over != (*name == "other_set") {
                         continue;
                     }
                     let found = runs_with(file, machine, kernel, &wanted);
                     if found != 1 {
-                        let key = if found == 0 && place.is_some() { "along" } else { name };
+                        let key = if found == 0 && place.is_some() { "along" } else { *name };
                         let with = if wanted.is_empty() { "all settings".into() } else { wanted.join(" ") };
                         let problem = "runs of the matrix, expected one: on";
                         return Err((key, format!("{found} {problem} {machine} under {kernel} with {with}")));
@@ -60,7 +67,8 @@ impl Compare {
             | How::Falls
             | How::Flat
             | How::Peaks
-            | How::FallsLess => published.relation == Relation::Direction,
+            | How::FallsLess
+            | How::ShareOfDifference => published.relation == Relation::Direction,
         };
         let (word, shown) = (self.how.word(), published.shown());
         if fits { Ok(()) } else { fault("how", format!("`{word}` of a statement that is `{shown}`"), None) }

@@ -29,7 +29,8 @@ pub enum How {
     /// The metric against the number, or against the range.
     #[default]
     Value,
-    /// The metric's gain over that of another kernel against the number or the range, a percentage.
+    /// The metric's gain over that of another kernel, or of the runs with `base`, against the number or the range, a
+    /// percentage.
     Gain,
     /// That gain exceeds the gain in runs with other settings.
     GainsMore,
@@ -39,7 +40,7 @@ pub enum How {
     AtLeast,
     /// The metric does not exceed `bound`.
     AtMost,
-    /// The metric is that of runs with other settings, within the tolerance.
+    /// The metric is that of runs with other settings, or of another kernel, within the tolerance.
     SameAs,
     /// The metric exceeds that of another kernel, of other machines, or of runs with other settings; `along` a setting,
     /// at each of its values.
@@ -58,6 +59,8 @@ pub enum How {
     /// The greatest fall of the metric, from a value to any later one `along` a setting, is smaller than in runs with
     /// other settings.
     FallsLess,
+    /// What the metric is more than in runs with other settings is at least `bound` percent of what `whole` is more.
+    ShareOfDifference,
 }
 
 impl How {
@@ -70,6 +73,7 @@ impl How {
             How::Peaks => Some(Shape::Peaks),
             How::Value | How::Gain | How::Zero | How::AtLeast | How::AtMost => None,
             How::SameAs | How::MoreThan | How::FallsLess | How::GainsMore | How::Less => None,
+            How::ShareOfDifference => None,
         }
     }
 
@@ -89,6 +93,7 @@ impl How {
             How::Flat => "flat",
             How::Peaks => "peaks",
             How::FallsLess => "falls_less",
+            How::ShareOfDifference => "share_of_difference",
         }
     }
 }
@@ -130,15 +135,22 @@ pub struct Compare {
     /// For orders: the settings of the other runs, instead of `set`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_set: Vec<String>,
+    /// For gains in runs of one kernel: the settings of the runs that are exceeded, in place of those in `set` and
+    /// `other_set`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub base: Vec<String>,
     /// For shapes, and for orders that hold at several values: the setting that varies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub along: Option<Along>,
     /// For shapes: what counts as no difference, in percent of the smaller value. For orders: what has to be exceeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerance_percent: Option<f64>,
-    /// For bounds.
+    /// For bounds and shares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<f64>,
+    /// For shares: the metric of the whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole: Option<String>,
 }
 
 /// A key of a rule, and what is wrong with it.
@@ -154,19 +166,28 @@ impl Compare {
     pub(super) fn fields(&self) -> Result<(), Wrong> {
         let order = self.how == How::MoreThan;
         let same = self.how == How::SameAs;
-        let bound = matches!(self.how, How::AtLeast | How::AtMost);
+        let share = self.how == How::ShareOfDifference;
+        let bound = share || matches!(self.how, How::AtLeast | How::AtMost);
         let shape = self.how.shape().is_some();
         let two_lines = self.how == How::FallsLess;
         let gains_more = self.how == How::GainsMore;
         let less = self.how == How::Less;
+        let gains = gains_more || self.how == How::Gain;
         // Of each key: whether it is there, whether it must be, whether it may be.
         let keys = [
-            ("over", self.over.is_some(), self.how == How::Gain || gains_more, order || less),
+            ("over", self.over.is_some(), gains && self.base.is_empty(), order || less || same),
             ("other_machines", !self.other_machines.is_empty(), false, order),
-            ("other_set", !self.other_set.is_empty(), two_lines || same || gains_more || less, order),
+            (
+                "other_set",
+                !self.other_set.is_empty(),
+                two_lines || share || same && self.over.is_none() || gains_more || less,
+                order || same,
+            ),
+            ("base", !self.base.is_empty(), gains && self.over.is_none(), false),
             ("along", self.along.is_some(), shape || two_lines, order),
-            ("tolerance_percent", self.tolerance_percent.is_some(), shape || same, order),
+            ("tolerance_percent", self.tolerance_percent.is_some(), shape || same, order || two_lines),
             ("bound", self.bound.is_some(), bound, false),
+            ("whole", self.whole.is_some(), share, false),
         ];
         let word = self.how.word();
         for (key, there, must, may) in keys {
@@ -184,8 +205,10 @@ impl Compare {
         if self.machines.is_empty() {
             return Err(("machines", "empty, expected at least one".into()));
         }
-        if let Some(percent) = self.tolerance_percent.filter(|percent| !(0.0..100.0).contains(percent)) {
-            return Err(("tolerance_percent", format!("{percent}, expected 0 to less than 100")));
+        // What is above another may be many times as much.
+        let max = if order { 100_000.0 } else { 100.0 };
+        if let Some(percent) = self.tolerance_percent.filter(|percent| !(0.0..max).contains(percent)) {
+            return Err(("tolerance_percent", format!("{percent}, expected 0 to less than {max}")));
         }
         let min = match self.how {
             How::MoreThan => 1,
@@ -212,6 +235,15 @@ impl Compare {
     /// Where the rule looks: at each value of the setting that varies, or once.
     pub fn places(&self) -> Vec<Option<i64>> {
         self.along.as_ref().map_or(vec![None], |along| along.values.iter().copied().map(Some).collect())
+    }
+
+    /// The settings of the runs that those with `set` are set beside for a gain.
+    pub fn base_of(&self, set: &[String]) -> Vec<String> {
+        let stays = |text: &&String| {
+            let key = key_value(text).0;
+            self.base.iter().all(|base| key_value(base).0 != key)
+        };
+        set.iter().filter(stays).chain(&self.base).cloned().collect()
     }
 
     /// The setting of one of [`Compare::places`].

@@ -65,9 +65,11 @@ impl Case<'_> {
             How::GainsMore => {
                 let (gain, other) = (self.gain(&rule.set)?, self.gain(&rule.other_set)?);
                 let Two { this, that, .. } = &two;
+                let over = settings(&rule.base);
+                let over = if over.is_empty() { over } else { format!(" over {over}") };
                 Some(Verdict {
                     ours: format!("{gain:+.0} % against {other:+.0} %"),
-                    reading: Some(format!("more is gained with {this} than with {that}")),
+                    reading: Some(format!("more is gained{over} with {this} than with {that}")),
                     ..plain(gain, None, gain > other)
                 })
             }
@@ -87,12 +89,17 @@ impl Case<'_> {
             }
             How::SameAs => {
                 let value = metric(&rule.kernel)?;
-                let other = self.metric(machine, &rule.kernel, &rule.other_set, None)?;
+                let kernel = rule.over.as_ref().unwrap_or(&rule.kernel);
+                let other_set = if rule.other_set.is_empty() { &rule.set } else { &rule.other_set };
+                let other = self.metric(machine, kernel, other_set, None)?;
                 let Two { this, that, .. } = &two;
                 let within = text::number(rule.tolerance_percent?);
                 Some(Verdict {
                     ours: format!("{} against {}", self.number(value), self.shown(other)),
-                    reading: Some(format!("{this} as {that}, within {within} %")),
+                    reading: Some(match &rule.over {
+                        Some(over) => format!("{} as {over}, within {within} %", rule.kernel),
+                        None => format!("{this} as {that}, within {within} %"),
+                    }),
                     ..plain(value, None, (value / other - 1.0).abs() <= rule.tolerance())
                 })
             }
@@ -112,6 +119,27 @@ impl Case<'_> {
             How::MoreThan => self.more_than(),
             How::Rises | How::Falls | How::Flat | How::Peaks => self.shape(rule.how.shape()?),
             How::FallsLess => self.falls_less(),
+            How::ShareOfDifference => {
+                let more = |metric: &str| {
+                    let of = |set| self.metric_called(metric, machine, &rule.kernel, set, None);
+                    Some(of(&rule.set)? - of(&rule.other_set)?)
+                };
+                let (bound, whole) = (rule.bound?, rule.whole.as_deref()?);
+                let (part, all) = (more(&rule.metric)?, more(whole)?);
+                let Two { this, that, .. } = &two;
+                let share = 100.0 * part / all;
+                Some(Verdict {
+                    ours: format!("{} of {}, {share:.0} %", text::number(part), text::number(all)),
+                    reading: Some(format!(
+                        "of what {this} has more of {} than {that}, at least {} % are {}",
+                        words(whole),
+                        text::number(bound),
+                        words(&rule.metric)
+                    )),
+                    // Of nothing more there is no share.
+                    ..plain(share, None, all > 0.0 && share >= bound)
+                })
+            }
         }
     }
 
@@ -136,11 +164,15 @@ impl Case<'_> {
             None => String::new(),
         };
         let two = self.two();
-        let reading = || format!("{} above {}{}{by}", two.this, two.that, self.range());
+        let (this, that) = match &rule.over {
+            Some(over) => (&rule.kernel, over),
+            None => (&two.this, &two.that),
+        };
+        let reading = || format!("{this} above {that}{}{by}", self.range());
         Some(Verdict {
             ours: place.map_or(ours.clone(), |at| format!("{ours} at {}", self.place(at))),
             theirs: self.published.shown(),
-            reading: (!rule.other_set.is_empty()).then(reading),
+            reading: (!rule.other_set.is_empty() || !by.is_empty()).then(reading),
             under: two.under.clone(),
             value,
             ratio: None,
@@ -190,22 +222,37 @@ impl Case<'_> {
             under,
             value: ours,
             ratio: None,
-            agrees: ours < other,
+            agrees: ours * (1.0 + rule.tolerance()) < other,
         })
     }
 
-    /// The gain over the other kernel, in percent.
+    /// The gain over the other kernel, or over the runs with the rule's `base`, in percent.
     fn gain(&self, set: &[String]) -> Option<f64> {
-        let metric = |kernel: &str| self.metric(self.machine, kernel, set, None);
-        Some((metric(&self.rule.kernel)? / metric(self.rule.over.as_deref()?)? - 1.0) * 100.0)
+        let rule = self.rule;
+        let base = match &rule.over {
+            Some(over) => self.metric(self.machine, over, set, None)?,
+            None => self.metric(self.machine, &rule.kernel, &rule.base_of(set), None)?,
+        };
+        Some((self.metric(self.machine, &rule.kernel, set, None)? / base - 1.0) * 100.0)
     }
 
     /// The metric of the run there, with `set` and the setting that varies at `place`.
     fn metric(&self, machine: &str, kernel: &str, set: &[String], place: Option<i64>) -> Option<f64> {
+        self.metric_called(&self.rule.metric, machine, kernel, set, place)
+    }
+
+    fn metric_called(
+        &self,
+        metric: &str,
+        machine: &str,
+        kernel: &str,
+        set: &[String],
+        place: Option<i64>,
+    ) -> Option<f64> {
         let at = self.rule.at(place);
         let has = |r: &Record| set.iter().chain(&at).all(|text| r.has_setting(text));
         let run = self.records.iter().find(|r| r.machine == machine && r.kernel == kernel && has(r))?;
-        run.metric(&self.rule.metric)
+        run.metric(metric)
     }
 
     /// The metric along the setting that varies: where, and what.
@@ -290,6 +337,11 @@ fn settings(set: impl IntoIterator<Item = impl AsRef<str>>) -> String {
         format!("{}={value}", key.rsplit('.').next().unwrap_or(key))
     };
     set.into_iter().map(|text| shown(text.as_ref())).collect::<Vec<_>>().join(", ")
+}
+
+/// A metric's name in words.
+fn words(metric: &str) -> String {
+    metric.replace('_', " ")
 }
 
 /// The ratio to the published value, and whether it is near enough. Within a range, the ratio is 1.

@@ -2,8 +2,9 @@
 //!
 //! A comparison has a *standing*. `Given`: the published number is itself a constant of the model (an instruction's
 //! latency), so agreement only shows that the model does what it was given. `Calibrated`: some constant was fitted to
-//! it. `Predicted`: neither; here agreement means something. The standing is derived from the constants' own sources,
-//! never declared.
+//! it. `Construction`: the model is made so that it cannot come out otherwise, as the statement says of itself.
+//! `Predicted`: none of these; here agreement means something. Of the first two the standing is derived from the
+//! constants' own sources, never declared.
 
 use super::case::Case;
 use crate::files::{Compare, Experiment, How, Paper, Published, Relation, Role};
@@ -19,6 +20,8 @@ pub enum Standing {
     Given,
     /// A constant was fitted to it.
     Calibrated,
+    /// The mechanism, which can give nothing else.
+    Construction,
     /// Nothing: it is told before it is known.
     Predicted,
 }
@@ -178,6 +181,8 @@ fn standing(published: &Published, constants: &[Constant]) -> Standing {
         |c: &Constant| c.kind == SourceKind::Calibrated && c.against.as_deref() == Some(&published.id);
     if constants.iter().any(calibrated) {
         Standing::Calibrated
+    } else if published.by_construction.is_some() {
+        Standing::Construction
     } else if published.role == Role::Input && published.relation != Relation::Direction {
         Standing::Given
     } else {

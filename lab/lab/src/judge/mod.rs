@@ -5,12 +5,14 @@
 
 mod case;
 mod compare;
+mod coverage;
 mod crossover;
 mod reproduction;
 mod shape;
 
 pub use case::TOLERANCE;
 pub use compare::{Comparison, Standing, Statement, compare, statements};
+pub use coverage::Coverage;
 pub use crossover::{AutoChoice, Crossover, NOW, SHARE_OF_BEST, chosen, crossovers, points};
 pub use pageferry_costs::Pays;
 pub use reproduction::{Calibration, Finding, Records, Reproduction};

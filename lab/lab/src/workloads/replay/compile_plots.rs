@@ -118,7 +118,7 @@ fn entries(of: &Reproduction, experiment: &str) -> Option<Plot> {
             }
             let published = (label(record) == "pte, slow")
                 .then_some(())
-                .and_then(|()| of.published("bat-kernel-tlb-share").and_then(|number| number.value));
+                .and_then(|()| of.published("bat-os-third").and_then(|number| number.value));
             bars.push(Bar {
                 series: HERE.into(),
                 name: label(record),
