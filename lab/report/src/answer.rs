@@ -17,10 +17,11 @@ use pageferry_lab::plot::Axis;
 const AGREES: Look = Look { colour: "agrees", mark: Mark::Circle, hollow: false, dash: "" };
 const DIFFERS: Look = Look { colour: "differs", mark: Mark::Cross, hollow: false, dash: "" };
 
-const STANDINGS: [(Standing, &str); 3] = [
+const STANDINGS: [(Standing, &str); 4] = [
     (Standing::Predicted, "Predicted"),
     (Standing::Calibrated, "Calibrated (a constant was fitted)"),
     (Standing::Given, "Given (a constant of the model)"),
+    (Standing::Construction, "Checks of the model (it can give nothing else)"),
 ];
 
 /// One figure for each paper that something is compared with, by weight.

@@ -101,7 +101,8 @@ impl<M: Machine> TlbFlush<M> {
     /// then by a shootdown of the other CPUs that may hold it. Those are all CPUs for kernel pages, and for user pages
     /// the ones that have the address space loaded.
     ///
-    /// More than [`crate::PmapConfig::full_flush_pages`] user pages are invalidated with all of their address space instead.
+    /// More user pages than [`crate::PmapConfig::full_flush_pages`] are invalidated with all of their address space
+    /// instead.
     ///
     /// # Locks
     /// Takes the shootdown lock on a multiprocessor. The caller may hold locks of any lower class.

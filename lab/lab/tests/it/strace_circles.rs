@@ -77,6 +77,22 @@ fn what_a_recording_cannot_mean_is_left_out_and_told() {
     assert!(replayed.first_deviations[0].what.contains("nobody can read"), "{:?}", replayed.first_deviations);
 }
 
+#[test]
+fn a_process_goes_on_after_its_parent_has_ended() {
+    // As daemons do: the first process waits for the second, and the third goes on.
+    let text = "10 pipe2([3, 4], 0) = 0\n10 fork() = 11\n11 fork() = 12\n11 +++ exited with 0 +++\n\
+                10 wait4(-1, NULL, 0, NULL) = 11\n10 mkdir(\"a\", 0777) = 0\n10 write(4, \"go\", 2) = 2\n\
+                10 +++ exited with 0 +++\n12 stat(\"a\", {st_mode=S_IFDIR|0755, st_size=0, ...}) = 0\n\
+                12 read(3, \"go\", 9) = 2\n12 close(4) = 0\n12 read(3, \"\", 9) = 0\n12 +++ exited with 0 +++\n";
+    let replayed = run("sf_buf", text);
+    assert_eq!(
+        (replayed.first_deviations.len(), replayed.processes),
+        (0, 3),
+        "{:?}",
+        replayed.first_deviations
+    );
+}
+
 /// Two pipes between two processes, with more than they hold at a time.
 const BOTH_WAYS: &str = "10 pipe2([3, 4], 0) = 0\n10 pipe2([5, 6], 0) = 0\n10 fork() = 11\n\
     10 write(4, \"x\"..., 70000) = 70000\n11 read(3, \"x\"..., 70000) = 70000\n11 write(6, \"y\"..., 70000) = 70000\n\

@@ -4,7 +4,7 @@ use super::super::figure::Figure;
 use super::super::papers::Judgement;
 use super::super::pays;
 use super::experiment::{ExperimentView, experiments};
-use pageferry_lab::judge::{Finding, Reproduction, Standing};
+use pageferry_lab::judge::{Coverage, Finding, Reproduction, Standing};
 use serde::Serialize;
 
 /// What the template is given.
@@ -15,6 +15,9 @@ pub(super) struct IndexView<'a> {
     own: Vec<String>,
     runs: usize,
     broken: Vec<(String, Vec<String>)>,
+    /// Of all papers together: how much of what they released is judged.
+    covered: Coverage,
+    judged: usize,
     /// Predicted numbers: how many agree, and how many there are.
     numbers: (usize, usize),
     /// Predicted tendencies, likewise.
@@ -38,9 +41,9 @@ struct PaperRow<'a> {
     title: &'a str,
     authors: &'a str,
     venue: &'a str,
+    covered: Coverage,
     judged: usize,
     differing: usize,
-    tally: String,
     experiments: Vec<ExperimentLink<'a>>,
 }
 
@@ -56,15 +59,16 @@ pub(super) fn view<'a>(
     figures: &'a [Figure],
 ) -> IndexView<'a> {
     let differing = |j: &Judgement<'_>| j.statements.iter().filter(|s| !s.agrees).count();
+    let covered = of.covered();
     let row = |j: &Judgement<'a>| PaperRow {
         name: j.name,
         short: &j.paper.short,
         title: &j.paper.title,
         authors: &j.paper.authors,
         venue: &j.paper.venue,
-        judged: j.statements.len(),
+        covered: of.coverage(j.paper),
+        judged: of.coverage(j.paper).judged(),
         differing: differing(j),
-        tally: j.in_words(),
         experiments: (of.experiments.iter())
             .filter(|e| e.file.paper_name() == j.name)
             .map(|e| ExperimentLink { name: &e.name, title: &e.file.title })
@@ -75,6 +79,8 @@ pub(super) fn view<'a>(
         quick: of.quick,
         runs: of.runs.len(),
         broken: of.broken(),
+        covered,
+        judged: covered.judged(),
         numbers: of.tally(Standing::Predicted, true),
         words: of.tally(Standing::Predicted, false),
         differing: papers.iter().map(differing).sum(),

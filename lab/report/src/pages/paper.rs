@@ -7,6 +7,7 @@ use super::super::papers::Judgement;
 use super::super::schemes::{SchemeRow, scheme_rows};
 use super::super::then_now::{ChosenRow, MappingRow, chosen_rows, mapping_rows};
 use super::experiment::{ExperimentView, experiments};
+use pageferry_lab::files::{Paper, Published};
 use pageferry_lab::judge::{Reproduction, Standing, Statement};
 use serde::Serialize;
 
@@ -20,10 +21,20 @@ pub(super) struct PaperView<'a> {
     answer: Option<&'a Figure>,
     differences: Vec<Difference>,
     groups: Vec<StatementGroup>,
+    unjudged: Vec<Unjudged<'a>>,
     mappings: Vec<MappingRow>,
     schemes: Vec<SchemeRow>,
     chosen: Vec<ChosenRow>,
     experiments: Vec<ExperimentView<'a>>,
+}
+
+/// A released result that nothing is held against by itself, and why.
+#[derive(Serialize)]
+struct Unjudged<'a> {
+    what: &'a str,
+    section: &'a str,
+    theirs: String,
+    why: String,
 }
 
 /// Published statements of one standing.
@@ -54,11 +65,33 @@ pub(super) fn view<'a>(of: &'a Reproduction, j: &Judgement<'a>, figures: &'a [Fi
         answer: figures.iter().find(|f| f.id == answer::id(j.name)),
         differences,
         groups: groups(&j.statements),
+        unjudged: unjudged(j.paper),
         mappings,
         schemes,
         chosen,
         experiments: experiments(of, j.name, figures),
     }
+}
+
+fn unjudged(paper: &Paper) -> Vec<Unjudged<'_>> {
+    let why = |number: &Published| match (&number.not_judged, &number.restates) {
+        (Some(why), _) => Some(why.clone()),
+        (None, Some(other)) => {
+            let other = paper.number(other)?;
+            Some(format!("as is judged for: {} ({})", other.metric, other.section))
+        }
+        (None, None) => None,
+    };
+    let row = |number| Some((number, why(number)?));
+    let found = paper.numbers.iter().filter_map(row);
+    found
+        .map(|(number, why)| Unjudged {
+            what: &number.metric,
+            section: &number.section,
+            theirs: number.shown(),
+            why,
+        })
+        .collect()
 }
 
 fn groups(all: &[Statement]) -> Vec<StatementGroup> {
@@ -77,6 +110,8 @@ fn groups(all: &[Statement]) -> Vec<StatementGroup> {
             true,
         ),
         group("given-numbers", "Given: the number is a constant of the model", Standing::Given, true),
+        group("check-numbers", "Checks of the model: numbers it can only give", Standing::Construction, true),
+        group("check-words", "Checks of the model: it can give nothing else", Standing::Construction, false),
     ];
     groups.into_iter().filter(|g| !g.statements.is_empty()).collect()
 }

@@ -379,7 +379,10 @@ impl Planner {
 
     /// Somebody can read from a pipe. Where nobody can, the write that is recorded all the same is left out, and told.
     fn is_read_from(&mut self, context: &Context<'_>, pipe: usize) -> bool {
-        let reads = |held: &Descriptor| matches!(self.opens[held.open].object, Object::Pipe { pipe: of, writes: false } if of == pipe);
+        let reads = |held: &Descriptor| match self.opens[held.open].object {
+            Object::Pipe { pipe: of, writes: false } => of == pipe,
+            _ => false,
+        };
         let is = self.running.iter().any(|process| process.table.values().any(reads));
         if !is {
             let what = "recorded: bytes written to a pipe that nobody can read from; they are left out";

@@ -71,7 +71,7 @@ pub(super) fn ways(plan: &Plan, pipes: &[Through], room: PipeRoom) -> Result<Way
     let mut rehearsal = Rehearsal::new(plan, pipes, room);
     loop {
         rehearsal.go_on();
-        let Some(stuck) = (0..plan.processes.len()).find(|process| !rehearsal.has_ended[*process]) else {
+        let Some(stuck) = (0..plan.processes.len()).find(|process| !rehearsal.has_ended(*process)) else {
             return Ok(rehearsal.ways);
         };
         rehearsal.gives_way(stuck)?;
@@ -113,9 +113,6 @@ struct Rehearsal<'a> {
     parents: Vec<Option<usize>>,
     /// Each process's descriptors to write to pipes.
     tables: Vec<BTreeMap<i32, usize>>,
-    /// Itself, if it has calls to make, and its children that have not ended.
-    lives: Vec<usize>,
-    has_ended: Vec<bool>,
     sleepers: BTreeMap<Event, Vec<usize>>,
     ready: Vec<usize>,
 }
@@ -152,8 +149,6 @@ impl<'a> Rehearsal<'a> {
             has_begun: vec![false; count],
             parents,
             tables: vec![BTreeMap::new(); count],
-            lives: vec![1; count],
-            has_ended: vec![false; count],
             sleepers: BTreeMap::new(),
             ready: plan.first.clone(),
         };
@@ -190,7 +185,6 @@ impl<'a> Rehearsal<'a> {
             }
             match op.action {
                 Action::Fork { process: child } => {
-                    self.lives[process] += 1;
                     for (fd, pipe) in self.tables[process].clone() {
                         self.hold(child, fd, pipe);
                     }
@@ -203,7 +197,7 @@ impl<'a> Rehearsal<'a> {
                     }
                 }
                 Action::Close { fd } => self.let_go(process, fd),
-                Action::Wait { process: child } if !self.has_ended[child] => return Err(Event::End(child)),
+                Action::Wait { process: child } if !self.has_ended(child) => return Err(Event::End(child)),
                 _ => self.move_bytes((process, self.done[process]))?,
             }
             self.done[process] += 1;
@@ -217,7 +211,7 @@ impl<'a> Rehearsal<'a> {
             }
             self.done[process] += 1;
             self.wake(Event::Calls(process));
-            self.ends(process);
+            self.wake(Event::End(process));
         }
         Ok(())
     }
@@ -227,18 +221,9 @@ impl<'a> Rehearsal<'a> {
         self.done[process] >= done.min(self.plan.processes[process].ops.len() + 1)
     }
 
-    /// One of a process's lives is over: its own, or a child's.
-    fn ends(&mut self, process: usize) {
-        let mut at = Some(process);
-        while let Some(process) = at {
-            self.lives[process] -= 1;
-            if self.lives[process] > 0 {
-                return;
-            }
-            self.has_ended[process] = true;
-            self.wake(Event::End(process));
-            at = self.parents[process];
-        }
+    /// A process has made all of its calls and closed what it had. Its children may live on.
+    fn has_ended(&self, process: usize) -> bool {
+        self.done[process] > self.plan.processes[process].ops.len()
     }
 
     /// A process has a descriptor to write to a pipe.
@@ -305,11 +290,7 @@ impl<'a> Rehearsal<'a> {
             return self.parents[process].map(|parent| (parent, None));
         }
         let number = self.done[process];
-        let Some(op) = self.plan.processes[process].ops.get(number) else {
-            // For its children.
-            let is_child = |other: &usize| self.parents[*other] == Some(process) && !self.has_ended[*other];
-            return (0..self.parents.len()).find(is_child).map(|child| (child, None));
-        };
+        let op = self.plan.processes[process].ops.get(number)?;
         if let Some((other, _)) = op.after.iter().find(|(other, done)| !self.is_over(*other, *done)) {
             return Some((*other, None));
         }

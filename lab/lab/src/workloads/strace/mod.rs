@@ -325,17 +325,14 @@ fn fill(user: &User<Model>, plan: &Plan) -> Result<(), CallError> {
 /// Runs the processes that none in the recording has made, and waits for them.
 fn run(user: &User<Model>, stage: &Rc<Stage>) -> Result<(), CallError> {
     let mut result = Ok(());
-    let mut running = 0;
     for process in &stage.plan.first {
         let name = format!("pid {}", stage.plan.processes[*process].pid);
-        match user.fork(&name, stage.program(*process)) {
-            Ok(_) => running += 1,
-            Err(errno) => result = Err(("fork", errno)),
+        if let Err(errno) = stage.fork(user, &name, stage.program(*process)) {
+            result = Err(("fork", errno));
         }
     }
-    for _ in 0..running {
-        user.wait().map_err(named("wait"))?;
-    }
+    stage.wait_for_all(user).map_err(named("wait"))?;
+    while user.wait().is_ok() {}
     result
 }
 

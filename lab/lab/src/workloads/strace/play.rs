@@ -31,7 +31,15 @@ const COPIED_AT_ONCE: usize = 1 << 16;
 /// Where processes sleep that wait for others: below all addresses of the kernel.
 const WAITING: u64 = 1 << 12;
 
-type Progress = <Model as Machine>::Lock<Vec<usize>>;
+type Progress = <Model as Machine>::Lock<HowFar>;
+
+/// How far the processes are.
+struct HowFar {
+    /// How many of its calls each has made.
+    done: Vec<usize>,
+    /// How many are there.
+    running: usize,
+}
 
 /// What all processes of a recording share.
 pub(super) struct Stage {
@@ -74,7 +82,10 @@ type CallFailure = (String, Errno);
 
 impl Stage {
     pub(super) fn new(user: &User<Model>, plan: Plan, cell: OutcomeCell) -> Rc<Stage> {
-        let progress = user.machine().new_lock(LockClass::PROCESS, vec![0; plan.processes.len()]);
+        let progress = {
+            let how_far = HowFar { done: vec![0; plan.processes.len()], running: 0 };
+            user.machine().new_lock(LockClass::PROCESS, how_far)
+        };
         Rc::new(Stage { plan, cell, progress, state: RefCell::default() })
     }
 
@@ -116,9 +127,7 @@ fn program(stage: Rc<Stage>, process: usize, own: ProcessState) -> Program<Model
         }
         // Whoever waits for what it did not get to would wait for ever.
         stage.is_at(user, process, usize::MAX);
-        // Children that the recording does not say to have ended: what they have open is to be closed before the volume
-        // goes.
-        while user.wait().is_ok() {}
+        stage.one_less(user);
     })
 }
 
@@ -126,25 +135,59 @@ impl Stage {
     /// A process has made so many of its calls.
     fn is_at(&self, user: &User<Model>, process: usize, done: usize) {
         let mut progress = self.progress.lock();
-        progress[process] = done;
+        progress.done[process] = done;
         user.thread().wakeup(Channel(WAITING + process as u64));
+    }
+
+    /// Makes a process, whether its parent lives on or not.
+    pub(super) fn fork(&self, user: &User<Model>, name: &str, program: Program<Model>) -> Result<Pid, Errno> {
+        self.progress.lock().running += 1;
+        user.fork(name, program).inspect_err(|_| self.one_less(user))
+    }
+
+    /// A process has closed all that it had open, or has not come to be.
+    fn one_less(&self, user: &User<Model>) {
+        let mut progress = self.progress.lock();
+        progress.running -= 1;
+        user.thread().wakeup(self.all());
+    }
+
+    /// Where the first process sleeps until all are over.
+    fn all(&self) -> Channel {
+        Channel(WAITING + self.plan.processes.len() as u64)
+    }
+
+    /// Sleeps until no process is left: what one has open is to be closed before the volume goes, and its parent may
+    /// have ended long before it.
+    pub(super) fn wait_for_all(&self, user: &User<Model>) -> Result<(), Errno> {
+        self.wait_until(user, self.all(), |how_far| how_far.running == 0).map(drop)
     }
 
     /// Sleeps until another process has made so many of its calls.
     fn wait_for(&self, user: &User<Model>, other: usize, done: usize) -> Result<(), CallFailure> {
+        let slept =
+            self.wait_until(user, Channel(WAITING + other as u64), |how_far| how_far.done[other] >= done);
+        let slept = slept.map_err(|errno| ("wait for another process".to_owned(), errno))?;
+        self.state.borrow_mut().waits += u64::from(slept);
+        Ok(())
+    }
+
+    /// Sleeps until something is so; true if it was not so yet.
+    fn wait_until(
+        &self,
+        user: &User<Model>,
+        channel: Channel,
+        is_so: impl Fn(&HowFar) -> bool,
+    ) -> Result<bool, Errno> {
         let mut slept = false;
         loop {
             let progress = self.progress.lock();
-            if progress[other] >= done {
-                drop(progress);
-                self.state.borrow_mut().waits += u64::from(slept);
-                return Ok(());
+            if is_so(&progress) {
+                return Ok(slept);
             }
             slept = true;
             let mut held = Some(progress);
-            let channel = Channel(WAITING + other as u64);
-            let woken = user.thread().sleep(channel, "replay", true, &mut || drop(held.take()));
-            woken.map_err(|interrupted| ("wait for another process".to_owned(), interrupted.into()))?;
+            user.thread().sleep(channel, "replay", true, &mut || drop(held.take()))?;
         }
     }
 
@@ -247,7 +290,7 @@ impl Player<'_> {
             Action::Fork { process } => {
                 let child = program(self.stage.clone(), *process, self.own.clone());
                 let name = format!("pid {}", self.stage.plan.processes[*process].pid);
-                let made = user.fork(&name, child);
+                let made = self.stage.fork(user, &name, child);
                 if let Ok(pid) = made {
                     self.stage.state.borrow_mut().pids.insert(*process, pid);
                 } else {
