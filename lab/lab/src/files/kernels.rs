@@ -610,7 +610,7 @@ pub(crate) const RANGES: Ranges = Ranges(&[
     range("paging.*_pages", 0, MAX_PAGES),
     range("paging.*_percent", 0, 100),
     range("paging.*", 0, MAX_INSTRUCTIONS),
-    range("pmap.renew_pages", 0, MAX_PAGES),
+    range("pmap.*_pages", 0, MAX_PAGES),
     range("refill.*", 0, MAX_INSTRUCTIONS),
     range("paths.*", 0, MAX_INSTRUCTIONS),
     range("net.sockets", 8, 1 << 16),

@@ -65,6 +65,11 @@ fn invented(n: usize, spec: &RunSpec) -> RunResult {
         ("address_cycles_per_page", if fast > 1.0 { 0.0 } else { 700.0 }),
         ("read_mb_s", 20.0 * fast),
         ("write_mb_s", 30.0 * fast),
+        ("busy_cycles_per_page", 50_000.0 - n as f64),
+        ("million_references_per_s", 20.0 * fast),
+        ("round_us", 20.0 * fast + n as f64),
+        ("tlb_misses_per_round", 4.0),
+        ("tlb_misses_per_step", 0.0),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();
@@ -72,13 +77,14 @@ fn invented(n: usize, spec: &RunSpec) -> RunResult {
         ("tlb_invalidations_local", 25_600),
         ("tlb_invalidations_remote_issued", 25_600),
         ("kva_allocations", 0),
+        ("shootdown_ipis", 1_600),
         ("bytes_copied", 0),
         ("nested_refills", 0),
     ]
     .map(|(name, count)| (name.to_owned(), count))
     .into();
     let by_cause: BTreeMap<String, u64> =
-        [("copy", 600), ("idle", 300), ("invalidate_local", 100)].map(|(c, n)| (c.to_owned(), n)).into();
+        [("copy", 500), ("idle", 300), ("invalidate_local", 100), ("user", 100)].map(|(c, n)| (c.to_owned(), n)).into();
     let cpu = CpuCycles { cpu: 0, total: 1000, by_cause: by_cause.clone() };
     let record = Record {
         experiment: spec.experiment.name.clone(),
