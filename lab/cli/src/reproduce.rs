@@ -137,7 +137,7 @@ fn covered(of: &Reproduction) -> String {
         ];
         [paper.short.clone()].into_iter().chain(counts.map(|count| count.to_string())).collect()
     };
-    let rows: Vec<Vec<String>> = of.papers.values().map(row).collect();
+    let rows: Vec<Vec<String>> = of.papers.values().map(|paper| row(paper)).collect();
     let heads = [
         "paper",
         ">released",

@@ -84,7 +84,9 @@ fn invented(n: usize, spec: &RunSpec) -> RunResult {
     .map(|(name, count)| (name.to_owned(), count))
     .into();
     let by_cause: BTreeMap<String, u64> =
-        [("copy", 500), ("idle", 300), ("invalidate_local", 100), ("user", 100)].map(|(c, n)| (c.to_owned(), n)).into();
+        [("copy", 500), ("idle", 300), ("invalidate_local", 100), ("user", 100)]
+            .map(|(c, n)| (c.to_owned(), n))
+            .into();
     let cpu = CpuCycles { cpu: 0, total: 1000, by_cause: by_cause.clone() };
     let record = Record {
         experiment: spec.experiment.name.clone(),
