@@ -339,9 +339,17 @@ fn settings(set: impl IntoIterator<Item = impl AsRef<str>>) -> String {
     set.into_iter().map(|text| shown(text.as_ref())).collect::<Vec<_>>().join(", ")
 }
 
-/// A metric's name in words.
-fn words(metric: &str) -> String {
-    metric.replace('_', " ")
+/// A metric's name in words, without its unit.
+pub(super) fn words(metric: &str) -> String {
+    let name = metric
+        .trim_end_matches("_mb_s")
+        .trim_end_matches("_mbit_s")
+        .trim_end_matches("_ns")
+        .trim_end_matches("_cycles");
+    match name {
+        "local_cached" => "cost of a local invalidation in time".to_owned(),
+        _ => name.replace('_', " "),
+    }
 }
 
 /// The ratio to the published value, and whether it is near enough. Within a range, the ratio is 1.

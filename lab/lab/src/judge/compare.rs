@@ -6,7 +6,7 @@
 //! `Predicted`: none of these; here agreement means something. Of the first two the standing is derived from the
 //! constants' own sources, never declared.
 
-use super::case::Case;
+use super::case::{Case, words};
 use crate::files::{Compare, Experiment, How, Paper, Published, Relation, Role};
 use crate::record::Record;
 use pageferry_sourced::{Constant, SourceKind};
@@ -161,18 +161,6 @@ fn describe(rule: &Compare, published: &Published) -> String {
             format!("{} above that of {}", words(&rule.metric), rule.other_machines.join(", "))
         }
         _ => published.metric.clone(),
-    }
-}
-
-fn words(metric: &str) -> String {
-    let name = metric
-        .trim_end_matches("_mb_s")
-        .trim_end_matches("_mbit_s")
-        .trim_end_matches("_ns")
-        .trim_end_matches("_cycles");
-    match name {
-        "local_cached" => "cost of a local invalidation in time".to_owned(),
-        _ => name.replace('_', " "),
     }
 }
 

@@ -12,11 +12,19 @@ use std::rc::Rc;
 /// CPU 0 looks whether a page is there, and uses it, a call later. CPU 1 makes `calls` calls, then takes it away. Wrong
 /// only where all of those come between the two: depth 2.
 fn use_behind_a_look(m: &Model, calls: u32) -> Option<ContextId> {
+    use_of_a_page(m, calls, false)
+}
+
+fn use_of_a_page(m: &Model, calls: u32, is_put_back: bool) -> Option<ContextId> {
     let (is_there, other) = (Rc::new(Cell::new(true)), m.clone());
     let theirs = is_there.clone();
     let entry = move || {
         (0..calls).for_each(|_| other.execute(Instructions(1)));
         theirs.set(false);
+        if is_put_back {
+            other.execute(Instructions(1));
+            theirs.set(true);
+        }
         None
     };
     m.start_cpu(CpuId(1), m.context_new("taker", Box::new(entry)));
@@ -29,21 +37,7 @@ fn use_behind_a_look(m: &Model, calls: u32) -> Option<ContextId> {
 
 /// As above, and CPU 1 puts it back a call later: CPU 0 has to come back in time to see that it is away. Depth 3.
 fn use_in_a_gap(m: &Model, calls: u32) -> Option<ContextId> {
-    let (is_there, other) = (Rc::new(Cell::new(true)), m.clone());
-    let theirs = is_there.clone();
-    let entry = move || {
-        (0..calls).for_each(|_| other.execute(Instructions(1)));
-        theirs.set(false);
-        other.execute(Instructions(1));
-        theirs.set(true);
-        None
-    };
-    m.start_cpu(CpuId(1), m.context_new("taker", Box::new(entry)));
-    if is_there.get() {
-        m.execute(Instructions(1));
-        assert!(is_there.get(), "the page was taken away");
-    }
-    None
+    use_of_a_page(m, calls, true)
 }
 
 /// Under how many of `seeds` seeds it goes wrong: at random, and by priorities.
