@@ -36,7 +36,10 @@ pub(super) fn id(paper: &str) -> String {
 
 fn figure(of: &Judgement<'_>) -> Figure {
     let all = &of.statements;
-    let title = format!("{}: {} come out", of.paper.short, of.in_words());
+    let title = match of.in_words() {
+        none if none.is_empty() => format!("{}: nothing of it is predicted", of.paper.short),
+        predicted => format!("{}: {predicted} come out", of.paper.short),
+    };
     let (wide, narrow) = both(|width| chart(width, all, &title));
     Figure {
         id: id(of.name),
@@ -127,7 +130,8 @@ fn chart(width: Width, all: &[Statement], label: &str) -> String {
     let layout = Layout::of(width);
     let mut svg = Svg::new(width.pixels());
     let numbers: Vec<&Statement> = all.iter().filter(|s| s.in_numbers).collect();
-    let words: Vec<&Statement> = all.iter().filter(|s| !s.in_numbers).collect();
+    let words: Vec<&Statement> =
+        all.iter().filter(|s| !s.in_numbers && s.standing == Standing::Predicted).collect();
     let mut y = 0.0;
     if !numbers.is_empty() {
         y = draw_numbers(&mut svg, &layout, &numbers);

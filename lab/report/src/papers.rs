@@ -4,7 +4,7 @@
 //! more of it is on record, and else by its name, so that the order is the same everywhere.
 
 use pageferry_lab::files::Paper;
-use pageferry_lab::judge::{Reproduction, Statement, statements};
+use pageferry_lab::judge::{Reproduction, Standing, Statement, statements};
 use std::cmp::Reverse;
 
 /// A paper, and what is judged of it.
@@ -16,13 +16,15 @@ pub(super) struct Judgement<'a> {
 }
 
 impl Judgement<'_> {
-    /// Statements in numbers, or in words: how many agree, and how many there are.
+    /// Predictions in numbers, or in words: how many agree, and how many there are. What the model was told, fitted to
+    /// or can only give says nothing of the paper.
     pub(super) fn tally(&self, in_numbers: bool) -> (usize, usize) {
-        let of = self.statements.iter().filter(|s| s.in_numbers == in_numbers);
+        let is_meant = |s: &&Statement| s.standing == Standing::Predicted && s.in_numbers == in_numbers;
+        let of = self.statements.iter().filter(is_meant);
         (of.clone().filter(|s| s.agrees).count(), of.count())
     }
 
-    /// What comes out, in words: `13 of 18 numbers and 21 of 24 statements in words`; nothing where nothing is judged.
+    /// What comes out, in words: `13 of 18 numbers and 21 of 24 statements in words`; nothing where nothing is predicted.
     pub(super) fn in_words(&self) -> String {
         let part = |in_numbers: bool, what: &str| {
             let (agree, count) = self.tally(in_numbers);

@@ -3,6 +3,7 @@
 
 use crate::report::{Fixture, between, drawings, figures, invention, reproduction, runs_of};
 use pageferry_lab::Registry;
+use pageferry_lab::judge::Standing;
 
 /// Papers are in order of weight, and what is judged of a paper follows from what was run.
 #[test]
@@ -84,16 +85,23 @@ fn what_comes_out_of_a_paper_is_counted() {
         let paper = &fixture.of.papers["uvm"];
         let all = pageferry_lab::judge::statements(&fixture.of.comparisons);
         let of: Vec<_> = (all.iter())
-            .filter(|s| s.in_numbers == in_numbers && paper.number(&s.published).is_some())
+            .filter(|s| s.standing == Standing::Predicted && s.in_numbers == in_numbers)
+            .filter(|s| paper.number(&s.published).is_some())
             .map(|s| s.agrees)
             .collect();
-        format!("{} of {}", of.iter().filter(|agrees| **agrees).count(), of.len())
+        (of.iter().filter(|agrees| **agrees).count(), of.len())
     };
     let none =
         Fixture::new(reproduction(|run| run.record.results.values_mut().for_each(|value| *value = 1e6)));
     for fixture in [invention(), &none] {
         let (numbers, words) = (of(fixture, true), of(fixture, false));
-        let expected = format!("UVM paper: {numbers} numbers and {words} statements in words come out");
+        let expected = format!(
+            "UVM paper: {} of {} numbers and {} of {} statements in words come out",
+            numbers.0, numbers.1, words.0, words.1
+        );
+        // The title counts what the index counts.
+        let covered = fixture.of.coverage(&fixture.of.papers["uvm"]);
+        assert_eq!((numbers.0 + words.0, numbers.1 + words.1), (covered.agree, covered.judged()));
         assert_eq!(title(fixture), expected);
     }
     assert_ne!(title(invention()), title(&none));
