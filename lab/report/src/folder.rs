@@ -22,6 +22,7 @@ use pageferry_lab::{LabError, Registry, input};
 use pageferry_model::MachineConfig;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::error::Category;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -210,7 +211,7 @@ fn run(path: &Path) -> Result<Option<RunResult>, LabError> {
     if value.get("experiment").is_none() {
         return Ok(None);
     }
-    serde_json::from_value(value).map(Some).map_err(|error| refused(path, &error))
+    serde_json::from_value(value).map(Some).map_err(|error| not_ours(path, &error))
 }
 
 /// What the JSON file at `path` has; nothing if there is none.
@@ -219,7 +220,7 @@ fn json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, LabError> {
         return Ok(None);
     }
     let bytes = input::bytes(path, input::MAX_RECORDED_BYTES)?;
-    serde_json::from_slice(&bytes).map(Some).map_err(|error| refused(path, &error))
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| not_ours(path, &error))
 }
 
 /// The rows of the table at `path`; none if there is no such file.
@@ -230,6 +231,17 @@ fn table<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, LabError> {
     let bytes = input::bytes(path, input::MAX_RECORDED_BYTES)?;
     let rows = csv::Reader::from_reader(bytes.as_slice()).into_deserialize().collect::<Result<_, _>>();
     rows.map_err(|error| refused(path, &error))
+}
+
+/// Why JSON cannot be used. Each file is whole or not there: one that is well formed and has not what is looked for was
+/// written by another version.
+fn not_ours(path: &Path, error: &serde_json::Error) -> LabError {
+    match error.classify() {
+        Category::Data => {
+            refused(path, &format!("{error}; another version of the program wrote it, or a hand"))
+        }
+        Category::Io | Category::Syntax | Category::Eof => refused(path, error),
+    }
 }
 
 fn refused(path: &Path, problem: &dyn std::fmt::Display) -> LabError {

@@ -24,7 +24,8 @@ impl Judgement<'_> {
         (of.clone().filter(|s| s.agrees).count(), of.count())
     }
 
-    /// What comes out, in words: `13 of 18 numbers and 21 of 24 statements in words`; nothing where nothing is predicted.
+    /// What comes out, in words: `13 of 18 numbers and 21 of 24 statements in words`; nothing where nothing is
+    /// predicted.
     pub(super) fn in_words(&self) -> String {
         let part = |in_numbers: bool, what: &str| {
             let (agree, count) = self.tally(in_numbers);

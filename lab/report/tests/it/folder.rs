@@ -67,11 +67,12 @@ fn what_is_no_record_is_refused_with_its_file() {
         Err(LabError::Io { .. })
     ));
     fs::write(dir.path().join("results.json"), "{\"quick\": 3}").expect("written");
-    assert!(told(dir.path()).contains("results.json: invalid type"));
+    let said = told(dir.path());
+    assert!(said.contains("results.json: invalid type") && said.contains("another version"), "{said}");
     fs::remove_file(dir.path().join("results.json")).expect("it is there");
     // A run that is cut short, or lacks a part, is not left out in silence; what is about something else is.
     for (broken, why) in
-        [("{\"experiment\": \"bw-pi", "EOF"), ("{\"experiment\": \"bw-pipe\"}", "missing field")]
+        [("{\"experiment\": \"bw-pi", "EOF"), ("{\"experiment\": \"bw-pipe\"}", "another version")]
     {
         fs::write(dir.path().join("run.json"), broken).expect("written");
         let said = told(dir.path());
