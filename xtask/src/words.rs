@@ -19,20 +19,15 @@ pub const NO_NOUNS: &[&str] = &[
     "Touched", "Used", "Wanted", "Watched", "Written",
 ];
 
-/// Where types still have such names, and numbers are called `most` and `least`, by the beginning of the path.
-pub const NOT_YET: &[&str] = &["kernel/"];
-
 /// Names with banned words.
 pub fn check(tree: &Tree) -> Vec<Fault> {
-    check_by(BANNED, NO_NOUNS, NOT_YET, tree)
+    check_by(BANNED, NO_NOUNS, tree)
 }
 
 /// The same by other lists.
-pub fn check_by(banned: &[(&str, &str)], no_nouns: &[&str], not_yet: &[&str], tree: &Tree) -> Vec<Fault> {
+pub fn check_by(banned: &[(&str, &str)], no_nouns: &[&str], tree: &Tree) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (path, text) in tree.ending(".rs") {
-        let not_yet = not_yet.iter().any(|start| path.starts_with(start));
-        let no_nouns = if not_yet { &[] } else { no_nouns };
         // A quick look first: nearly every file has none.
         let small = text.to_lowercase();
         if !banned.iter().any(|(word, _)| small.contains(word.trim_end_matches('_')))
@@ -51,7 +46,7 @@ pub fn check_by(banned: &[(&str, &str)], no_nouns: &[&str], not_yet: &[&str], tr
                 ));
             }
             before.clone_from(&name);
-            let is = |word: &str| !not_yet && name == word.trim_end_matches('_');
+            let is = |word: &str| name == word.trim_end_matches('_');
             for (word, instead) in banned.iter().filter(|(word, _)| is(word) || has(&name, word)) {
                 faults.push(Fault::new(
                     path,

@@ -110,8 +110,8 @@ impl Geometry {
             geometry.blocks -= rest;
         }
         if geometry.blocks == 0 {
-            let least = u64::from(geometry.reserved_blocks() + 1) * u64::from(block_bytes);
-            return Err(FsError::Refused(format!("{len_bytes} bytes, expected at least {least}")));
+            let min_bytes = u64::from(geometry.reserved_blocks() + 1) * u64::from(block_bytes);
+            return Err(FsError::Refused(format!("{len_bytes} bytes, expected at least {min_bytes}")));
         }
         Ok(geometry)
     }

@@ -5,12 +5,12 @@ use alloc::vec::Vec;
 /// The pieces of a process: how many pages each has, and its first. At most one of each length of data, and one for
 /// control.
 #[derive(Clone, Debug, Default)]
-pub struct Kept {
+pub struct PieceCache {
     pub(super) control: Option<usize>,
     pub(super) data: Vec<(usize, usize)>,
 }
 
-impl Kept {
+impl PieceCache {
     /// The piece of a kind.
     pub(super) fn of(&self, data_pages: Option<usize>) -> Option<usize> {
         match data_pages {

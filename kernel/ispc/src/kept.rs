@@ -105,11 +105,11 @@ impl<M: Machine> Ispc<M> {
 
     /// The most pages of a data piece that can be attached beside a control piece.
     pub fn max_data_pages(&self) -> usize {
-        let most = match self.attaching.by_entries {
+        let max_pages = match self.attaching.by_entries {
             true => self.entries_of_programs() / self.config.entries_of_a_page(),
             false => self.range.len_pages(),
         };
-        most.saturating_sub(1)
+        max_pages.saturating_sub(1)
     }
 
     /// Sleeps until an entry may be free, for so many pages in all; the lock is let go meanwhile.

@@ -44,7 +44,7 @@ pub use gate::Inquiry;
 pub use kept::Pieces;
 pub use port::RequestId;
 pub use port::{DRIVER, FILES, MEASURED, MIN_OWN, PROTOCOLS};
-pub use received::Taken;
+pub use received::ReceivedFrame;
 pub use services::{
     FileServiceConfig, FileServiceDefect, NetServiceConfig, NetServiceDefect, NetServicePaths,
 };

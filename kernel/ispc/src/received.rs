@@ -23,7 +23,7 @@ use pageferry_hal::{Cause, Fragment, Machine, NicReceive, NicVerdict, PAGE_SIZE,
 
 /// A frame that a driver has taken.
 #[derive(Clone, Copy, Debug)]
-pub struct Taken {
+pub struct ReceivedFrame {
     /// Its piece, which the driver keeps.
     pub at: Va,
     /// Bytes of the frame.
@@ -48,14 +48,14 @@ impl<M: Machine> Ispc<M> {
         !receiving.arrived.is_empty() || receiving.removed && !knows
     }
 
-    /// How many more pieces the card takes, of `most`: of those that have arrived each is one.
-    pub fn card_wants(&self, most: usize) -> usize {
+    /// How many more pieces the card takes, of `max_frames`: of those that have arrived each is one.
+    pub fn card_wants(&self, max_frames: usize) -> usize {
         let Some(card) = &self.card else { return 0 };
         let ring = card.nic.info().receive_slots / card.frame_pages();
         let receiving = &self.state.lock().receiving;
         match receiving.removed {
             true => 0,
-            false => most.min(ring).saturating_sub(receiving.posted.len() + receiving.arrived.len()),
+            false => max_frames.min(ring).saturating_sub(receiving.posted.len() + receiving.arrived.len()),
         }
     }
 
@@ -92,7 +92,7 @@ impl<M: Machine> Ispc<M> {
     ///
     /// # Errors
     /// [`Errno::Removed`]: nothing is there, and the card is not any more.
-    pub fn card_take(&self, call: &Syscall<'_, M>) -> Result<Option<Taken>, Errno> {
+    pub fn card_take(&self, call: &Syscall<'_, M>) -> Result<Option<ReceivedFrame>, Errno> {
         let m = call.machine();
         let _c = m.scope(Cause::Protocol);
         let mut state = self.state.lock();
@@ -101,7 +101,7 @@ impl<M: Machine> Ispc<M> {
         };
         m.execute(self.card_paths().card_take);
         state.icas.get_mut(&page).expect("the card has it").holder = Holder::Kept(call.pid);
-        Ok(Some(Taken { at: self.va(page), len, verdict }))
+        Ok(Some(ReceivedFrame { at: self.va(page), len, verdict }))
     }
 
     /// Takes what has arrived out of the card's ring; true if there was anything. Pieces that come back without a frame

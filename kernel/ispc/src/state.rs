@@ -6,7 +6,7 @@
 use super::config::{Attaching, IspcConfig, IspcDefect};
 use super::driver_card::{DriverCard, Receiving, Sending};
 use super::gate::{Activation, Gate};
-use super::keeping::Kept;
+use super::keeping::PieceCache;
 use super::port::{Port, Request, RequestId};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -68,7 +68,7 @@ pub struct State {
     /// Where threads are that have crossed into servers: the last is where they run.
     pub inside: LiteMap<ThreadId, Vec<Activation>>,
     /// What processes keep for requests that the kernel makes for them.
-    pub kept: LiteMap<Pid, Kept>,
+    pub kept: LiteMap<Pid, PieceCache>,
 }
 
 impl State {

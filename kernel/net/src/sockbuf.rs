@@ -99,7 +99,7 @@ pub struct Buffer {
 }
 
 /// The spin lock, held.
-pub type Held<'a, M> = sched::Held<'a, M, Buffer>;
+pub type SockBufGuard<'a, M> = sched::MonitorGuard<'a, M, Buffer>;
 
 impl Buffer {
     pub fn is_empty(&self) -> bool {
@@ -171,7 +171,7 @@ impl<M: Machine> SockBuf<M> {
         self.monitor.at()
     }
 
-    pub(crate) fn lock(&self) -> Held<'_, M> {
+    pub(crate) fn lock(&self) -> SockBufGuard<'_, M> {
         self.monitor.lock()
     }
 
@@ -189,8 +189,8 @@ impl<M: Machine> SockBuf<M> {
     pub fn lock_sending<'a>(
         &'a self,
         call: &Syscall<'_, M>,
-        held: Held<'a, M>,
-    ) -> (Held<'a, M>, Result<(), Errno>) {
+        held: SockBufGuard<'a, M>,
+    ) -> (SockBufGuard<'a, M>, Result<(), Errno>) {
         self.monitor.acquire(call.thread, held, |b| &mut b.sending, "netlck", true)
     }
 
@@ -201,16 +201,16 @@ impl<M: Machine> SockBuf<M> {
     pub fn lock_receiving<'a>(
         &'a self,
         call: &Syscall<'_, M>,
-        held: Held<'a, M>,
-    ) -> (Held<'a, M>, Result<(), Errno>) {
+        held: SockBufGuard<'a, M>,
+    ) -> (SockBufGuard<'a, M>, Result<(), Errno>) {
         self.monitor.acquire(call.thread, held, |b| &mut b.receiving, "netlck", true)
     }
 
-    pub(crate) fn unlock_sending(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
+    pub(crate) fn unlock_sending(&self, call: &Syscall<'_, M>, held: &mut SockBufGuard<'_, M>) {
         self.monitor.release(call.thread, held, |b| &mut b.sending);
     }
 
-    pub(crate) fn unlock_receiving(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
+    pub(crate) fn unlock_receiving(&self, call: &Syscall<'_, M>, held: &mut SockBufGuard<'_, M>) {
         self.monitor.release(call.thread, held, |b| &mut b.receiving);
     }
 
@@ -222,8 +222,8 @@ impl<M: Machine> SockBuf<M> {
     pub fn wait_for_space<'a>(
         &'a self,
         call: &Syscall<'_, M>,
-        mut held: Held<'a, M>,
-    ) -> (Held<'a, M>, Result<(), Errno>) {
+        mut held: SockBufGuard<'a, M>,
+    ) -> (SockBufGuard<'a, M>, Result<(), Errno>) {
         self.unlock_sending(call, &mut held);
         held.want_write = true;
         match self.monitor.wait(call.thread, held, "netwrt", true) {
@@ -240,8 +240,8 @@ impl<M: Machine> SockBuf<M> {
     pub fn wait_for_data<'a>(
         &'a self,
         call: &Syscall<'_, M>,
-        mut held: Held<'a, M>,
-    ) -> (Held<'a, M>, Result<(), Errno>) {
+        mut held: SockBufGuard<'a, M>,
+    ) -> (SockBufGuard<'a, M>, Result<(), Errno>) {
         self.unlock_receiving(call, &mut held);
         held.want_read = true;
         match self.monitor.wait(call.thread, held, "netrd", true) {
@@ -251,19 +251,19 @@ impl<M: Machine> SockBuf<M> {
     }
 
     /// Wakes the threads that sleep for data, if there are any (`sorwakeup`).
-    pub fn wake_reader(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
+    pub fn wake_reader(&self, call: &Syscall<'_, M>, held: &mut SockBufGuard<'_, M>) {
         self.monitor.wake(call.thread, &mut held.want_read);
     }
 
     /// Wakes the threads that sleep for space, if there are any (`sowwakeup`).
-    pub fn wake_writer(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
+    pub fn wake_writer(&self, call: &Syscall<'_, M>, held: &mut SockBufGuard<'_, M>) {
         self.monitor.wake(call.thread, &mut held.want_write);
     }
 
     // ------------------------------------------------------------------------------------------- the buffer
 
     /// Bytes that a sender of `want` bytes may send now; zero when it has to wait.
-    pub fn space(&self, held: &Held<'_, M>, want: usize) -> usize {
+    pub fn space(&self, held: &SockBufGuard<'_, M>, want: usize) -> usize {
         let bytes = self.limits.high_water_bytes.saturating_sub(held.count_bytes);
         let memory = self.limits.memory_bytes.saturating_sub(held.memory_bytes + MBUF_BYTES);
         let space = bytes.min(memory);
@@ -272,7 +272,12 @@ impl<M: Machine> SockBuf<M> {
 
     /// Appends an mbuf (`sbappend`, `sbcompress`). An mbuf that is not needed, because its bytes fit behind the last
     /// one's, comes back.
-    pub fn sbappend(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>, mbuf: Mbuf) -> Option<Mbuf> {
+    pub fn sbappend(
+        &self,
+        call: &Syscall<'_, M>,
+        held: &mut SockBufGuard<'_, M>,
+        mbuf: Mbuf,
+    ) -> Option<Mbuf> {
         let pool = &call.core.mbufs;
         held.count_bytes += mbuf.len();
         let small = mbuf.memory_bytes() == MBUF_BYTES;

@@ -19,7 +19,7 @@
 //! Waits, by a signal; memory; the receiver's addresses. A call that has received anything does not fail; what could
 //! not be delivered stays in the socket.
 
-use super::sockbuf::{Held, SockBuf};
+use super::sockbuf::{SockBuf, SockBufGuard};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use pageferry_abi::{Errno, ReceiveMode};
@@ -101,10 +101,11 @@ impl<'a, M: Machine> Receiver<'a, M> {
     fn copy(&mut self) -> Result<(), Errno> {
         let (call, pool) = (self.call, &self.call.core.mbufs);
         let mbuf = self.mbufs.front().expect("the caller has seen one");
-        let most = mbuf.len().min(self.left());
+        let max_bytes = mbuf.len().min(self.left());
         let (to, before) = (self.uio.at(), self.done());
         let (wait, uio) = (self.uio.wait, &mut *self.uio);
-        let copied = pool.look((call.thread, wait), mbuf, 0, most, |from, len| call.uiomove(from, len, uio));
+        let copied =
+            pool.look((call.thread, wait), mbuf, 0, max_bytes, |from, len| call.uiomove(from, len, uio));
         let len = self.done() - before;
         pool.trace(mbuf, len, Place::User(to), FlowStep::Received);
         self.consume(len);
@@ -127,9 +128,9 @@ impl<'a, M: Machine> Receiver<'a, M> {
     fn transfer(&mut self) -> Result<(), Errno> {
         let aligned = self.to_area || self.uio.at().is_page_aligned();
         let pages = if aligned && !self.refused { self.left() / PAGE_SIZE } else { 0 };
-        let most = if self.no_donation { 0 } else { pages };
+        let max_pages = if self.no_donation { 0 } else { pages };
         let pool = &self.call.core.mbufs;
-        let donatable = self.mbufs.iter().take(most).take_while(|m| pool.is_donatable(m)).count();
+        let donatable = self.mbufs.iter().take(max_pages).take_while(|m| pool.is_donatable(m)).count();
         if donatable > 0 && self.donation_pays(donatable) && self.donate(donatable) {
             return Ok(());
         }
@@ -188,15 +189,15 @@ impl<'a, M: Machine> Receiver<'a, M> {
         }
     }
 
-    /// Lends up to `most` pages of the first mbufs on; false when they were refused.
-    fn lend_on(&mut self, most: usize) -> bool {
+    /// Lends up to `max_pages` of the first mbufs on; false when they were refused.
+    fn lend_on(&mut self, max_pages: usize) -> bool {
         let (call, target) = (self.call, self.target());
         call.machine().execute(call.core.config.paths.transfer_call);
         let mut parts = Vec::new();
         let mut all: Option<AnonLoan<M>> = None;
         let mut pages = 0;
         for mbuf in &self.mbufs {
-            let count = mbuf.whole_lent_pages().min(most - pages);
+            let count = mbuf.whole_lent_pages().min(max_pages - pages);
             let Some(anons) = (count > 0).then(|| call.core.mbufs.lend_on(mbuf, count)).and_then(Result::ok)
             else {
                 break;
@@ -233,12 +234,12 @@ impl<'a, M: Machine> Receiver<'a, M> {
     /// Gathers up to a page of bytes in a clear page, and transfers that to the transfer area.
     fn gather(&mut self) -> Result<(), Errno> {
         let (call, pool) = (self.call, &self.call.core.mbufs);
-        let (most, wait) = (self.left().min(PAGE_SIZE), self.uio.wait);
+        let (max_bytes, wait) = (self.left().min(PAGE_SIZE), self.uio.wait);
         let mut used = Vec::new();
         let (va, _) = call.give_gathered(wait, |base| {
             let mut filled = 0;
             for mbuf in &self.mbufs {
-                let len = mbuf.len().min(most - filled);
+                let len = mbuf.len().min(max_bytes - filled);
                 let mut done = 0;
                 while done < len {
                     done += pool.look((call.thread, wait), mbuf, done, len - done, |from, piece| {
@@ -248,7 +249,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
                 }
                 filled += len;
                 used.push(len);
-                if filled == most {
+                if filled == max_bytes {
                     break;
                 }
             }
@@ -334,9 +335,9 @@ impl<M: Machine> SockBuf<M> {
     /// Takes mbufs out, delivers them with the lock released, and puts back what is left.
     fn receive_some<'a>(
         &'a self,
-        mut held: Held<'a, M>,
+        mut held: SockBufGuard<'a, M>,
         receiver: &mut Receiver<'_, M>,
-    ) -> (Held<'a, M>, Result<(), Errno>) {
+    ) -> (SockBufGuard<'a, M>, Result<(), Errno>) {
         let before = receiver.done();
         let taken: VecDeque<Mbuf> = held.take(receiver.left()).into();
         drop(held);

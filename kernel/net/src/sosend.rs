@@ -13,7 +13,7 @@
 //! Waits, by a signal; memory; the sender's addresses; and the reader may be gone. A call that has sent anything fails
 //! only if the reader is gone.
 
-use super::sockbuf::{Held, SockBuf};
+use super::sockbuf::{SockBuf, SockBufGuard};
 use pageferry_abi::{Errno, SendMode};
 use pageferry_core::choose::{Peer, Plan, Sending};
 use pageferry_core::counter::KernelCounter;
@@ -58,13 +58,13 @@ impl<'a, M: Machine> Sender<'a, M> {
         Sender { call, uio, plan, wait, to_device: peer == Peer::Device }
     }
 
-    /// Copies up to `most` bytes into a new mbuf.
-    fn copy(&mut self, most: usize) -> (Option<Mbuf>, Result<(), Errno>) {
+    /// Copies up to `max_bytes` into a new mbuf.
+    fn copy(&mut self, max_bytes: usize) -> (Option<Mbuf>, Result<(), Errno>) {
         let pool = &self.call.core.mbufs;
         let sleeper = self.call.sleeper(self.wait);
         let made = match self.to_device {
-            true => pool.cluster_for(sleeper, most.min(PAGE_SIZE)),
-            false => pool.alloc_for(sleeper, most),
+            true => pool.cluster_for(sleeper, max_bytes.min(PAGE_SIZE)),
+            false => pool.alloc_for(sleeper, max_bytes),
         };
         let mut mbuf = match made {
             Ok(mbuf) => mbuf,
@@ -73,7 +73,7 @@ impl<'a, M: Machine> Sender<'a, M> {
         let len = mbuf.len();
         let to = pool.address(&mbuf, 0..len);
         // After a vain wait for the page of a cluster, do not wait again for each of many small mbufs.
-        if len < most.min(PAGE_SIZE) {
+        if len < max_bytes.min(PAGE_SIZE) {
             self.wait = WaitFlag::NoWait;
         }
         let m = self.call.machine();
@@ -221,10 +221,10 @@ impl<M: Machine> SockBuf<M> {
     fn send_some<'a>(
         &'a self,
         call: &Syscall<'_, M>,
-        held: Held<'a, M>,
+        held: SockBufGuard<'a, M>,
         sender: &mut dyn Supply,
         wait: WaitFlag,
-    ) -> (Held<'a, M>, Step) {
+    ) -> (SockBufGuard<'a, M>, Step) {
         if held.refuses() {
             return (held, Step::Failed(Errno::BrokenPipe));
         }

@@ -11,7 +11,7 @@
 //! # What can fail
 //! Waits, by a signal; memory for mbufs; there may be no space, or no reader. Nothing was sent then.
 
-use super::sockbuf::{Held, SockBuf};
+use super::sockbuf::{SockBuf, SockBufGuard};
 use alloc::vec::Vec;
 use pageferry_abi::Errno;
 use pageferry_core::mbuf::Mbuf;
@@ -99,7 +99,7 @@ impl<M: Machine> SockBuf<M> {
 
     /// Mbufs over the first `len` bytes, or over fewer, with the reason.
     fn share_front(&self, call: &Syscall<'_, M>, len: usize) -> (Vec<Mbuf>, Result<(), Errno>) {
-        let held: Held<'_, M> = self.lock();
+        let held: SockBufGuard<'_, M> = self.lock();
         let mut shared = Vec::new();
         let mut left = len;
         for mbuf in held.chain() {

@@ -29,7 +29,7 @@ pub(super) enum Bytes<'a> {
 }
 
 impl Bytes<'_> {
-    fn most(&self) -> usize {
+    fn max_bytes(&self) -> usize {
         match *self {
             Bytes::None => 0,
             Bytes::From(_, len) | Bytes::By(_, len) | Bytes::To(_, len) | Bytes::ToKernel(_, len) => len,
@@ -50,14 +50,14 @@ pub(super) struct Asking {
 }
 
 /// What a request has come to.
-pub(super) struct Done {
+pub(super) struct Completion {
     pub(super) answer: Answer,
     pub(super) server: Pid,
     /// How many bytes the program's memory gave or took, and why not all.
     pub(super) moved: (usize, Result<(), Errno>),
 }
 
-impl Done {
+impl Completion {
     /// The answer of a request that moves no bytes.
     pub(super) fn answer(self) -> Result<Answer, Errno> {
         self.answer.error.map_or(Ok(self.answer), Err)
@@ -77,9 +77,10 @@ pub(super) fn exchange<M: Machine>(
     asking: &Asking,
     words: &mut dyn FnMut(usize) -> Result<Vec<u8>, Errno>,
     mut bytes: Bytes<'_>,
-    behind: &mut dyn FnMut(&Done) -> Option<Vec<u8>>,
-) -> Result<Done, Errno> {
-    let pieces = ispc.take_kept(call, data_pages(bytes.most(), asking.max_pages), asking.interruptible)?;
+    behind: &mut dyn FnMut(&Completion) -> Option<Vec<u8>>,
+) -> Result<Completion, Errno> {
+    let pieces =
+        ispc.take_kept(call, data_pages(bytes.max_bytes(), asking.max_pages), asking.interruptible)?;
     let done = (|| {
         let done = with_pieces(call, ispc, asking, pieces, words, &mut bytes)?;
         if let Some(other) = behind(&done) {
@@ -102,7 +103,7 @@ fn with_pieces<M: Machine>(
     pieces: Pieces,
     words: &mut dyn FnMut(usize) -> Result<Vec<u8>, Errno>,
     bytes: &mut Bytes<'_>,
-) -> Result<Done, Errno> {
+) -> Result<Completion, Errno> {
     let data = pieces.data.unwrap_or(pieces.control);
     let mut taken = (0, Ok(()));
     match bytes {
@@ -132,7 +133,7 @@ fn with_pieces<M: Machine>(
         }
         Bytes::None | Bytes::From(..) | Bytes::By(..) => {}
     }
-    Ok(Done { answer, server, moved: taken })
+    Ok(Completion { answer, server, moved: taken })
 }
 
 /// Moves `len` bytes between a piece and a buffer; how many came, and why not all.
@@ -148,9 +149,9 @@ fn moved<M: Machine>(
 }
 
 /// How long a data piece for so many bytes is: of few lengths, because each is kept.
-fn data_pages(len_bytes: usize, most: usize) -> usize {
+fn data_pages(len_bytes: usize, max_pages: usize) -> usize {
     match len_bytes.div_ceil(PAGE_SIZE) {
         0 => 0,
-        pages => pages.next_power_of_two().min(most),
+        pages => pages.next_power_of_two().min(max_pages),
     }
 }

@@ -18,7 +18,7 @@
 use crate::base::Core;
 use crate::counter::KernelCounter;
 use crate::fs::{Cursor, FileOps, Rights, VnodeOps};
-use crate::proc::{Shown, Syscall, Uio, UioMode, UioRw, Window};
+use crate::proc::{Syscall, Uio, UioMode, UioRw, Visibility, Window};
 use crate::sched::{Monitor, SleepLock};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -208,7 +208,7 @@ impl<M: Machine> MemoryDisk<M> {
             };
             let page = (at / PAGE_SIZE as u64) as usize;
             let (frame, is_new) = self.frame(core, threads, page)?;
-            window.show(core, threads, frame, Shown::Privately, |va| {
+            window.show(core, threads, frame, Visibility::Private, |va| {
                 if is_new && !whole {
                     clear(va, PAGE_SIZE);
                 }

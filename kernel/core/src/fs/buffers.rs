@@ -29,7 +29,7 @@ use pageferry_vm::{Backing, Object, Wired};
 const BUFFER_PAGES: usize = BUFFER_BYTES / PAGE_SIZE;
 
 /// Addresses, and the pages that they show.
-pub(super) struct Shown {
+pub(super) struct Mapping {
     run: KvaRun,
     at: Va,
     wired: Vec<Wired>,
@@ -38,7 +38,7 @@ pub(super) struct Shown {
 /// The buffers of a volume. See the [module](self).
 pub(super) struct Buffers<M: Machine> {
     object: Arc<Object<M>>,
-    cache: BufferCache<Shown>,
+    cache: BufferCache<Mapping>,
 }
 
 impl<M: Machine> Buffers<M> {
@@ -72,7 +72,7 @@ impl<M: Machine> Buffers<M> {
     }
 }
 
-fn unmap<M: Machine>(core: &Core<M>, mut shown: Shown) -> KvaRun {
+fn unmap<M: Machine>(core: &Core<M>, mut shown: Mapping) -> KvaRun {
     core.ephemeral.remove_run(&mut shown.run);
     shown.wired.into_iter().for_each(|wired| core.vm.unwire(wired));
     shown.run
@@ -94,7 +94,7 @@ impl<'a, M: Machine> Disk<'a, M> {
 }
 
 impl<M: Machine> Strategy for Disk<'_, M> {
-    type Memory = Shown;
+    type Memory = Mapping;
     const KEEPS_PIECES: bool = true;
 
     fn account_name(&self) {
@@ -105,7 +105,7 @@ impl<M: Machine> Strategy for Disk<'_, M> {
         self.core.machine.execute(self.core.config.disk.paths.buffer);
     }
 
-    fn show(&mut self, index: u64, room: Room<Shown>) -> Result<Shown, Errno> {
+    fn show(&mut self, index: u64, room: Room<Mapping>) -> Result<Mapping, Errno> {
         let Disk { core, threads, object, .. } = *self;
         let mut run = match room {
             Room::New(_) => core.ephemeral.kva_run(BUFFER_PAGES)?,
@@ -124,10 +124,10 @@ impl<M: Machine> Strategy for Disk<'_, M> {
         }
         let frames: Vec<Pfn> = wired.iter().map(|one| one.frames()[0]).collect();
         let at = core.ephemeral.enter_run(&mut run, &frames);
-        Ok(Shown { run, at, wired })
+        Ok(Mapping { run, at, wired })
     }
 
-    fn address(shown: &Shown) -> Va {
+    fn address(shown: &Mapping) -> Va {
         shown.at
     }
 

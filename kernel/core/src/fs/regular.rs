@@ -12,7 +12,7 @@
 use super::ops::{FileOps, MapRequest, VnodeOps};
 use super::vnode::Regular;
 use crate::defect::NetDefect;
-use crate::proc::{Shown, Syscall, Uio, UioMode, Window};
+use crate::proc::{Syscall, Uio, UioMode, Visibility, Window};
 use alloc::boxed::Box;
 use pageferry_abi::Errno;
 use pageferry_hal::{Cause, Machine, PAGE_SIZE, Pfn, Va};
@@ -159,7 +159,7 @@ pub(super) fn show_header<M: Machine>(
     work: &mut dyn FnMut(Va, usize) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
     let mut window = Window::open(call.core)?;
-    let shown = window.show(call.core, call.thread, frame, Shown::ToAll, |va| work(va, len));
+    let shown = window.show(call.core, call.thread, frame, Visibility::Shared, |va| work(va, len));
     window.close(call.core);
     shown.and_then(|done| done)
 }

@@ -18,7 +18,7 @@ use super::ops::{FileOps, MapRequest, VnodeOps};
 use super::regular::show_header;
 use super::volume_pager::page_from_disk;
 use super::volume_work::{read_bytes, write_bytes};
-use crate::proc::{Shown, Syscall, Uio, UioMode, Window};
+use crate::proc::{Syscall, Uio, UioMode, Visibility, Window};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use pageferry_abi::Errno;
@@ -298,7 +298,7 @@ fn page_in<M: Machine>(
     let wired = core.vm.wire_page(thread, object, page, true)?;
     let frame = wired.frames()[0];
     let filled = Window::open(core).and_then(|mut window| {
-        let shown = window.show(core, thread, frame, Shown::ToAll, |va| fill(va, at));
+        let shown = window.show(core, thread, frame, Visibility::Shared, |va| fill(va, at));
         window.close(core);
         shown.and_then(|filled| filled)
     });

@@ -13,7 +13,7 @@ use super::mounted::MountedVolume;
 use super::volume_work::write_bytes;
 use crate::base::Core;
 use crate::counter::KernelCounter;
-use crate::proc::{Shown, Uio, UioRw, Window};
+use crate::proc::{Uio, UioRw, Visibility, Window};
 use alloc::sync::{Arc, Weak};
 use pageferry_abi::{Errno, SendMode};
 use pageferry_fs::{Ino, Store as _, Volume};
@@ -44,7 +44,7 @@ impl<M: Machine> FilePager<M> {
         };
         mounted.with(&core, t, false, |volume, disk, _| {
             let mut window = Window::open(&core)?;
-            let shown = window.show(&core, t, frame, Shown::ToAll, |va| work(&core, volume, disk, va));
+            let shown = window.show(&core, t, frame, Visibility::Shared, |va| work(&core, volume, disk, va));
             window.close(&core);
             shown.and_then(|done| done)
         })

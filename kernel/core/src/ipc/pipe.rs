@@ -10,7 +10,7 @@
 //! Making a pipe, for want of memory. Growing the buffer and finding addresses for direct writes may fail silently: the
 //! pipe goes on with what it has. The rest is the callers' bad addresses, signals, and ends that are gone.
 
-use super::pipe_state::{Direct, End, Held, PIPE_USED_BYTES, Pipe};
+use super::pipe_state::{Direct, End, PIPE_USED_BYTES, Pipe, PipeGuard};
 use crate::base::Core;
 use crate::counter::KernelCounter;
 use crate::fs::FileOps;
@@ -97,9 +97,9 @@ impl<M: Machine> Pipe<M> {
     fn read_buffer<'a>(
         &'a self,
         call: &Syscall<'_, M>,
-        held: Held<'a, M>,
+        held: PipeGuard<'a, M>,
         uio: &mut Uio,
-    ) -> (Held<'a, M>, Result<(), Errno>) {
+    ) -> (PipeGuard<'a, M>, Result<(), Errno>) {
         let (size, out) = (held.size(), held.out);
         let len = held.count.min(uio.left()).min(size - out);
         let from = held.base() + out;
@@ -165,11 +165,11 @@ impl<M: Machine> Pipe<M> {
     fn write_buffered<'a>(
         &'a self,
         call: &Syscall<'_, M>,
-        mut held: Held<'a, M>,
+        mut held: PipeGuard<'a, M>,
         uio: &mut Uio,
-    ) -> (Held<'a, M>, Result<(), Errno>) {
+    ) -> (PipeGuard<'a, M>, Result<(), Errno>) {
         let (len, atomic) = (uio.left(), uio.len() <= ATOMIC_WRITE_BYTES);
-        let space = |held: &Held<'_, M>| {
+        let space = |held: &PipeGuard<'_, M>| {
             let space = held.size() - held.count;
             let blocked = !matches!(held.direct, Direct::None) || (atomic && space < len);
             if blocked { 0 } else { space.min(len) }
@@ -201,10 +201,10 @@ impl<M: Machine> Pipe<M> {
     fn fill_buffer<'a>(
         &'a self,
         call: &Syscall<'_, M>,
-        held: Held<'a, M>,
+        held: PipeGuard<'a, M>,
         len: usize,
         uio: &mut Uio,
-    ) -> (Held<'a, M>, Result<(), Errno>) {
+    ) -> (PipeGuard<'a, M>, Result<(), Errno>) {
         let (size, base, count) = (held.size(), held.base(), held.count);
         assert!(count + len <= size, "{len} bytes do not fit a buffer of {size} that holds {count}");
         let start = (held.out + count) % size;
@@ -228,7 +228,12 @@ impl<M: Machine> Pipe<M> {
 
     /// Takes the large buffer if a write of `len_bytes` exceeds the small one, that is empty, and there is memory:
     /// without, the small one serves, so no thread waits for it. Holds the sleep lock.
-    fn grow_for<'a>(&'a self, call: &Syscall<'_, M>, held: Held<'a, M>, len_bytes: usize) -> Held<'a, M> {
+    fn grow_for<'a>(
+        &'a self,
+        call: &Syscall<'_, M>,
+        held: PipeGuard<'a, M>,
+        len_bytes: usize,
+    ) -> PipeGuard<'a, M> {
         let config = &call.core.config.pipe;
         let small = held.size() < config.big_buffer_bytes;
         let free = held.count == 0 && matches!(held.direct, Direct::None) && !held.reader_gone;

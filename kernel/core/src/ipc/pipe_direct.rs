@@ -19,7 +19,7 @@
 //! A signal: the bytes that are left move into the kernel buffer, so that the writer's pages are its own again. The
 //! last reader's end: they are lost, and the writer learns it.
 
-use super::pipe_state::{Direct, Held, Pipe, Run};
+use super::pipe_state::{Direct, Pipe, PipeGuard, Run};
 use crate::config::PipeMapping;
 use crate::counter::KernelCounter;
 use crate::defect::KernelDefect;
@@ -40,9 +40,9 @@ impl<M: Machine> Pipe<M> {
     pub fn write_direct<'a>(
         &'a self,
         call: &Syscall<'_, M>,
-        held: Held<'a, M>,
+        held: PipeGuard<'a, M>,
         uio: &mut Uio,
-    ) -> (Held<'a, M>, Result<(), Errno>) {
+    ) -> (PipeGuard<'a, M>, Result<(), Errno>) {
         let (mut held, waited) = self.wait_until_empty(call, held);
         if waited.is_err() {
             return (held, waited);
@@ -81,8 +81,8 @@ impl<M: Machine> Pipe<M> {
     fn wait_until_empty<'a>(
         &'a self,
         call: &Syscall<'_, M>,
-        mut held: Held<'a, M>,
-    ) -> (Held<'a, M>, Result<(), Errno>) {
+        mut held: PipeGuard<'a, M>,
+    ) -> (PipeGuard<'a, M>, Result<(), Errno>) {
         loop {
             if held.reader_gone {
                 return (held, Err(Errno::BrokenPipe));
@@ -106,9 +106,9 @@ impl<M: Machine> Pipe<M> {
     fn wait_until_drained<'a>(
         &'a self,
         call: &Syscall<'_, M>,
-        mut held: Held<'a, M>,
+        mut held: PipeGuard<'a, M>,
         interruptible: bool,
-    ) -> (Held<'a, M>, Result<(), Errno>) {
+    ) -> (PipeGuard<'a, M>, Result<(), Errno>) {
         loop {
             if matches!(held.direct, Direct::Drained { .. }) {
                 return (held, Ok(()));
@@ -129,10 +129,10 @@ impl<M: Machine> Pipe<M> {
     fn finish<'a>(
         &'a self,
         call: &Syscall<'_, M>,
-        held: Held<'a, M>,
+        held: PipeGuard<'a, M>,
         len: usize,
         mut waited: Result<(), Errno>,
-    ) -> (Held<'a, M>, usize, Result<(), Errno>) {
+    ) -> (PipeGuard<'a, M>, usize, Result<(), Errno>) {
         // A reader may be copying from it.
         let (mut held, locked) = self.lock_io(call, held, false);
         assert!(locked.is_ok(), "a sleep that no signal can end was interrupted");
@@ -245,11 +245,11 @@ impl<M: Machine> Pipe<M> {
     fn clone_rest<'a>(
         &'a self,
         call: &Syscall<'_, M>,
-        mut held: Held<'a, M>,
+        mut held: PipeGuard<'a, M>,
         run: &Run,
         done: usize,
         left: usize,
-    ) -> (Held<'a, M>, bool) {
+    ) -> (PipeGuard<'a, M>, bool) {
         assert!(left <= held.size(), "a piece of a direct write fits the buffer");
         held.out = 0;
         let to = held.base();
@@ -273,9 +273,9 @@ impl<M: Machine> Pipe<M> {
     pub fn read_direct<'a>(
         &'a self,
         call: &Syscall<'_, M>,
-        held: Held<'a, M>,
+        held: PipeGuard<'a, M>,
         uio: &mut Uio,
-    ) -> (Held<'a, M>, Result<(), Errno>) {
+    ) -> (PipeGuard<'a, M>, Result<(), Errno>) {
         let Direct::Ready { run, done, left } = &held.direct else {
             panic!("there is nothing to read directly")
         };
@@ -291,7 +291,7 @@ impl<M: Machine> Pipe<M> {
     }
 
     /// The reader has taken `len` bytes of the run.
-    fn took(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>, len: usize) {
+    fn took(&self, call: &Syscall<'_, M>, held: &mut PipeGuard<'_, M>, len: usize) {
         let state = &mut **held;
         match core::mem::replace(&mut state.direct, Direct::None) {
             Direct::Ready { run, left, .. } if left == len => {

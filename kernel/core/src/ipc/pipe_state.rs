@@ -94,7 +94,7 @@ pub struct State {
 }
 
 /// The spin lock, held.
-pub type Held<'a, M> = sched::Held<'a, M, State>;
+pub type PipeGuard<'a, M> = sched::MonitorGuard<'a, M, State>;
 
 impl State {
     fn memory(&self) -> &KernelMemory {
@@ -139,7 +139,7 @@ impl<M: Machine> Pipe<M> {
         self.monitor.at()
     }
 
-    pub fn lock(&self) -> Held<'_, M> {
+    pub fn lock(&self) -> PipeGuard<'_, M> {
         self.monitor.lock()
     }
 
@@ -152,10 +152,10 @@ impl<M: Machine> Pipe<M> {
     pub fn wait<'a>(
         &'a self,
         call: &Syscall<'_, M>,
-        held: Held<'a, M>,
+        held: PipeGuard<'a, M>,
         reason: &'static str,
         interruptible: bool,
-    ) -> (Held<'a, M>, Result<(), Errno>) {
+    ) -> (PipeGuard<'a, M>, Result<(), Errno>) {
         self.monitor.wait(call.thread, held, reason, interruptible)
     }
 
@@ -165,12 +165,12 @@ impl<M: Machine> Pipe<M> {
     }
 
     /// Wakes all that sleep on the pipe, if a reader does.
-    pub fn wake_reader(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
+    pub fn wake_reader(&self, call: &Syscall<'_, M>, held: &mut PipeGuard<'_, M>) {
         self.monitor.wake(call.thread, &mut held.want_read);
     }
 
     /// Wakes all that sleep on the pipe, if a writer does.
-    pub fn wake_writer(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
+    pub fn wake_writer(&self, call: &Syscall<'_, M>, held: &mut PipeGuard<'_, M>) {
         self.monitor.wake(call.thread, &mut held.want_write);
     }
 
@@ -181,14 +181,14 @@ impl<M: Machine> Pipe<M> {
     pub fn lock_io<'a>(
         &'a self,
         call: &Syscall<'_, M>,
-        held: Held<'a, M>,
+        held: PipeGuard<'a, M>,
         interruptible: bool,
-    ) -> (Held<'a, M>, Result<(), Errno>) {
+    ) -> (PipeGuard<'a, M>, Result<(), Errno>) {
         self.monitor.acquire(call.thread, held, |state| &mut state.io, "pipelk", interruptible)
     }
 
     /// Releases the sleep lock.
-    pub fn unlock_io(&self, call: &Syscall<'_, M>, held: &mut Held<'_, M>) {
+    pub fn unlock_io(&self, call: &Syscall<'_, M>, held: &mut PipeGuard<'_, M>) {
         self.monitor.release(call.thread, held, |state| &mut state.io);
     }
 }

@@ -11,7 +11,7 @@
 //! Holds nothing between calls.
 
 use crate::config::PtraceBy;
-use crate::proc::{Shown, Syscall, Uio, UioRw, Window};
+use crate::proc::{Syscall, Uio, UioRw, Visibility, Window};
 use pageferry_abi::{Errno, SendMode};
 use pageferry_hal::{Access, Machine, PAGE_SIZE, Prot, Va};
 use pageferry_vm::{QUICK_REF_PAGES, Space, VmError, quick_ref};
@@ -104,8 +104,9 @@ fn trace_frames<M: Machine>(
         let len = (PAGE_SIZE - at.offset()).min(own.left());
         result = child.wire(thread, at, len, prot).map_err(Errno::from).and_then(|wired| {
             let frame = wired.frames()[0];
-            let shown = window
-                .show(core, thread, frame, Shown::Privately, |va| call.uiomove(va + at.offset(), len, own));
+            let shown = window.show(core, thread, frame, Visibility::Private, |va| {
+                call.uiomove(va + at.offset(), len, own)
+            });
             core.vm.unwire(wired);
             shown.and_then(|copied| copied)
         });

@@ -187,14 +187,19 @@ impl<M: Machine> Pool<M> {
         self.cluster_of(sleeper, self.max_clusters + 1, PAGE_SIZE)
     }
 
-    fn cluster_of(&self, sleeper: Option<&dyn Threads>, most: usize, len: usize) -> Result<Mbuf, Errno> {
+    fn cluster_of(
+        &self,
+        sleeper: Option<&dyn Threads>,
+        max_clusters: usize,
+        len: usize,
+    ) -> Result<Mbuf, Errno> {
         assert!(len <= PAGE_SIZE, "a cluster is a page");
         self.machine.execute(self.paths.cluster);
         let (free, grow) = {
             let mut state = self.state.lock();
             let in_use = state.clusters - state.free.len();
-            let free = if in_use < most { state.free.pop() } else { None };
-            let grow = free.is_none() && state.clusters < most;
+            let free = if in_use < max_clusters { state.free.pop() } else { None };
+            let grow = free.is_none() && state.clusters < max_clusters;
             state.clusters += usize::from(grow);
             (free, grow)
         };

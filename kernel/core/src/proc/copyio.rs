@@ -40,7 +40,7 @@ pub struct Syscall<'a, M: Machine> {
 }
 
 /// A copy that stopped at an address that cannot be used.
-pub struct Stopped {
+pub struct CopyError {
     /// Bytes transferred before.
     pub done_bytes: usize,
     pub why: Errno,
@@ -92,12 +92,12 @@ impl<M: Machine> Syscall<'_, M> {
     }
 
     /// Copies kernel bytes to the user.
-    pub fn copy_out(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), Stopped> {
+    pub fn copy_out(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyError> {
         self.copy(len_bytes, |m, done| m.copy_out(to + done, from + done, len_bytes - done))
     }
 
     /// Copies user bytes into the kernel.
-    pub fn copy_in(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), Stopped> {
+    pub fn copy_in(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyError> {
         self.copy(len_bytes, |m, done| m.copy_in(to + done, from + done, len_bytes - done))
     }
 
@@ -111,7 +111,7 @@ impl<M: Machine> Syscall<'_, M> {
     }
 
     /// Clears bytes of a buffer of the user's.
-    pub fn clear(&self, at: Va, len_bytes: usize) -> Result<(), Stopped> {
+    pub fn clear(&self, at: Va, len_bytes: usize) -> Result<(), CopyError> {
         self.copy(len_bytes, |m, done| m.zero(at + done, len_bytes - done))
     }
 
@@ -151,7 +151,7 @@ impl<M: Machine> Syscall<'_, M> {
         &self,
         len_bytes: usize,
         mut attempt: impl FnMut(&M, usize) -> Result<(), CopyFault>,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), CopyError> {
         let m = self.machine();
         m.execute(self.core.config.paths.uiomove);
         let mut done_bytes = 0;
@@ -165,7 +165,7 @@ impl<M: Machine> Syscall<'_, M> {
                 Err(fault) => {
                     done_bytes += fault.done_bytes;
                     assert!(done_bytes < len_bytes, "a copy that is complete cannot fault");
-                    self.resolve(fault.trap).map_err(|e| Stopped { done_bytes, why: e.into() })?;
+                    self.resolve(fault.trap).map_err(|e| CopyError { done_bytes, why: e.into() })?;
                 }
             }
         }
@@ -189,7 +189,7 @@ impl<M: Machine> Syscall<'_, M> {
 }
 
 /// Moves a buffer on by what a copy of `len` bytes has done.
-fn advanced(uio: &mut Uio, len: usize, copied: Result<(), Stopped>) -> Result<(), Errno> {
+fn advanced(uio: &mut Uio, len: usize, copied: Result<(), CopyError>) -> Result<(), Errno> {
     match copied {
         Ok(()) => uio.advance(len),
         Err(stopped) => {

@@ -14,4 +14,4 @@ pub use process::Killed;
 pub use process::{Body, Process, Processes, Role, Table};
 pub use registry::Registry;
 pub use uio::{PagesCame, Uio, UioMode, UioRw, WaitFlag, outcome};
-pub use window::{Shown, Window};
+pub use window::{Visibility, Window};

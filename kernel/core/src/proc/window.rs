@@ -25,11 +25,11 @@ use pageferry_hal::{Machine, Pfn, Threads, Va};
 
 /// Which threads will use the address of a page that is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shown {
+pub enum Visibility {
     /// The thread that asks, and it only.
-    Privately,
+    Private,
     /// Any CPU.
-    ToAll,
+    Shared,
 }
 
 /// Kernel addresses for frames that are looked at for a moment, one after the other. To be
@@ -61,7 +61,7 @@ impl Window {
         core: &Core<M>,
         threads: &dyn Threads,
         frame: Pfn,
-        shown: Shown,
+        visibility: Visibility,
         work: impl FnOnce(Va) -> R,
     ) -> Result<R, Errno> {
         let ephemeral = &core.ephemeral;
@@ -71,12 +71,12 @@ impl Window {
             ephemeral.remove_run(run);
             return Ok(result);
         }
-        let flags = match shown {
-            Shown::Privately => {
+        let flags = match visibility {
+            Visibility::Private => {
                 threads.pin();
                 Flags::PRIVATE
             }
-            Shown::ToAll => Flags::empty(),
+            Visibility::Shared => Flags::empty(),
         };
         let result = match ephemeral.alloc(threads, frame, flags | Flags::NOWAIT) {
             Ok(mapping) => {
@@ -92,7 +92,7 @@ impl Window {
             }),
             Err(error) => Err(error),
         };
-        if shown == Shown::Privately {
+        if visibility == Visibility::Private {
             threads.unpin();
         }
         Ok(result?)

@@ -12,7 +12,7 @@ mod tcb;
 mod thread;
 
 pub use callout::{CalloutId, Callouts};
-pub use monitor::{Held, Monitor, SleepLock, Which};
+pub use monitor::{Monitor, MonitorGuard, SleepLock, Which};
 pub use sched::{MAX_THREADS, Sched, SchedPaths};
 pub use select::{SELECT_CHANNEL, Select};
 pub use softint::{SoftInt, SoftInts};

@@ -19,7 +19,7 @@ pub struct Monitor<M: Machine, S: 'static> {
 }
 
 /// The spin lock, held.
-pub type Held<'a, M, S> = <<M as Machine>::Lock<S> as SpinLock<S>>::Guard<'a>;
+pub type MonitorGuard<'a, M, S> = <<M as Machine>::Lock<S> as SpinLock<S>>::Guard<'a>;
 
 /// A sleep lock within the state.
 #[derive(Default)]
@@ -50,7 +50,7 @@ impl<M: Machine, S: 'static> Monitor<M, S> {
     }
 
     /// Takes the spin lock.
-    pub fn lock(&self) -> Held<'_, M, S> {
+    pub fn lock(&self) -> MonitorGuard<'_, M, S> {
         self.state.lock()
     }
 
@@ -80,10 +80,10 @@ impl<M: Machine, S: 'static> Monitor<M, S> {
     pub fn wait<'a>(
         &'a self,
         threads: &dyn Threads,
-        held: Held<'a, M, S>,
+        held: MonitorGuard<'a, M, S>,
         reason: &'static str,
         interruptible: bool,
-    ) -> (Held<'a, M, S>, Result<(), Errno>) {
+    ) -> (MonitorGuard<'a, M, S>, Result<(), Errno>) {
         let mut held = Some(held);
         let result = threads.sleep(self.channel(), reason, interruptible, &mut || drop(held.take()));
         assert!(held.is_none(), "a sleep returned without releasing the lock of its caller");
@@ -100,11 +100,11 @@ impl<M: Machine, S: 'static> Monitor<M, S> {
     pub fn acquire<'a>(
         &'a self,
         threads: &dyn Threads,
-        mut held: Held<'a, M, S>,
+        mut held: MonitorGuard<'a, M, S>,
         which: Which<S>,
         reason: &'static str,
         interruptible: bool,
-    ) -> (Held<'a, M, S>, Result<(), Errno>) {
+    ) -> (MonitorGuard<'a, M, S>, Result<(), Errno>) {
         while which(&mut held).taken {
             which(&mut held).wanted = true;
             let (again, result) = self.wait(threads, held, reason, interruptible);
@@ -118,7 +118,7 @@ impl<M: Machine, S: 'static> Monitor<M, S> {
     }
 
     /// Releases a sleep lock, and wakes the threads that wait for it.
-    pub fn release(&self, threads: &dyn Threads, held: &mut Held<'_, M, S>, which: Which<S>) {
+    pub fn release(&self, threads: &dyn Threads, held: &mut MonitorGuard<'_, M, S>, which: Which<S>) {
         let lock = which(held);
         assert!(lock.taken, "a sleep lock is released that is not held");
         lock.taken = false;

@@ -378,15 +378,15 @@ impl<M: Machine> Sched<M> {
         if tcb.interrupted.swap(false, Ordering::Relaxed) { Err(Interrupted) } else { Ok(()) }
     }
 
-    /// Makes up to `most` threads that sleep on `channel` runnable, the longest sleeper first; answers how many.
-    pub fn wakeup(&self, channel: Channel, most: usize) -> usize {
+    /// Makes up to `max_woken` threads that sleep on `channel` runnable, the longest sleeper first; answers how many.
+    pub fn wakeup(&self, channel: Channel, max_woken: usize) -> usize {
         let m = &self.machine;
         let _c = m.scope(Cause::Switch);
         m.execute(self.paths.wakeup);
         let mut q = self.queues.lock();
         self.touch_sleep_queue(channel);
         let mut woken = 0;
-        while woken < most {
+        while woken < max_woken {
             let Some(&id) = q.sleepers.get(&channel).and_then(VecDeque::front) else { break };
             q.remove_sleeper(id, channel);
             let entry = q.entry(id);

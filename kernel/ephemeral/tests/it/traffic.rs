@@ -159,8 +159,8 @@ fn the_safe_rule_never_reads_a_stale_page() {
 }
 
 /// How many seeds it takes until the printed rule is caught.
-fn seeds_until_caught(name: &str, mix: Mix, most: u64) -> Option<u64> {
-    (0..most).find(|&seed| storm(name, seed, rule(2, AccessedRule::AsPrinted), mix, 24) != (0, 0))
+fn seeds_until_caught(name: &str, mix: Mix, max_seeds: u64) -> Option<u64> {
+    (0..max_seeds).find(|&seed| storm(name, seed, rule(2, AccessedRule::AsPrinted), mix, 24) != (0, 0))
 }
 
 #[test]

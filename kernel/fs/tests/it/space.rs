@@ -58,12 +58,12 @@ fn a_file_is_no_longer_than_its_pointers_reach() {
     let mut side = Side::new(1 << 20, 512, 64, None);
     let root = side.volume.root();
     let file = side.volume.make(&mut side.store, root, b"long", Kind::File).unwrap();
-    let most = (12 + 128 + 128 * 128) * 512;
-    assert_eq!(side.volume.write(&mut side.store, file, most - 1, b"x"), Ok(1));
-    assert_eq!(side.volume.write(&mut side.store, file, most, b"x"), Err(FsError::TooLarge));
-    assert_eq!(side.volume.truncate(&mut side.store, file, most + 1), Err(FsError::TooLarge));
+    let max_bytes = (12 + 128 + 128 * 128) * 512;
+    assert_eq!(side.volume.write(&mut side.store, file, max_bytes - 1, b"x"), Ok(1));
+    assert_eq!(side.volume.write(&mut side.store, file, max_bytes, b"x"), Err(FsError::TooLarge));
+    assert_eq!(side.volume.truncate(&mut side.store, file, max_bytes + 1), Err(FsError::TooLarge));
     assert_eq!(side.volume.stat(&mut side.store, file).unwrap().blocks, 3);
-    side.volume.truncate(&mut side.store, file, most - 1).unwrap();
+    side.volume.truncate(&mut side.store, file, max_bytes - 1).unwrap();
     side.volume.truncate(&mut side.store, file, 5).unwrap();
     assert_eq!(side.volume.stat(&mut side.store, file).unwrap().blocks, 0);
     side.end().unwrap();

@@ -26,7 +26,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_abi::Errno;
 use pageferry_core::mbuf::{CardPage, Mbuf, Pool};
-use pageferry_core::sched::{Held, Monitor, SleepLock};
+use pageferry_core::sched::{Monitor, MonitorGuard, SleepLock};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     self as hal, AudioDone, AudioRequest, DeviceId, Machine, PAGE_SIZE, StructArena, Threads, Transfer,
@@ -183,7 +183,7 @@ impl<M: Machine> Audio<M> {
         &**self.device.as_ref().expect("only a device that is there was opened")
     }
 
-    pub(crate) fn lock(&self) -> Held<'_, M, State<M>> {
+    pub(crate) fn lock(&self) -> MonitorGuard<'_, M, State<M>> {
         self.state.lock()
     }
 

@@ -9,7 +9,7 @@ use pageferry_abi::Errno;
 use pageferry_core::choose::Peer;
 use pageferry_core::fs::FileOps;
 use pageferry_core::proc::{Syscall, Uio, WaitFlag};
-use pageferry_core::sched::{Held, Which};
+use pageferry_core::sched::{MonitorGuard, Which};
 use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Transfer};
 use pageferry_net::{Receiver, Sender, Supply};
 
@@ -125,10 +125,10 @@ impl<M: Machine> AudioFile<M> {
     fn lock_sound<'a>(
         &'a self,
         call: &Syscall<'_, M>,
-        held: Held<'a, M, State<M>>,
+        held: MonitorGuard<'a, M, State<M>>,
         which: Which<State<M>>,
         wait: WaitFlag,
-    ) -> (Held<'a, M, State<M>>, Result<(), Errno>) {
+    ) -> (MonitorGuard<'a, M, State<M>>, Result<(), Errno>) {
         let mut held = held;
         if wait.is_no_wait() && which(&mut held).is_taken() {
             return (held, Err(Errno::WouldBlock));
@@ -143,9 +143,9 @@ impl<M: Machine> AudioFile<M> {
     fn wait_for_sound<'a>(
         &'a self,
         call: &Syscall<'_, M>,
-        held: Held<'a, M, State<M>>,
+        held: MonitorGuard<'a, M, State<M>>,
         which: Which<State<M>>,
-    ) -> (Held<'a, M, State<M>>, Result<(), Errno>) {
+    ) -> (MonitorGuard<'a, M, State<M>>, Result<(), Errno>) {
         let state = &self.audio.state;
         let mut held = held;
         state.release(call.thread, &mut held, which);
@@ -163,9 +163,9 @@ impl<M: Machine> AudioFile<M> {
     fn keep_recording<'a>(
         &'a self,
         call: &Syscall<'_, M>,
-        mut held: Held<'a, M, State<M>>,
+        mut held: MonitorGuard<'a, M, State<M>>,
         wait: WaitFlag,
-    ) -> (Held<'a, M, State<M>>, Result<(), Errno>) {
+    ) -> (MonitorGuard<'a, M, State<M>>, Result<(), Errno>) {
         while held.wants_pages() {
             let page = held.free_card_page();
             drop(held);

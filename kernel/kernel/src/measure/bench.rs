@@ -105,12 +105,12 @@ impl<M: Machine> Bench<'_, M> {
     }
 
     /// The least time of three: what others do meanwhile, and what is cold at first, stays out.
-    fn least(&self, mut work: impl FnMut() -> Result<u64, Errno>) -> Result<u64, Errno> {
-        let mut least = u64::MAX;
+    fn min_cycles(&self, mut work: impl FnMut() -> Result<u64, Errno>) -> Result<u64, Errno> {
+        let mut min = u64::MAX;
         for _ in 0..3 {
-            least = least.min(work()?);
+            min = min.min(work()?);
         }
-        Ok(least)
+        Ok(min)
     }
 
     fn page(&self, index: usize) -> Va {
@@ -151,7 +151,7 @@ impl<M: Machine> Bench<'_, M> {
 
     fn cluster(&self) -> Result<u64, Errno> {
         let (core, m) = (self.call.core, self.call.machine());
-        self.least(|| {
+        self.min_cycles(|| {
             let work = || {
                 let mbuf = core.mbufs.alloc(PAGE_SIZE)?;
                 m.execute(core.config.paths.protocol);
@@ -165,7 +165,7 @@ impl<M: Machine> Bench<'_, M> {
     fn mapping(&self) -> Result<u64, Errno> {
         let Syscall { core, thread, .. } = *self.call;
         let pages = core.vm.kernel_pages(1)?;
-        let result = self.least(|| {
+        let result = self.min_cycles(|| {
             let work = || {
                 thread.pin();
                 let mapped = core.ephemeral.alloc(thread, pages.frames()[0], Flags::PRIVATE);
@@ -180,7 +180,7 @@ impl<M: Machine> Bench<'_, M> {
     }
 
     fn lending(&self, pages: usize) -> Result<u64, Errno> {
-        self.least(|| {
+        self.min_cycles(|| {
             let work = || {
                 let mbuf = lend_or_copy(self.call, self.source(), pages * PAGE_SIZE)?;
                 self.call.machine().execute(self.call.core.config.paths.protocol);
@@ -219,7 +219,7 @@ impl<M: Machine> Bench<'_, M> {
 
     fn donating(&self, pages: usize) -> Result<u64, Errno> {
         let pool = &self.call.core.mbufs;
-        self.least(|| {
+        self.min_cycles(|| {
             let work = || {
                 let mut mbufs = Vec::new();
                 for _ in 0..pages {
@@ -238,7 +238,7 @@ impl<M: Machine> Bench<'_, M> {
     }
 
     fn lending_on(&self, pages: usize) -> Result<u64, Errno> {
-        self.least(|| {
+        self.min_cycles(|| {
             let mbuf = lend_or_copy(self.call, self.source(), pages * PAGE_SIZE)?;
             Ok(self.time(|| self.transferring(alloc::vec![mbuf], pages))?.0)
         })

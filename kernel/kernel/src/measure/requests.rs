@@ -102,13 +102,13 @@ impl<M: Machine> Pair<'_, M> {
     /// Half of the least of some rounds.
     fn half_round(&self, mut round: impl FnMut() -> Result<(), Errno>) -> Result<u64, Errno> {
         let m = self.call.machine();
-        let mut least = u64::MAX;
+        let mut min_cycles = u64::MAX;
         for _ in 0..=ROUNDS {
             let began = m.now();
             round()?;
-            least = least.min(m.now().saturating_sub(began).0);
+            min_cycles = min_cycles.min(m.now().saturating_sub(began).0);
         }
-        Ok(least / 2)
+        Ok(min_cycles / 2)
     }
 
     fn messages(&self, ours: &File<M>, at: Va) -> Result<u64, Errno> {
@@ -133,9 +133,9 @@ impl<M: Machine> Pair<'_, M> {
             self.call.fetch_bytes(pieces.control, &mut [0; 8])?;
             (0..pages).try_for_each(|page| self.call.store_bytes(data + page * PAGE_SIZE, &[1; 8]))
         };
-        let least = self.half_round(round);
+        let min_cycles = self.half_round(round);
         self.ispc.put_kept(self.call, pieces);
-        least
+        min_cycles
     }
 }
 

@@ -21,9 +21,10 @@ fn the_bytes_are_what_was_sent_whatever_is_chosen() {
     for (machine, schedule) in [timed("xeon-up"), timed("opteron-mp"), seeded(1), seeded(2), seeded(3)] {
         run(machine, schedule, at_boot(), |u| {
             let (a, b) = u.socket_pair().unwrap();
-            let most = 16 * PAGE;
-            let (from, to) = (map(u, most + PAGE), map(u, most));
-            for (n, len) in [1, 100, PAGE, PAGE + 1, 5 * PAGE, most].into_iter().cycle().take(36).enumerate()
+            let max_bytes = 16 * PAGE;
+            let (from, to) = (map(u, max_bytes + PAGE), map(u, max_bytes));
+            for (n, len) in
+                [1, 100, PAGE, PAGE + 1, 5 * PAGE, max_bytes].into_iter().cycle().take(36).enumerate()
             {
                 let skew = if n % 5 == 4 { 7 } else { 0 };
                 let sent = bytes(n as u64, 0, len);

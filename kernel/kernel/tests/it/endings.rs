@@ -394,9 +394,9 @@ fn perform(schedule: Schedule, memory: Memory, play: Play, doom: Option<Doom>) -
     });
     let is_scarce = memory == Memory::Scarce;
     // On other machines than the named one, other tables take other parts of what is left.
-    let least = if other_kind().is_some() { 20 } else { 30 };
+    let min_page_outs = if other_kind().is_some() { 20 } else { 30 };
     assert!(
-        doom.is_some() || !is_scarce || ended.counter(VmCounter::PageOuts) > least,
+        doom.is_some() || !is_scarce || ended.counter(VmCounter::PageOuts) > min_page_outs,
         "{}: little goes out, {} pages",
         play.name,
         ended.counter(VmCounter::PageOuts)

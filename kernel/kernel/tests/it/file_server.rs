@@ -42,7 +42,7 @@ struct Plain {
     next: u64,
 }
 
-struct Held {
+struct OpenFile {
     fd: Fd,
     file: u64,
     at: usize,
@@ -56,7 +56,7 @@ fn calls(u: &U, (dir, seed): (&str, u64), steps: u64, log: &RefCell<Vec<String>>
     u.mkdir(dir).unwrap();
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut plain = Plain::default();
-    let mut open: Vec<Held> = Vec::new();
+    let mut open: Vec<OpenFile> = Vec::new();
     let buffer = map(u, BUFFER + PAGE);
     // Behind the buffer is nothing.
     u.unmap(buffer + BUFFER / PAGE * PAGE, BUFFER + PAGE - BUFFER / PAGE * PAGE).unwrap();
@@ -94,7 +94,7 @@ fn calls(u: &U, (dir, seed): (&str, u64), steps: u64, log: &RefCell<Vec<String>>
                 }
                 let (readable, appends) =
                     (flags.contains(OpenFlags::READ), flags.contains(OpenFlags::APPEND));
-                open.push(Held { fd, file, at: 0, readable, writable: writes, appends });
+                open.push(OpenFile { fd, file, at: 0, readable, writable: writes, appends });
             }
             3 => {
                 let result = u.unlink(&path);

@@ -20,8 +20,8 @@ impl Dice {
         let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         x ^ (x >> 31)
     }
-    fn below(&mut self, most: u64) -> u64 {
-        self.next() % most
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
     }
 }
 
@@ -69,8 +69,8 @@ fn frame(dice: &mut Dice, hands: &[Hand]) -> Vec<u8> {
     let mut frame = sound_frame(dice, hands);
     for _ in 0..dice.below(4) {
         // Mostly in the headers, behind the station's address.
-        let most = if dice.below(4) == 0 { frame.len() } else { frame.len().min(60) };
-        let at = 6 + dice.below(most as u64 - 6) as usize;
+        let max_bytes = if dice.below(4) == 0 { frame.len() } else { frame.len().min(60) };
+        let at = 6 + dice.below(max_bytes as u64 - 6) as usize;
         match dice.below(5) {
             0 => frame[at] ^= 1 << dice.below(8),
             1 => frame[at] = [0, 1, 0x7f, 0x80, 0xff][dice.below(5) as usize],

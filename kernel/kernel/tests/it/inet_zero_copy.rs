@@ -187,9 +187,9 @@ fn a_file_goes_out_where_it_lies() {
             write_all(u, file, at, 16 * PAGE, 5, LEN);
             let mut sent = 0;
             while sent < LEN {
-                let most = (7 * PAGE + 50).min(LEN - sent);
-                let now = u.send_file(fd, file, sent as u64, most, SendMode::Loan).expect("connected");
-                assert_eq!(now, most);
+                let max_bytes = (7 * PAGE + 50).min(LEN - sent);
+                let now = u.send_file(fd, file, sent as u64, max_bytes, SendMode::Loan).expect("connected");
+                assert_eq!(now, max_bytes);
                 // What was sent may still wait for its acknowledgement.
                 u.seek(file, sent as u64).expect("open");
                 u.store(at, &vec![0xee; now]);

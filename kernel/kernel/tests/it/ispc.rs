@@ -244,9 +244,9 @@ fn the_area_is_nobodys_to_map() {
 
 #[test]
 fn entries_that_are_all_in_use_are_waited_for_or_refused() {
-    for (method, most) in [(Method::Previous, 32), (Method::Proposed, 24)] {
+    for (method, max_pieces) in [(Method::Previous, 32), (Method::Proposed, 24)] {
         on_sh4(ant(method), move |u| {
-            let pieces: Vec<Va> = (0..most).map(|_| u.ica_alloc(1, Wait::No).unwrap()).collect();
+            let pieces: Vec<Va> = (0..max_pieces).map(|_| u.ica_alloc(1, Wait::No).unwrap()).collect();
             assert_eq!(u.ica_alloc(1, Wait::No), Err(Errno::WouldBlock));
             for (i, &at) in pieces.iter().enumerate() {
                 u.store(at, &[i as u8; PAGE]);

@@ -312,16 +312,16 @@ impl Subject {
     }
 
     fn step(&mut self, u: &U, step: &Step) {
-        let most = PAGES * PAGE;
+        let max_bytes = PAGES * PAGE;
         match *step {
             Step::Write { at, len, tag } => {
-                let contents = bytes(tag, len.min(most - at));
+                let contents = bytes(tag, len.min(max_bytes - at));
                 u.store(self.buffer, &contents);
                 assert_eq!(u.write_at(self.fd, at as u64, self.buffer, contents.len()), Ok(contents.len()));
                 self.put(at, &contents);
             }
             Step::Append { len, tag } => {
-                let contents = bytes(tag, len.min(most - self.model.len()));
+                let contents = bytes(tag, len.min(max_bytes - self.model.len()));
                 let fd = u.open(self.name, RW | OpenFlags::APPEND).unwrap();
                 u.store(self.buffer, &contents);
                 assert_eq!(u.write(fd, self.buffer, contents.len()), Ok(contents.len()));
@@ -357,7 +357,7 @@ impl Subject {
                 }
             }
             Step::WriteFromMapping { at, from, len } => {
-                let len = self.there(from, len).min(most - at);
+                let len = self.there(from, len).min(max_bytes - at);
                 if at.abs_diff(from) < len + PAGE {
                     return;
                 }
@@ -372,13 +372,13 @@ impl Subject {
                 self.model.resize(len, 0);
             }
             Step::SyncFile => u.sync_file(self.fd).unwrap(),
-            Step::SyncMemory => u.sync_memory(self.at, most).unwrap(),
+            Step::SyncMemory => u.sync_memory(self.at, max_bytes).unwrap(),
             Step::MapAgain => {
-                u.unmap(self.at, most).unwrap();
+                u.unmap(self.at, max_bytes).unwrap();
                 self.at = mapped(u, self.fd);
             }
             Step::Reclaim => {
-                u.advise(self.at, most, Madvise::DontNeed).unwrap();
+                u.advise(self.at, max_bytes, Madvise::DontNeed).unwrap();
                 let vm = u.kernel().vm();
                 let hoard = hoard(u, 4);
                 vm.reclaim(u.thread());

@@ -56,11 +56,11 @@ struct Message {
     times: usize,
 }
 
-/// Receives `len` bytes, at most `most` at a time, to memory at `at`.
-fn receive_all(u: &U, fd: Fd, at: Va, most: usize, len: usize, how: Receive) -> Vec<u8> {
+/// Receives `len` bytes, at most `max_bytes` at a time, to memory at `at`.
+fn receive_all(u: &U, fd: Fd, at: Va, max_bytes: usize, len: usize, how: Receive) -> Vec<u8> {
     let mut all = Vec::new();
     while all.len() < len {
-        let want = most.min(len - all.len());
+        let want = max_bytes.min(len - all.len());
         let to = at + all.len();
         let got = match how {
             Receive::Copy => u.receive(fd, to, want).map(|n| (to, n)),

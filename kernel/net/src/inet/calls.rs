@@ -27,7 +27,7 @@ const MAX_BUFFER_BYTES: usize = 16 << 20;
 const MAX_BACKLOG: usize = 128;
 
 /// The lock, held.
-type Held<'a, M> = <<M as Machine>::Lock<State<M>> as SpinLock<State<M>>>::Guard<'a>;
+type NetGuard<'a, M> = <<M as Machine>::Lock<State<M>> as SpinLock<State<M>>>::Guard<'a>;
 
 impl<M: Machine> Net<M> {
     /// Makes a socket that is bound to nothing.
@@ -155,10 +155,10 @@ impl<M: Machine> Net<M> {
     fn wait<'a>(
         &'a self,
         call: &Syscall<'_, M>,
-        held: Held<'a, M>,
+        held: NetGuard<'a, M>,
         channel: pageferry_hal::Channel,
         reason: &'static str,
-    ) -> Result<Held<'a, M>, Errno> {
+    ) -> Result<NetGuard<'a, M>, Errno> {
         let mut held = Some(held);
         call.thread.sleep(channel, reason, true, &mut || drop(held.take()))?;
         Ok(self.state.lock())

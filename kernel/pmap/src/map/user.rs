@@ -137,7 +137,7 @@ impl<M: Machine> Pmaps<M> {
     /// page. What the old tag leads to is out of reach from then on, in TLB and hash table.
     fn renew(&self, pv: &mut PvTable<M>, tables: &Tables, shared: &Shared<M>, range: VaRange) -> bool {
         let m = &self.machine;
-        let many = |pages: usize| self.config.renew_pages.is_some_and(|most| pages > most);
+        let many = |pages: usize| self.config.renew_pages.is_some_and(|max_pages| pages > max_pages);
         if self.active.len() > 1 || !many(range.len_pages()) || !many(tables.resident) {
             return false;
         }

@@ -327,8 +327,8 @@ mod tests {
         let few = BlockRegisters { count: 1, ..REGISTERS };
         let blocks = plan(few, base, Pa(0), 3 << 20).unwrap();
         assert_eq!(blocks[0].shift, 22, "one that is too large is better than none");
-        let most = plan(few, base, Pa(0), (256 << 20) + 1);
-        assert_eq!(most, Err(PmapError::TooFewBlocks { blocks: 1, bytes: (256 << 20) + 1 }));
+        let planned = plan(few, base, Pa(0), (256 << 20) + 1);
+        assert_eq!(planned, Err(PmapError::TooFewBlocks { blocks: 1, bytes: (256 << 20) + 1 }));
         assert!(plan(BlockRegisters { count: 0, ..REGISTERS }, base, Pa(0), 1).is_err());
     }
 }

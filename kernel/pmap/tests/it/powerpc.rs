@@ -252,11 +252,11 @@ fn what_renewal_leaves_behind_is_reclaimed_or_purged() {
                 k.counted(|| assert_eq!(k.load(Mode::User, VA), Ok(2))).counter(PmapCounter::HashMisses);
             assert_eq!(misses, 0, "{machine}: what is in use stays");
             // Without a CPU that reclaims, all goes before the first of them is given again.
-            let mut most = 0;
+            let mut max_left = 0;
             for round in 0..20 {
                 k.pmaps.remove(&space, VaRange::pages_from(VA, 8)).flush(&k.pmaps);
                 let left = census(k).0.left_behind;
-                most = most.max(left);
+                max_left = max_left.max(left);
                 fill(k, &space, &frames, round);
                 if left >= 40 {
                     let other = k.pmaps.create(&k.frames).unwrap();
@@ -265,7 +265,7 @@ fn what_renewal_leaves_behind_is_reclaimed_or_purged() {
                     another.into_iter().for_each(|space| k.pmaps.destroy(&k.frames, space));
                 }
             }
-            assert!(most >= 40 && census(k).0.left_behind < most, "{machine}: {most}");
+            assert!(max_left >= 40 && census(k).0.left_behind < max_left, "{machine}: {max_left}");
             k.pmaps.activate(Some(&space), None);
             k.destroy(space);
         });

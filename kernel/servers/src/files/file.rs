@@ -9,7 +9,7 @@
 //! # What can fail
 //! What fails at the server; the caller's addresses; the server itself.
 
-use super::super::request::{Bytes, Done};
+use super::super::request::{Bytes, Completion};
 use super::service::FileService;
 use super::words::Request;
 use alloc::boxed::Box;
@@ -40,7 +40,7 @@ impl<M: Machine> ServedFile<M> {
         request: &Request,
         bytes: Bytes<'_>,
         interruptible: bool,
-    ) -> Result<Done, Errno> {
+    ) -> Result<Completion, Errno> {
         self.service.ask(call, Some(self.server), request, bytes, interruptible)
     }
 
@@ -51,11 +51,11 @@ impl<M: Machine> ServedFile<M> {
 
     /// Reads, from where the file is or from the byte that the call says on.
     fn read_bytes(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
-        let most = self.service.config.data_pages * PAGE_SIZE;
+        let max_bytes = self.service.config.data_pages * PAGE_SIZE;
         let positional = uio.is_positional();
         let handle = self.handle;
         while uio.left() > 0 {
-            let len = most.min(uio.left());
+            let len = max_bytes.min(uio.left());
             let request = match positional {
                 true => Request::ReadAt { handle, at: uio.offset(), len },
                 false => Request::Read { handle, len },
@@ -77,12 +77,12 @@ impl<M: Machine> ServedFile<M> {
 
     /// Writes, from where the file is or from the byte that the call says on.
     fn write_bytes(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
-        let most = self.service.config.data_pages * PAGE_SIZE;
+        let max_bytes = self.service.config.data_pages * PAGE_SIZE;
         let positional = uio.is_positional();
         let handle = self.handle;
         while uio.left() > 0 {
             let (before, of) = (uio.done(), uio.left());
-            let len = most.min(of);
+            let len = max_bytes.min(of);
             let request = match positional {
                 true => Request::WriteAt { handle, at: uio.offset(), len, of },
                 false => Request::Write { handle, len, of },

@@ -8,7 +8,7 @@
 
 use super::super::answer::Answer;
 use super::super::home::Home;
-use super::super::request::{Asking, Bytes, Done, exchange};
+use super::super::request::{Asking, Bytes, Completion, exchange};
 use super::super::service::Service;
 use super::words::Request;
 use pageferry_abi::{Errno, Pid};
@@ -94,7 +94,7 @@ impl<M: Machine> FileService<M> {
         request: &Request,
         bytes: Bytes<'_>,
         interruptible: bool,
-    ) -> Result<Done, Errno> {
+    ) -> Result<Completion, Errno> {
         let expected = expected.filter(|_| !self.has(FileServiceDefect::ServerNotAsked));
         if expected.is_none() && self.server().is_none() {
             // Nothing is mounted.

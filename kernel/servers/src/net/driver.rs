@@ -27,7 +27,9 @@ use litemap::LiteMap;
 use pageferry_abi::Errno;
 use pageferry_core::proc::Syscall;
 use pageferry_hal::{Machine, NicChecksum, Va};
-use pageferry_ispc::{DRIVER, Event, Inquiry, Ispc, NetServiceDefect, PROTOCOLS, RequestId, Taken, Wait};
+use pageferry_ispc::{
+    DRIVER, Event, Inquiry, Ispc, NetServiceDefect, PROTOCOLS, ReceivedFrame, RequestId, Wait,
+};
 use pageferry_kernel::User;
 
 /// A frame that is to be sent, with a request.
@@ -52,7 +54,7 @@ struct Driver<M: Machine> {
     /// With the protocol server: a control piece, and a frame's.
     with_protocols: LiteMap<RequestId, (Va, Option<Va>)>,
     /// A frame that could not be handed on yet.
-    held: Option<Taken>,
+    held: Option<ReceivedFrame>,
     told_of_removal: bool,
 }
 

@@ -33,16 +33,16 @@ struct Pair {
 pub(super) struct Frames {
     free: Vec<Pair>,
     on_their_way: LiteMap<RequestId, Pair>,
-    most: usize,
+    max_frames: usize,
     /// Pages of a frame.
     pages: usize,
 }
 
 impl Frames {
     /// For frames with so many bytes behind their headers.
-    pub(super) fn new(most: usize, mtu_bytes: usize) -> Frames {
+    pub(super) fn new(max_frames: usize, mtu_bytes: usize) -> Frames {
         let pages = (ETHERNET_HEADER_BYTES + mtu_bytes).div_ceil(PAGE_SIZE);
-        Frames { free: Vec::new(), on_their_way: LiteMap::new(), most, pages }
+        Frames { free: Vec::new(), on_their_way: LiteMap::new(), max_frames, pages }
     }
 
     /// A request of the driver is done: whether it has sent the frame.
@@ -90,7 +90,7 @@ impl Frames {
         if let Some(pair) = self.free.pop() {
             return Some(pair);
         }
-        if self.on_their_way.len() >= self.most {
+        if self.on_their_way.len() >= self.max_frames {
             return None;
         }
         let control = ispc.alloc_kept(call, 1).ok()?;

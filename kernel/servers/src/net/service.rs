@@ -12,7 +12,7 @@
 //! Beginning a server; a request, by the server's end.
 
 use super::super::home::Home;
-use super::super::request::{Asking, Bytes, Done, exchange};
+use super::super::request::{Asking, Bytes, Completion, exchange};
 use super::super::service::Service;
 use super::waiters::Waiters;
 use super::words::Request;
@@ -217,7 +217,7 @@ impl<M: Machine> NetService<M> {
         request: &Request,
         bytes: Bytes<'_>,
         interruptible: bool,
-    ) -> Result<Done, Errno> {
+    ) -> Result<Completion, Errno> {
         let expected = Some(expected).filter(|_| !self.has(NetServiceDefect::ServerNotAsked));
         self.ask_of(call, (PROTOCOLS, expected), request, bytes, interruptible)
     }
@@ -229,7 +229,7 @@ impl<M: Machine> NetService<M> {
         request: &Request,
         bytes: Bytes<'_>,
         interruptible: bool,
-    ) -> Result<Done, Errno> {
+    ) -> Result<Completion, Errno> {
         let max_pages = self.config.data_pages;
         let asking = Asking { service, expected, max_pages, interruptible, keeps_attached: false };
         let goes = matches!(bytes, Bytes::From(..) | Bytes::By(..));
@@ -238,7 +238,7 @@ impl<M: Machine> NetService<M> {
             Ok(if goes { envelope.with_len(taken) } else { envelope }.bytes())
         };
         let lost = self.has(NetServiceDefect::ReadTooFar);
-        let mut not_taken = |done: &Done| -> Option<Vec<u8>> {
+        let mut not_taken = |done: &Completion| -> Option<Vec<u8>> {
             let (taken, got) = (done.moved.0, done.answer.value as usize);
             let Request::Read { handle, .. } = *request else { return None };
             let is_short = done.answer.error.is_none() && taken < got && !lost;

@@ -11,7 +11,7 @@
 //! What fails at the server; the caller's addresses; a sleep, by a signal; the server itself.
 
 use super::super::answer::Answer;
-use super::super::request::{Bytes, Done};
+use super::super::request::{Bytes, Completion};
 use super::super::word::Word;
 use super::service::NetService;
 use super::words::Request;
@@ -53,7 +53,7 @@ impl<M: Machine> ServedSocket<M> {
     }
 
     /// One request.
-    fn ask(&self, call: &Syscall<'_, M>, request: &Request, bytes: Bytes<'_>) -> Result<Done, Errno> {
+    fn ask(&self, call: &Syscall<'_, M>, request: &Request, bytes: Bytes<'_>) -> Result<Completion, Errno> {
         self.service.ask(call, self.server, request, bytes, true)
     }
 
@@ -78,9 +78,9 @@ impl<M: Machine> ServedSocket<M> {
 
     /// Reads of a stream: what is there, at least a byte.
     fn read_stream(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
-        let most = self.service.max_bytes();
+        let max_bytes = self.service.max_bytes();
         loop {
-            let len = most.min(uio.left());
+            let len = max_bytes.min(uio.left());
             let begun = uio.done() > 0;
             let request = Request::Read { handle: self.handle, is_rest: begun, len };
             let wait = if begun { WaitFlag::NoWait } else { uio.wait };
@@ -103,14 +103,14 @@ impl<M: Machine> ServedSocket<M> {
         (done, len_bytes): (&mut usize, usize),
         wait: WaitFlag,
         mut bring: impl FnMut(
-            &mut dyn FnMut(Bytes<'_>) -> Result<Done, Errno>,
+            &mut dyn FnMut(Bytes<'_>) -> Result<Completion, Errno>,
             usize,
             usize,
-        ) -> Result<Done, Errno>,
+        ) -> Result<Completion, Errno>,
     ) -> Result<(), Errno> {
-        let most = self.service.max_bytes();
+        let max_bytes = self.service.max_bytes();
         loop {
-            let len = most.min(len_bytes - *done);
+            let len = max_bytes.min(len_bytes - *done);
             let wrote = self.until(call, wait, "netwr", || {
                 let request = Request::Write { handle: self.handle, len };
                 let mut ask = |bytes: Bytes<'_>| self.ask(call, &request, bytes);
@@ -159,7 +159,8 @@ impl<M: Machine> FileOps<M> for ServedSocket<M> {
         // Of a server that has died nothing is to be waited for.
         let over = Readiness { readable: true, writable: true, hung_up: true };
         let request = Request::Ready { handle: self.handle };
-        let ready = self.service.ask(call, self.server, &request, Bytes::None, false).and_then(Done::answer);
+        let ready =
+            self.service.ask(call, self.server, &request, Bytes::None, false).and_then(Completion::answer);
         ready.and_then(|answer| Readiness::of_word(answer.value)).unwrap_or(over)
     }
 
@@ -229,7 +230,7 @@ impl<M: Machine> SocketOps<M> for ServedSocket<M> {
         let request = Request::SendTo { handle: self.handle, to, len: sent, of: len };
         // A part of a datagram is none.
         let whole = &mut |data: Va| call.uiomove(data, sent, uio).map(|()| sent);
-        let answer = self.ask(call, &request, Bytes::By(whole, sent)).and_then(Done::answer);
+        let answer = self.ask(call, &request, Bytes::By(whole, sent)).and_then(Completion::answer);
         uio.take_back(0);
         answer?;
         uio.advance(len);
@@ -237,10 +238,10 @@ impl<M: Machine> SocketOps<M> for ServedSocket<M> {
     }
 
     fn receive_from(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<SocketAddrV4, Errno> {
-        let most = uio.len().min(self.service.max_bytes());
-        let request = Request::ReceiveFrom { handle: self.handle, len: most };
+        let max_bytes = uio.len().min(self.service.max_bytes());
+        let request = Request::ReceiveFrom { handle: self.handle, len: max_bytes };
         let got = self.until(call, uio.wait, "netrd", || {
-            let got = self.ask(call, &request, Bytes::To(uio, most))?;
+            let got = self.ask(call, &request, Bytes::To(uio, max_bytes))?;
             got.answer.error.map_or(Ok(got), Err)
         })?;
         // What the program's memory did not take is lost.

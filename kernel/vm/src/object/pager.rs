@@ -220,9 +220,9 @@ impl<M: Machine> Object<M> {
     fn begin_clean(&self, vm: &Vm<M>, state: &mut ObjectState, pages: Range<u64>) -> Run {
         let first = state.blocks[pages.start as usize].at;
         let mut run = Run { first: pages.start, block: Some(first), frames: Vec::new() };
-        let most = vm.paging().map_or(1, |p| p.cluster_pages);
+        let max_pages = vm.paging().map_or(1, |p| p.cluster_pages);
         let mut pending = TlbFlush::new();
-        for (page, block) in pages.zip(first..).take(most) {
+        for (page, block) in pages.zip(first..).take(max_pages) {
             let Some(&frame) = state.pages().get(&page) else { break };
             let follows = state.blocks[page as usize].at == block && !state.busy().contains(&page);
             if !follows || !vm.is_dirty(frame) {

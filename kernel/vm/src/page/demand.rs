@@ -66,8 +66,8 @@ impl<M: Machine> Demand<M> {
     /// lack. A fault that gets some of them gives them back, and would come back at once for ever.
     pub(crate) fn is_short(&self, frames: &Frames<M>) -> bool {
         self.paging.is_some_and(|p| {
-            let most = p.free_target_pages.saturating_sub(1);
-            frames.free_now() <= (p.kernel_reserve_pages + FRAMES_OF_A_FAULT).min(most)
+            let max_reserve = p.free_target_pages.saturating_sub(1);
+            frames.free_now() <= (p.kernel_reserve_pages + FRAMES_OF_A_FAULT).min(max_reserve)
         })
     }
 

@@ -219,13 +219,19 @@ impl<M: Machine> Vm<M> {
 
     // ------------------------------------------------------------------------------------------- claiming
 
-    /// Claims up to `most` inactive frames, and flushes their mappings from all TLBs. Looks at `looks` frames at most,
-    /// and counts them down.
-    fn claim(&self, most: usize, looks: &mut usize, even_used: bool, pass: &mut Pass) -> Vec<Victim<M>> {
+    /// Claims up to `max_victims` inactive frames, and flushes their mappings from all TLBs. Looks at `looks` frames at
+    /// most, and counts them down.
+    fn claim(
+        &self,
+        max_victims: usize,
+        looks: &mut usize,
+        even_used: bool,
+        pass: &mut Pass,
+    ) -> Vec<Victim<M>> {
         let scan = self.paging().expect("asked before").paths.scan;
         let mut victims = Vec::new();
         let mut pending = TlbFlush::new();
-        while *looks > 0 && victims.len() < most {
+        while *looks > 0 && victims.len() < max_victims {
             *looks -= 1;
             self.machine().execute(scan);
             self.machine().count(VmCounter::PagesScanned, 1);

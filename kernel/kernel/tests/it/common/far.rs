@@ -144,8 +144,8 @@ pub fn try_converse_on(
         let (fd, from) = u.accept(listening).expect("their call");
         assert_eq!(*from.ip(), FAR_ADDRESS);
         let at = map(u, plan.chunk);
-        let most = if plan.closes_first { usize::MAX } else { plan.heard };
-        assert!(read_all(u, fd, at, plan.chunk, most) == patterned(plan.heard), "their call");
+        let max_bytes = if plan.closes_first { usize::MAX } else { plan.heard };
+        assert!(read_all(u, fd, at, plan.chunk, max_bytes) == patterned(plan.heard), "their call");
         write_all(u, fd, at, plan.chunk, 6, plan.answered);
         if !plan.closes_first {
             // They close when they have all of it.

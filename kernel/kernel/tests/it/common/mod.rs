@@ -390,11 +390,11 @@ pub fn fork(u: &U, name: &str, program: impl FnOnce(&U) + 'static) -> Pid {
     u.fork(name, Box::new(program)).expect("a child")
 }
 
-/// Reads until the end of the stream or `most` bytes, `chunk` at a time, into memory at `at`.
-pub fn read_all(u: &U, fd: Fd, at: Va, chunk: usize, most: usize) -> Vec<u8> {
+/// Reads until the end of the stream or `max_bytes`, `chunk` at a time, into memory at `at`.
+pub fn read_all(u: &U, fd: Fd, at: Va, chunk: usize, max_bytes: usize) -> Vec<u8> {
     let mut all = Vec::new();
-    while all.len() < most {
-        match u.read(fd, at, chunk.min(most - all.len())) {
+    while all.len() < max_bytes {
+        match u.read(fd, at, chunk.min(max_bytes - all.len())) {
             Ok(0) => break,
             Ok(n) => {
                 let mut part = vec![0; n];

@@ -152,7 +152,7 @@ impl<M: Machine> Stack<'_, M> {
     pub(super) fn take_options(&mut self, id: PcbId, segment: &Segment) {
         let (own, unit) = (self.offered_segment(id), self.config().segment_unit_bytes);
         let t = self.tcb(id);
-        let most = segment.max_segment.unwrap_or(536).clamp(64, own);
+        let max_segment_bytes = segment.max_segment.unwrap_or(536).clamp(64, own);
         match segment.scale {
             Some(scale) => t.snd.scale = scale,
             None => (t.snd.scale, t.rcv.scale) = (0, 0),
@@ -160,9 +160,9 @@ impl<M: Machine> Stack<'_, M> {
         match (&mut t.timestamps, segment.timestamps) {
             (Some(stamps), Some((theirs, _))) => {
                 stamps.recent = theirs;
-                t.segment_bytes = most - TIMESTAMPS_BYTES;
+                t.segment_bytes = max_segment_bytes - TIMESTAMPS_BYTES;
             }
-            _ => (t.timestamps, t.segment_bytes) = (None, most),
+            _ => (t.timestamps, t.segment_bytes) = (None, max_segment_bytes),
         }
         if unit > 0 && t.segment_bytes > unit {
             t.segment_bytes -= t.segment_bytes % unit;

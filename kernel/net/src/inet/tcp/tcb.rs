@@ -251,9 +251,9 @@ impl<M: Machine> Tcb<M> {
         }
         // SYN acknowledged: what is sent and not acknowledged is in the buffer, but for a FIN.
         let out = s.max.since(s.una);
-        let most = self.queued() + usize::from(self.finishing && !self.fin_is_acknowledged());
-        if out > most {
-            return Err(format!("{out} bytes are under way, {most} are kept to be sent again"));
+        let max_out = self.queued() + usize::from(self.finishing && !self.fin_is_acknowledged());
+        if out > max_out {
+            return Err(format!("{out} bytes are under way, {max_out} are kept to be sent again"));
         }
         if self.state == TcpState::Established && self.window_is_untold() {
             return Err(format!("the other end is not told of a window of {} bytes", self.window()));

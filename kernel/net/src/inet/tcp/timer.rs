@@ -50,8 +50,8 @@ impl<M: Machine> Stack<'_, M> {
         let t = self.tcb(id);
         t.timing.backoff += 1;
         let opening = matches!(t.state, TcpState::SynSent | TcpState::SynReceived);
-        let most = if opening { MAX_SYNS.max(max_data / 2) } else { max_data };
-        if t.timing.backoff > most {
+        let max_backoff = if opening { MAX_SYNS.max(max_data / 2) } else { max_data };
+        if t.timing.backoff > max_backoff {
             self.s.counts.reset += 1;
             self.abort_with(id, Errno::TimedOut);
             return false;
@@ -80,7 +80,7 @@ impl<M: Machine> Stack<'_, M> {
     /// Asks for a window, with one byte. An end that answers may keep its window closed for ever; one that is not heard
     /// of is given up as if it did not acknowledge. False when the connection is gone.
     fn probe(&mut self, id: PcbId, now: Cycles) -> bool {
-        let (bounds, most) = (self.probe_bounds(), self.config().retransmissions);
+        let (bounds, max_probes) = (self.probe_bounds(), self.config().retransmissions);
         let t = self.tcb(id);
         if t.queued() == 0 {
             return true;
@@ -90,7 +90,7 @@ impl<M: Machine> Stack<'_, M> {
             self.output_one(id, true);
             return true;
         }
-        if t.snd.unanswered >= most {
+        if t.snd.unanswered >= max_probes {
             self.s.counts.reset += 1;
             self.abort_with(id, Errno::TimedOut);
             return false;
