@@ -5,6 +5,7 @@
 
 pub mod circles;
 pub mod crates;
+pub mod docs;
 mod fault;
 pub mod figures;
 pub mod layers;

@@ -22,6 +22,7 @@ pub struct RequestId(pub u64);
 
 /// What is queued for a process.
 pub struct Port {
+    /// Its structure, which its process sleeps on.
     pub at: StructVa,
     /// What it serves, if it is a server.
     pub service: Option<u32>,
@@ -38,6 +39,7 @@ pub struct Port {
 }
 
 impl Port {
+    /// A port of no service, with nothing queued.
     pub fn new(at: StructVa) -> Port {
         Port {
             at,
@@ -71,9 +73,11 @@ pub enum Stage {
 
 /// A request.
 pub struct Request {
+    /// Its structure, which its maker sleeps on.
     pub at: StructVa,
     /// Its maker; `None` when that has ended.
     pub from: Option<Pid>,
+    /// The server that it was made of; that may have ended.
     pub to: Pid,
     /// The piece with what is asked, and what is answered; `None` when a dead server had handed it on.
     pub control: Option<usize>,
@@ -81,6 +85,7 @@ pub struct Request {
     pub data: Option<usize>,
     /// Its maker waits in the call.
     pub synchronous: bool,
+    /// How far it is.
     pub stage: Stage,
 }
 

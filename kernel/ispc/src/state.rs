@@ -37,8 +37,11 @@ pub enum Holder {
 
 /// A piece of the area.
 pub struct Ica {
+    /// How long it is.
     pub pages: usize,
+    /// Its structure.
     pub at: StructVa,
+    /// Whose it is. There is one holder at any time.
     pub holder: Holder,
     /// Reserved entries that attach it, one for each page.
     pub entries: Vec<usize>,
@@ -50,14 +53,19 @@ pub struct Ica {
 pub struct State {
     /// By first page.
     pub icas: LiteMap<usize, Ica>,
+    /// Of the processes that have communicated, or serve, and have not ended.
     pub ports: LiteMap<Pid, Port>,
+    /// Each until its maker has been told of its outcome; when the maker has ended, until it is done.
     pub requests: LiteMap<RequestId, Request>,
+    /// The number of the next request, or of what the card is next given.
     pub next: u64,
     /// By service.
     pub servers: LiteMap<u32, Pid>,
-    /// Reserved entries that are free: servers' permanent ones, and the others. The last is taken first.
+    /// Servers' permanent reserved entries that are free. The last is taken first.
     pub free_server: Vec<usize>,
+    /// The other reserved entries that are free, likewise.
     pub free: Vec<usize>,
+    /// Where those of ports, pieces and requests come from.
     pub structures: Zone,
     /// Frames that the card has, and whose they are.
     pub sending: LiteMap<u64, Sending>,
@@ -72,6 +80,7 @@ pub struct State {
 }
 
 impl State {
+    /// It serves something.
     pub fn is_server(&self, pid: Pid) -> bool {
         self.ports.get(&pid).is_some_and(|port| port.service.is_some())
     }

@@ -30,6 +30,7 @@ use pageferry_hal::{Access, Cause, Machine, PAGE_SIZE, Pfn, StructVa, Threads};
 pub const MAX_SOCKETS: usize = 512;
 /// Bytes of the structure of one.
 pub const SOCKET_BYTES: usize = 256;
+/// How many of them a call uses.
 pub const SOCKET_USED_BYTES: usize = 128;
 
 /// One direction of a connected pair: the mbufs in it, and how much they count.
@@ -86,11 +87,17 @@ pub struct Buffer {
     /// Bytes, and memory, including what a receiver has taken out and is not done with.
     count_bytes: usize,
     memory_bytes: usize,
+    /// Held by the thread that sends (`sblock` of `so_snd`).
     pub sending: SleepLock,
+    /// Held by the thread that receives.
     pub receiving: SleepLock,
+    /// A receiver sleeps for bytes.
     pub want_read: bool,
+    /// A sender sleeps for space.
     pub want_write: bool,
+    /// Nobody will receive any more: what is sent fails.
     pub reader_gone: bool,
+    /// Nobody will send any more: behind what is there the stream ends.
     pub writer_gone: bool,
     /// Nothing more is sent, although the writer is there (`shutdown`).
     pub is_sealed: bool,
@@ -102,6 +109,7 @@ pub struct Buffer {
 pub type SockBufGuard<'a, M> = sched::MonitorGuard<'a, M, Buffer>;
 
 impl Buffer {
+    /// No mbuf is in it. A receiver may have taken some out, and put the rest back.
     pub fn is_empty(&self) -> bool {
         self.chain.is_empty()
     }
@@ -135,6 +143,7 @@ impl Buffer {
         self.memory_bytes -= freed;
     }
 
+    /// The mbufs that are in it, the first to be received first.
     pub fn chain(&self) -> impl Iterator<Item = &Mbuf> {
         self.chain.iter()
     }

@@ -1,6 +1,6 @@
 //! Trees made up for one fault each, and the check that must find it.
 
-use xtask::{Fault, Tree, check, circles, crates, layers, words};
+use xtask::{Fault, Tree, check, circles, crates, docs, layers, words};
 
 /// A package of two files that is as it should be, and a front page.
 fn sound() -> Tree {
@@ -8,8 +8,8 @@ fn sound() -> Tree {
         ("README.md", "# It\n\nSee [the code](hal/src/lib.rs) and [below](#below).\n\n## Below\n"),
         ("hal/Cargo.toml", "[package]\nname = \"pageferry-hal\"\n"),
         ("hal/src/lib.rs", "//! What a machine is.\n\nmod upper;\npub mod lower;\npub use upper::Up;\n"),
-        ("hal/src/upper.rs", "//! Above.\nuse crate::lower::Low;\npub struct Up(Low);\n"),
-        ("hal/src/lower.rs", "//! Below.\npub struct Low;\n"),
+        ("hal/src/upper.rs", "//! Above.\nuse crate::lower::Low;\n/** It. */ pub struct Up(Low);\n"),
+        ("hal/src/lower.rs", "//! Below.\n/** It. */ pub struct Low;\n"),
     ])
 }
 
@@ -62,11 +62,11 @@ fn a_package_without_a_floor_and_a_list_out_of_order() {
 
 #[test]
 fn a_line_too_wide_and_a_file_too_long() {
-    let wide = format!("//! Below.\n// {}\npub struct Low;\n", "x".repeat(118));
+    let wide = format!("//! Below.\n// {}\n/** It. */ pub struct Low;\n", "x".repeat(118));
     only(&sound().with("hal/src/lower.rs", &wide), "121 characters wide");
-    let narrow = format!("//! Below.\n// {}\npub struct Low;\n", "é".repeat(117));
+    let narrow = format!("//! Below.\n// {}\n/** It. */ pub struct Low;\n", "é".repeat(117));
     assert_eq!(found(&sound().with("hal/src/lower.rs", &narrow)), Vec::<String>::new());
-    let long = format!("//! Below.\npub struct Low;\n{}", "//\n".repeat(799));
+    let long = format!("//! Below.\n/** It. */ pub struct Low;\n{}", "//\n".repeat(799));
     only(&sound().with("hal/src/lower.rs", &long), "801 lines long");
     only(&sound().with("data/one.toml", &format!("text = \"{}\"\n", "x".repeat(120))), "characters wide");
     only(&sound().with("hal/README.md", &"word ".repeat(30)), "characters wide");
@@ -76,14 +76,14 @@ fn a_line_too_wide_and_a_file_too_long() {
 
 #[test]
 fn a_file_without_a_head_and_one_that_no_module_names() {
-    only(&sound().with("hal/src/lower.rs", "pub struct Low;\n"), "opens without a head");
+    only(&sound().with("hal/src/lower.rs", "/** It. */ pub struct Low;\n"), "opens without a head");
     only(&sound().with("hal/src/lost.rs", "//! Lost.\n"), "no module names it");
     let commented = "//! Machines.\n// mod lost;\nmod upper;\npub mod lower;\npub use upper::Up;\n";
     only(
         &sound().with("hal/src/lost.rs", "//! Lost.\n").with("hal/src/lib.rs", commented),
         "no module names it",
     );
-    let below = sound().with("hal/src/lower.rs", "//! Below.\nmod deep;\npub struct Low;\n");
+    let below = sound().with("hal/src/lower.rs", "//! Below.\nmod deep;\n/** It. */ pub struct Low;\n");
     assert_eq!(found(&below.clone().with("hal/src/lower/deep.rs", "//! Deep.\n")), Vec::<String>::new());
     assert_eq!(found(&below.with("hal/src/lower/deep/mod.rs", "//! Deep.\n")), Vec::<String>::new());
 }
@@ -91,24 +91,25 @@ fn a_file_without_a_head_and_one_that_no_module_names() {
 #[test]
 fn a_circle_of_files() {
     let circle = "a circle of files: hal/src/lower.rs, hal/src/upper.rs";
-    let lower =
-        |code: &str| sound().with("hal/src/lower.rs", &format!("//! Below.\npub struct Low;\n{code}"));
+    let lower = |code: &str| {
+        sound().with("hal/src/lower.rs", &format!("//! Below.\n/** It. */ pub struct Low;\n{code}"))
+    };
     only(&lower("use crate::upper::Up;\n"), circle);
-    only(&lower("pub fn up() -> Option<super::upper::Up> { None }\n"), circle);
+    only(&lower("/** It. */ pub fn up() -> Option<super::upper::Up> { None }\n"), circle);
     // By the name that the root hands on.
     only(&lower("use crate::Up;\n"), circle);
-    only(&lower("use super::*;\npub fn up() -> Option<Up> { None }\n"), circle);
-    only(&lower("pub fn up() { let _ = core::mem::size_of::<crate::Up>(); }\n"), circle);
-    only(&lower("pub fn up() { println!(\"{}\", core::mem::size_of::<crate::Up>()); }\n"), circle);
-    only(&lower("use crate::upper;\npub fn up() -> Option<upper::Up> { None }\n"), circle);
+    only(&lower("use super::*;\n/** It. */ pub fn up() -> Option<Up> { None }\n"), circle);
+    only(&lower("/** It. */ pub fn up() { let _ = core::mem::size_of::<crate::Up>(); }\n"), circle);
+    only(&lower("/** It. */ pub fn up() { println!(\"{}\", core::mem::size_of::<crate::Up>()); }\n"), circle);
+    only(&lower("use crate::upper;\n/** It. */ pub fn up() -> Option<upper::Up> { None }\n"), circle);
     // Neither a module's name alone, nor a test, nor a comment is a use.
     for none in [
         "use crate::upper as _;\n",
         "#[cfg(test)]\nmod tests { use crate::upper::Up; }\n",
         "#[cfg(test)]\nuse crate::upper::Up;\n",
         "/// See [`crate::upper::Up`].\npub struct Lower;\n",
-        "pub fn up() -> &'static str { \"crate::upper::Up\" }\n",
-        "use std::fmt::Debug as Up;\npub fn up() -> Option<Box<dyn Up>> { None }\n",
+        "/** It. */ pub fn up() -> &'static str { \"crate::upper::Up\" }\n",
+        "use std::fmt::Debug as Up;\n/** It. */ pub fn up() -> Option<Box<dyn Up>> { None }\n",
     ] {
         assert_eq!(found(&lower(none)), Vec::<String>::new(), "{none}");
     }
@@ -148,6 +149,20 @@ fn a_type_whose_name_is_no_noun() {
     assert_eq!(found.iter().map(|fault| fault.line).collect::<Vec<_>>(), [2, 6]);
     // A word in a longer name, a variant and a comment are none.
     assert_eq!(faults("//! Held.\nstruct HeldMessage;\nenum State { Held }\n// struct Told\n"), []);
+}
+
+#[test]
+fn a_public_item_without_documentation() {
+    let lines = |code: &str| {
+        let faults = docs::check(&sound().with("hal/src/lower.rs", code));
+        faults.iter().map(|fault| fault.line).collect::<Vec<_>>()
+    };
+    let code = "//! Below.\npub struct S {\n    pub a: u8,\n    b: u8,\n    pub(crate) c: u8,\n}\nimpl S {\n    \
+                #[inline]\n    pub fn f() {}\n    fn g() {}\n}\n/// Told.\npub enum E {\n    A,\n}\nenum F { A }\n";
+    assert_eq!(lines(code), [2, 3, 9, 14]);
+    let excused = "//! Below.\n#[expect(missing_docs, reason = \"names\")]\npub enum E { A }\npub mod m;\n";
+    assert_eq!(lines(excused), []);
+    assert_eq!(lines("//! Below.\n#[cfg(test)]\nmod tests {\n    pub fn f() {}\n}\n"), []);
 }
 
 #[test]

@@ -20,6 +20,7 @@ use pageferry_vm::Object;
 
 /// A file.
 pub struct Inode<M: Machine> {
+    /// Its pages, by page of the file; the one cache that there is of them.
     pub object: Arc<Object<M>>,
     state: Monitor<M, State>,
 }

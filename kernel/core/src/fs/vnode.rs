@@ -21,6 +21,7 @@ use pageferry_vm::Vm;
 /// An open file: what is to be done with it, and where it is read or written next.
 pub struct Regular<M: Machine> {
     inodes: Arc<Inodes<M>>,
+    /// Open until this is closed.
     pub inode: Arc<Inode<M>>,
     pub(super) cursor: Cursor<M>,
 }

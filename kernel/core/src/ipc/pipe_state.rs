@@ -64,7 +64,9 @@ impl Direct {
 /// An end of a pipe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
+    /// Where bytes come out.
     Read,
+    /// Where bytes go in.
     Write,
 }
 
@@ -81,15 +83,19 @@ pub struct State {
     pub out: usize,
     /// Bytes in the buffer.
     pub count: usize,
+    /// At most one; its bytes come behind those in the buffer.
     pub direct: Direct,
     /// Addresses for direct writes, kept from the first one on.
     pub kva: Option<KvaRun>,
     /// Held by the thread that moves bytes.
     pub(super) io: SleepLock,
-    /// A reader sleeps for bytes; a writer sleeps for space, or for the end of another write.
+    /// A reader sleeps for bytes.
     pub want_read: bool,
+    /// A writer sleeps for space, or for the end of another write.
     pub want_write: bool,
+    /// No process has the end that reads: writes fail ([`Errno::BrokenPipe`]).
     pub reader_gone: bool,
+    /// No process has the end that writes: behind what is there the stream ends.
     pub writer_gone: bool,
 }
 
@@ -135,10 +141,12 @@ impl<M: Machine> Pipe<M> {
         Ok(Arc::new(Pipe { monitor: Monitor::new(&core.machine, at, state) }))
     }
 
+    /// Its structure: what calls touch, and threads sleep on.
     pub fn at(&self) -> StructVa {
         self.monitor.at()
     }
 
+    /// Takes the spin lock.
     pub fn lock(&self) -> PipeGuard<'_, M> {
         self.monitor.lock()
     }

@@ -43,6 +43,7 @@ pub struct Syscall<'a, M: Machine> {
 pub struct CopyError {
     /// Bytes transferred before.
     pub done_bytes: usize,
+    /// [`Errno::Fault`] where the process may not use the address; otherwise what kept its page from coming.
     pub why: Errno,
 }
 

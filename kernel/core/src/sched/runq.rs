@@ -20,13 +20,19 @@ use litemap::LiteMap;
 use pageferry_hal::{Channel, ContextId, CpuId, CpuSet, Machine, StructVa, Zone};
 use pageferry_vm::Space;
 
+/// A thread, as the scheduler knows it.
 pub struct Entry<M: Machine> {
+    /// What the thread itself has of it, too.
     pub tcb: Arc<Tcb>,
+    /// Its registers and stack, which the machine switches to.
     pub context: ContextId,
     /// The address space to run in; `None` for a thread of the kernel, or one that has left its own.
     pub space: Option<Arc<Space<M>>>,
+    /// It says on which of the queues below the thread is; [`Queues::check`] holds it to that.
     pub state: ThreadState,
+    /// Where it ran last; before that, where it was started.
     pub last_cpu: CpuId,
+    /// Its structure, from the zone.
     pub at: StructVa,
 }
 
@@ -48,17 +54,22 @@ impl RunQueue {
 
 /// What the lock protects.
 pub struct Queues<M: Machine> {
+    /// All threads that have not ended.
     pub threads: LiteMap<ThreadId, Entry<M>>,
     /// Threads that any CPU may run.
     pub shared: RunQueue,
     /// Threads that only this CPU may run, for each CPU.
     pub own: Vec<RunQueue>,
+    /// Who sleeps on a channel, the longest sleeper first. A channel without sleepers has no entry.
     pub sleepers: LiteMap<Channel, VecDeque<ThreadId>>,
+    /// The thread that each CPU runs; `None` while it idles.
     pub running: Vec<Option<ThreadId>>,
+    /// What each CPU runs when it has no thread; `None` until it has started.
     pub idle_contexts: Vec<Option<ContextId>>,
     /// CPUs that halt, or are about to, and have not been interrupted for a thread.
     pub idle: CpuSet,
     arrivals: u64,
+    /// Where structures of threads come from.
     pub zone: Zone,
 }
 
@@ -78,6 +89,7 @@ impl<M: Machine> Queues<M> {
         }
     }
 
+    /// A thread that is known to be there: one that has ended makes it panic.
     pub fn entry(&mut self, id: ThreadId) -> &mut Entry<M> {
         self.threads.get_mut(&id).expect("a thread that does not exist any more")
     }

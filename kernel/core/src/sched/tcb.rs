@@ -15,7 +15,9 @@ pub struct ThreadId(pub u32);
 
 /// A thread's control block. See the [module](self).
 pub struct Tcb {
+    /// By which all queues know it.
     pub id: ThreadId,
+    /// For people: in what is said of sleepers and of broken invariants.
     pub name: String,
     /// Nested pins: above zero, the thread stays on its CPU.
     pub pins: AtomicU32,
@@ -32,6 +34,7 @@ pub struct Tcb {
 }
 
 impl Tcb {
+    /// A thread that is not pinned, and has no signals.
     pub fn new(id: ThreadId, name: String, soft_interrupt: bool) -> Tcb {
         Tcb {
             id,
@@ -54,8 +57,13 @@ impl Tcb {
 /// Where a thread is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ThreadState {
+    /// Made, and not on a queue yet.
     New,
+    /// On this CPU.
     Running(CpuId),
+    /// Runnable, on one run queue.
     Queued,
+    /// On the sleep queue of `channel`, until a wakeup there or, if interruptible, a signal. `reason` is a word for
+    /// people (`wmesg`).
     Asleep { channel: Channel, reason: &'static str, interruptible: bool },
 }
