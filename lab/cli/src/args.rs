@@ -44,6 +44,10 @@ fn repeats(text: &str) -> Result<u64, String> {
     whole_number(text, 1, 10_000)
 }
 
+fn parts(text: &str) -> Result<u64, String> {
+    whole_number(text, 1, 100_000)
+}
+
 /// A bug that needs more turns in the right order is found by no schedule within any time.
 fn depth(text: &str) -> Result<u32, String> {
     whole_number(text, 1, 100).map(|depth| depth as u32)
@@ -276,11 +280,14 @@ pub(crate) struct Run {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = SWEEP_HELP)]
+#[command(after_help = SWEEP_HELP, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(subcommand_help_heading = "Of a sweep on several hosts", disable_help_subcommand = true)]
 pub(crate) struct Sweep {
-    /// The experiment (see `pageferry experiments`)
-    #[arg(value_name = "EXPERIMENT")]
-    pub(crate) experiment: String,
+    #[command(subcommand)]
+    pub(crate) command: Option<SweepCommand>,
+    /// The experiment: a name (see `pageferry experiments`), or a file that ends in .toml
+    #[arg(value_name = "EXPERIMENT", required = true)]
+    pub(crate) experiment: Option<String>,
     /// Machines, with commas between: names or files that end in .toml; if absent, the first that the experiment names
     #[arg(long, short, value_name = "M,...")]
     pub(crate) machine: Option<String>,
@@ -317,9 +324,47 @@ pub(crate) struct Sweep {
     /// Replace also the results of a full `reproduce`
     #[arg(long, requires = "out")]
     pub(crate) force: bool,
+    /// Run nothing, and write parts of the sweep that other hosts can run: part-1.toml and so on, in a folder that is
+    /// new, empty, or has a plan in it
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "jobs"])]
+    pub(crate) plan: Option<PathBuf>,
+    /// In so many parts, or as many as there are runs if these are fewer
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "plan", value_parser = parts)]
+    pub(crate) parts: u64,
     /// Host threads; 0 means one for each core. The numbers do not depend on it
     #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = jobs)]
     pub(crate) jobs: usize,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SweepCommand {
+    /// Make the runs of parts that `--plan` wrote, and write their records beside them: of part-3.toml, part-3.jsonl
+    Run(RunParts),
+    /// Put the records of all parts together into what the sweep gives on one host; say which are missing or damaged
+    Collect(Collect),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunParts {
+    /// The files of parts
+    #[arg(value_name = "PART", required = true)]
+    pub(crate) parts: Vec<PathBuf>,
+    /// Host threads; 0 means one for each core. The numbers do not depend on it
+    #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = jobs)]
+    pub(crate) jobs: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Collect {
+    /// The folder that `--plan` wrote, with the records of its parts
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    /// Where the records, the report, the curves and sweep.csv go: a folder that is new, empty, or has results in it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Replace also the results of a full `reproduce`
+    #[arg(long, requires = "out")]
+    pub(crate) force: bool,
 }
 
 const SWEEP_HELP: &str = "What a repeat means:
@@ -329,7 +374,10 @@ const SWEEP_HELP: &str = "What a repeat means:
 
 Try:
   pageferry sweep pipe-sizes --machine xeon-mp,today --kernel original,sf_buf --vary chunk_bytes=4K..256K:*2
-  pageferry sweep uvm-pipe --vary size_bytes=4K..64K:4K --vary send=copy,loan --out sweep";
+  pageferry sweep uvm-pipe --vary size_bytes=4K..64K:4K --vary send=copy,loan --out sweep
+  pageferry sweep uvm-pipe --vary size_bytes=4K..64K:4K --vary send=copy,loan --plan parts --parts 4
+  pageferry sweep run parts/part-3.toml       # on any host
+  pageferry sweep collect parts --out sweep";
 
 #[derive(Debug, Args)]
 pub(crate) struct Show {

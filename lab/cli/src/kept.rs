@@ -6,7 +6,8 @@ use crate::progress::{Runs, note};
 use pageferry_lab::LabError;
 use pageferry_lab::output::PendingDir;
 use pageferry_lab::record::RunResult;
-use pageferry_lab::run::{Journal, RunSpec, TimeLeft, execute_kept, threads};
+use pageferry_lab::run::{Journal, RunSpec, TimeLeft, execute, execute_kept, threads};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// What a plan gave, and what is kept besides.
@@ -16,6 +17,15 @@ pub(crate) struct KeptRuns {
     pub(crate) others: usize,
     /// The journal.
     pub(crate) kept_at: PathBuf,
+}
+
+/// Makes the runs of `plan`, and keeps none.
+pub(crate) fn make(plan: &[RunSpec], jobs: usize) -> Result<Vec<RunResult>, LabError> {
+    let left = TimeLeft::new(plan, &BTreeMap::new(), threads(jobs, plan.len()));
+    let progress = Runs::new(plan, left);
+    let results = execute(plan, jobs, &progress);
+    progress.finish();
+    results
 }
 
 /// Makes the runs of `plan`; with `resume`, only those that the journal of `dir` does not have.

@@ -12,7 +12,7 @@ use pageferry_lab::files::{
 use pageferry_lab::record::Record;
 use pageferry_lab::run::{Choices, RunSpec, Schedule};
 use pageferry_lab::{LabError, Registry, nearest, text};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// So many runs a sweep may have.
@@ -23,39 +23,45 @@ const MAX_LINES: usize = 12;
 /// A sweep, checked.
 pub(super) struct Grid {
     pub(super) experiment: Arc<Experiment>,
-    pub(super) machines: Vec<String>,
-    pub(super) kernels: Vec<String>,
+    pub(super) machines: Vec<MachineChoice>,
+    pub(super) kernels: Vec<KernelChoice>,
     pub(super) vary: Vec<Values>,
     /// What all runs have set, as `KEY=VALUE`.
-    set: Vec<String>,
-    seed: u64,
+    pub(super) set: Vec<String>,
+    pub(super) seed: u64,
     pub(super) repeat: usize,
-    quick: bool,
+    pub(super) quick: bool,
 }
 
 impl Grid {
     /// What `options` ask for.
     pub(super) fn new(registry: &Registry, options: &Sweep) -> Result<(Grid, Vec<RunSpec>), LabError> {
-        let experiment = Arc::new(registry.experiment(&options.experiment)?);
+        // The command line has none only where it has a command in its place.
+        let experiment = options.experiment.as_deref().unwrap_or_default();
+        let experiment = Arc::new(registry.experiment(experiment)?);
         let (machine, kernel) = experiment.file.first();
         let machines = names("--machine", options.machine.as_deref().unwrap_or(machine))?;
         let kernels = names("--kernel", options.kernel.as_deref().unwrap_or(kernel))?;
-        let machines = machines.into_iter().map(MachineChoice::find).collect::<Result<Vec<_>, _>>()?;
-        let kernels = kernels.into_iter().map(KernelChoice::find).collect::<Result<Vec<_>, _>>()?;
-        let vary = options.vary.iter().map(|text| Values::parse(text)).collect::<Result<Vec<_>, _>>()?;
         let grid = Grid {
-            machines: distinct("--machine", machines.iter().map(|m| m.name.as_str()))?,
-            kernels: distinct("--kernel", kernels.iter().map(|k| k.name.as_str()))?,
-            vary,
+            machines: machines.into_iter().map(MachineChoice::find).collect::<Result<_, _>>()?,
+            kernels: kernels.into_iter().map(KernelChoice::find).collect::<Result<_, _>>()?,
+            vary: options.vary.iter().map(|text| Values::parse(text)).collect::<Result<_, _>>()?,
             set: options.settings.iter().map(|text| with_plain_number(text)).collect(),
             seed: options.seed,
             repeat: options.repeat as usize,
             quick: options.quick,
             experiment,
         };
-        grid.check_keys()?;
-        let plan = grid.plan(registry, &machines, &kernels)?;
+        let plan = grid.plan(registry)?;
         Ok((grid, plan))
+    }
+
+    /// The runs, in order.
+    pub(super) fn plan(&self, registry: &Registry) -> Result<Vec<RunSpec>, LabError> {
+        check_distinct("--machine", self.machines.iter().map(|m| m.name.as_str()))?;
+        check_distinct("--kernel", self.kernels.iter().map(|k| k.name.as_str()))?;
+        self.check_keys()?;
+        self.product(registry)
     }
 
     /// A setting is made by one option only, by whichever of its names.
@@ -117,16 +123,11 @@ impl Grid {
         Choices { quick: self.quick, seed: self.seed, schedule: Schedule::Timed }
     }
 
-    fn plan(
-        &self,
-        registry: &Registry,
-        machines: &[MachineChoice],
-        kernels: &[KernelChoice],
-    ) -> Result<Vec<RunSpec>, LabError> {
+    fn product(&self, registry: &Registry) -> Result<Vec<RunSpec>, LabError> {
         let combinations = self.combinations();
         let mut plan = Vec::new();
-        for machine in machines {
-            for kernel in kernels {
+        for machine in &self.machines {
+            for kernel in &self.kernels {
                 // Runs that change neither have these in common: a plan of many is small then.
                 let (whole_machine, whole_kernel) = (Arc::new(machine.clone()), Arc::new(kernel.clone()));
                 for combination in &combinations {
@@ -205,8 +206,8 @@ impl Grid {
             quick: Vec::new(),
         });
         file.matrix = vec![Matrix {
-            machines: self.machines.clone(),
-            kernels: self.kernels.clone(),
+            machines: self.machines.iter().map(|machine| machine.name.clone()).collect(),
+            kernels: self.kernels.iter().map(|kernel| kernel.name.clone()).collect(),
             set: self.set.clone(),
             vary: vary.collect(),
         }];
@@ -228,11 +229,11 @@ impl Grid {
             };
             sets = sets.iter().flat_map(with).collect();
         }
-        let line = |kernel: &String, set: &Vec<(String, String)>| {
+        let line = |kernel: &str, set: &Vec<(String, String)>| {
             let words = set.iter().map(|(key, value)| format!(", {} {value}", last_word(key)));
             CurveLine {
                 name: format!("{kernel}{}", words.collect::<String>()),
-                kernel: Some(kernel.clone()),
+                kernel: Some(kernel.to_owned()),
                 set: set.iter().map(|(key, value)| format!("{}={value}", self.full_key(key))).collect(),
                 over: None,
                 holds_if: None,
@@ -240,7 +241,8 @@ impl Grid {
             }
         };
         let lines = |kernel| sets.iter().map(|set| line(kernel, set)).collect::<Vec<_>>();
-        let all: Vec<CurveLine> = self.kernels.iter().flat_map(lines).collect();
+        let all: Vec<CurveLine> =
+            self.kernels.iter().map(|kernel| kernel.name.as_str()).flat_map(lines).collect();
         let mut notes = Vec::new();
         if all.len() > MAX_LINES {
             notes.push(format!("The first {MAX_LINES} of {} lines; sweep.csv has all.", all.len()));
@@ -299,16 +301,14 @@ fn names<'a>(option: &str, list: &'a str) -> Result<Vec<&'a str>, LabError> {
     Ok(names)
 }
 
-/// `names`, each of which is there once: tables have no other way to tell two apart.
-fn distinct<'a>(option: &str, names: impl Iterator<Item = &'a str>) -> Result<Vec<String>, LabError> {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    let names: Vec<&str> = names.collect();
-    names.iter().for_each(|name| *counts.entry(name).or_default() += 1);
-    match counts.into_iter().find(|(_, count)| *count > 1) {
-        None => Ok(names.into_iter().map(str::to_owned).collect()),
-        Some((name, _)) => {
+/// Refuses a name that is there twice: tables have no other way to tell two apart.
+fn check_distinct<'a>(option: &str, names: impl Iterator<Item = &'a str>) -> Result<(), LabError> {
+    let mut seen = BTreeSet::new();
+    for name in names {
+        if !seen.insert(name) {
             let problem = format!("`{name}` is there twice, expected names that differ");
-            Err(LabError::Option { option: option.to_owned(), problem })
+            return Err(LabError::Option { option: option.to_owned(), problem });
         }
     }
+    Ok(())
 }

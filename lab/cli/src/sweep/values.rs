@@ -8,12 +8,14 @@
 
 use pageferry_lab::LabError;
 use pageferry_lab::files::Setting;
+use serde::{Deserialize, Serialize};
 
 /// So many values a setting may take.
 pub(super) const MAX_VALUES: usize = 10_000;
 
 /// A setting and what it takes in turn.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Values {
     pub(super) key: String,
     pub(super) values: Vec<Setting>,
@@ -36,12 +38,22 @@ impl Values {
                 return Err(refuse(format!("expected at most {MAX_VALUES} values")));
             }
         }
-        let mut sorted: Vec<&Setting> = values.iter().collect();
-        sorted.sort();
-        if let Some(same) = sorted.windows(2).find(|two| two[0] == two[1]) {
-            return Err(refuse(format!("`{}` is there twice", same[0])));
+        let all = Values { key: key.to_owned(), values };
+        all.check()?;
+        Ok(all)
+    }
+
+    /// Refuses values that are too many or too few, or one that is there twice.
+    pub(super) fn check(&self) -> Result<(), LabError> {
+        if !(1..=MAX_VALUES).contains(&self.values.len()) {
+            return Err(refused(&self.key, format!("expected 1 to {MAX_VALUES} values")));
         }
-        Ok(Values { key: key.to_owned(), values })
+        let mut sorted: Vec<&Setting> = self.values.iter().collect();
+        sorted.sort();
+        match sorted.windows(2).find(|two| two[0] == two[1]) {
+            Some(same) => Err(refused(&self.key, format!("`{}` is there twice", same[0]))),
+            None => Ok(()),
+        }
     }
 }
 

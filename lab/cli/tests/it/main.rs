@@ -1,6 +1,7 @@
 //! All tests of this crate that stand outside of it, as one program: what they share is compiled and linked once.
 
 mod bad_input;
+mod book;
 mod commands;
 mod common;
 mod diff;
@@ -16,3 +17,4 @@ mod serve;
 mod serve_clients;
 mod serve_soak;
 mod sweep;
+mod sweep_parts;

@@ -1,0 +1,42 @@
+//! The book's examples of sweeps, as a reader types them: each is run, in order, in one folder.
+
+use crate::common::{pageferry, text};
+use std::fs;
+use std::path::Path;
+
+/// The commands of `page`, without the prompt.
+fn commands(page: &str) -> Vec<String> {
+    let mut inside = false;
+    let mut commands = Vec::new();
+    for line in page.lines() {
+        if line.starts_with("```") {
+            inside = !inside;
+        } else if let Some(command) = line.strip_prefix("$ ").filter(|_| inside) {
+            commands.push(command.split("  #").next().unwrap_or_default().trim_end().to_owned());
+        }
+    }
+    commands
+}
+
+#[test]
+fn the_sweeps_of_the_book_run_as_they_stand_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = fs::read_to_string(root.join("book/src/sweeps.md")).expect("the page");
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::copy(root.join("book/examples/machine.toml"), dir.path().join("my.toml")).expect("copied");
+    let commands = commands(&page);
+    let sweeps: Vec<&String> = commands.iter().filter(|line| line.starts_with("pageferry sweep ")).collect();
+    assert!(sweeps.len() >= 7, "{commands:?}");
+    for line in sweeps {
+        let mut words: Vec<&str> = line.split_whitespace().skip(1).collect();
+        // In full, they take minutes.
+        if !["run", "collect"].contains(&words[1]) && !words.contains(&"--quick") {
+            words.push("--quick");
+        }
+        let output = pageferry(dir.path(), &words);
+        assert_eq!(output.status.code(), Some(0), "{line}: {}", text(&output.stderr));
+    }
+    for table in ["sweep/sweep.csv", "collected/sweep.csv"] {
+        assert!(dir.path().join(table).is_file(), "no {table}");
+    }
+}
