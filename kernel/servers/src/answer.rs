@@ -14,7 +14,7 @@ pub(super) struct Answer {
 }
 
 /// What a server may answer, by number from 1 on.
-const ERRORS: [Errno; 38] = [
+const ERRORS: [Errno; 39] = [
     Errno::BadFd,
     Errno::Invalid,
     Errno::Busy,
@@ -53,6 +53,7 @@ const ERRORS: [Errno; 38] = [
     Errno::DestinationRequired,
     Errno::NoProcess,
     Errno::Killed,
+    Errno::CrossDevice,
 ];
 
 /// The number of an error; an error that no server answers is one of input and output.

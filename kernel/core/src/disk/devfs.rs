@@ -7,7 +7,7 @@
 //! Opening what is not there.
 
 use super::memory_disk::{DiskFile, MemoryDisk, NullFile};
-use crate::fs::{DirEntry, File, FileSystem, Opening, Rights};
+use crate::fs::{DirEntry, File, FileSystem, Lookup, Opening, Rights};
 use crate::proc::Syscall;
 use alloc::string::ToString;
 use alloc::sync::Arc;
@@ -31,8 +31,14 @@ impl<M: Machine> DevFs<M> {
 }
 
 impl<M: Machine> FileSystem<M> for DevFs<M> {
-    fn open(&self, call: &Syscall<'_, M>, path: &str, _: Opening, rights: Rights) -> Result<File<M>, Errno> {
-        match path {
+    fn open(
+        &self,
+        call: &Syscall<'_, M>,
+        at: Lookup<'_>,
+        _: Opening,
+        rights: Rights,
+    ) -> Result<File<M>, Errno> {
+        match at.path {
             MEMORY_DISK => {
                 self.memory_disk.open()?;
                 let file = DiskFile::new(call.machine(), self.memory_disk.clone(), rights);
@@ -43,8 +49,8 @@ impl<M: Machine> FileSystem<M> for DevFs<M> {
         }
     }
 
-    fn list(&self, _: &Syscall<'_, M>, path: &str) -> Result<Vec<DirEntry>, Errno> {
-        if !path.is_empty() {
+    fn list(&self, _: &Syscall<'_, M>, at: Lookup<'_>) -> Result<Vec<DirEntry>, Errno> {
+        if !at.path.is_empty() {
             return Err(Errno::NotDirectory);
         }
         let disk = self.memory_disk.exists().then_some(MEMORY_DISK);

@@ -1,8 +1,8 @@
 //! The file system in memory: directories, names and inodes in kernel memory, the bytes of files on the modelled disk.
 //!
 //! # What it holds
-//! Every path, in order, with the file or the directory that has it. A path is kept whole, so a directory is the run of
-//! paths behind its own. There are no symbolic links here. Files, and the blocks of the disk, are in [`Inodes`].
+//! Every path, in order, with the file, the directory or the symbolic link that has it. A path is kept whole, so a
+//! directory is the run of paths behind its own. Files, and the blocks of the disk, are in [`Inodes`].
 //!
 //! # Locks
 //! One of class `Process` over the paths, held for a look-up only; that of the inodes is not taken under it. What is
@@ -15,9 +15,10 @@ use super::cursor::{Create, Rights};
 use super::file::File;
 use super::inode::Inode;
 use super::inodes::Inodes;
-use super::vfs::{Change, DirEntry, FileSystem, Links, Opening};
+use super::vfs::{Change, DirEntry, FileSystem, Links, Lookup, MAX_LINKS, Opening, WayOff};
 use super::vnode::Regular;
 use crate::proc::Syscall;
+use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -27,7 +28,7 @@ use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{LockClass, Machine, SpinLock, StructArena, StructVa};
 use pageferry_vm::Vm;
 
-/// The longest name (`NAME_MAX`), and the longest path (`PATH_MAX`).
+/// The longest name (`NAME_MAX`), and the longest path (`PATH_MAX`), also of a symbolic link.
 const MAX_NAME_BYTES: usize = 255;
 const MAX_PATH_BYTES: usize = 1023;
 
@@ -48,12 +49,15 @@ enum Ended<M: Machine> {
     Nothing,
     /// It has no opener either.
     File(Arc<Inode<M>>),
-    Directory(StructVa),
+    /// The structure of a directory or of a symbolic link.
+    Structure(StructVa),
 }
 
 enum Node<M: Machine> {
     File(Arc<Inode<M>>),
     Directory(StructVa),
+    /// A symbolic link, and where it leads.
+    Link(StructVa, String),
 }
 
 impl<M: Machine> MemFs<M> {
@@ -65,40 +69,68 @@ impl<M: Machine> MemFs<M> {
     }
 
     /// The inode of a path, opened once more; or a new one.
-    fn inode(&self, vm: &Vm<M>, path: &str, create: Create) -> Result<Arc<Inode<M>>, Errno> {
+    fn inode(
+        &self,
+        vm: &Vm<M>,
+        at: Lookup<'_>,
+        create: Create,
+        links: Links,
+    ) -> Result<Arc<Inode<M>>, Errno> {
         self.inodes.sweep(vm, None);
-        let found = self.names.lock().opened(path, create)?;
+        let found = self.names.lock().opened(at, create, links)?;
         match found {
-            Some(inode) => Ok(inode),
-            None => self.create(vm, path, create),
+            Opened::File(inode) => Ok(inode),
+            Opened::Absent(_) => self.create(vm, at, create, links),
         }
     }
 
-    fn create(&self, vm: &Vm<M>, path: &str, how: Create) -> Result<Arc<Inode<M>>, Errno> {
+    fn create(&self, vm: &Vm<M>, at: Lookup<'_>, how: Create, links: Links) -> Result<Arc<Inode<M>>, Errno> {
         let inode = self.inodes.create(vm)?;
         let mut names = self.names.lock();
         // Other threads have changed names meanwhile, perhaps.
-        let found = names.opened(path, how).and_then(|found| match found {
-            Some(other) => Ok(Some(other)),
-            None => {
-                let path = names.locate(path)?.path();
+        let other = match names.opened(at, how, links) {
+            Ok(Opened::Absent(path)) => {
                 names.nodes.insert(path, Node::File(inode.clone()));
-                Ok(None)
+                return Ok(inode);
             }
-        });
-        if matches!(found, Ok(None)) {
-            return Ok(inode);
-        }
+            Ok(Opened::File(other)) => Ok(other),
+            Err(e) => Err(e),
+        };
         drop(names);
         self.inodes.discard(vm, &inode);
-        found.map(|other| other.expect("matched above"))
+        other
+    }
+
+    /// Makes a directory or a symbolic link; `node` says which, in a structure of its own.
+    fn make(
+        &self,
+        at: Lookup<'_>,
+        node: impl FnOnce(StructVa) -> Result<Node<M>, Errno>,
+    ) -> Result<(), Errno> {
+        let structure = self.inodes.alloc()?;
+        let mut names = self.names.lock();
+        let made = names.locate(at).and_then(|located| {
+            let node = node(structure)?;
+            Ok((names.absent(located)?, node))
+        });
+        match made {
+            Ok((path, node)) => {
+                names.nodes.insert(path, node);
+                Ok(())
+            }
+            Err(e) => {
+                drop(names);
+                self.inodes.free(structure);
+                Err(e)
+            }
+        }
     }
 
     /// Ends what has lost its last name.
     fn end(&self, vm: &Vm<M>, ended: Ended<M>) {
         let inode = match ended {
             Ended::File(inode) => Some(inode),
-            Ended::Directory(at) => {
+            Ended::Structure(at) => {
                 self.inodes.free(at);
                 None
             }
@@ -118,7 +150,7 @@ impl<M: Machine> MemFs<M> {
         let names = self.names.lock();
         let named = names.nodes.values().filter_map(|node| match node {
             Node::File(inode) => Some(inode),
-            Node::Directory(_) => None,
+            Node::Directory(_) | Node::Link(..) => None,
         });
         // A file with several names is there once.
         let mut files: Vec<&Arc<Inode<M>>> = named.collect();
@@ -136,64 +168,108 @@ impl<M: Machine> Names<M> {
         match self.nodes.get(path) {
             _ if path.is_empty() => Ok(()),
             Some(Node::Directory(_)) => Ok(()),
-            Some(Node::File(_)) => Err(Errno::NotDirectory),
+            Some(Node::File(_) | Node::Link(..)) => Err(Errno::NotDirectory),
             None => Err(Errno::NoFile),
         }
     }
 
-    /// The directory of a path, which is there, and the last name, which need not be.
+    /// The directory of a path, which is there, and the last name, which need not be, and may be a link's.
     ///
     /// # Errors
-    /// [`Errno::NameTooLong`]; [`Errno::NoFile`], [`Errno::NotDirectory`]: no such directory.
-    fn locate<'a>(&self, path: &'a str) -> Result<Located<'a>, Errno> {
-        if path.len() > MAX_PATH_BYTES {
+    /// Those of [`Names::walk`].
+    fn locate(&self, at: Lookup<'_>) -> Result<Located, Errno> {
+        self.walk(at, Links::Taken, &mut None)
+    }
+
+    /// The same, and what is to be done about a symbolic link that has the last name. Where the path leads off, `off`
+    /// says where to.
+    ///
+    /// # Errors
+    /// [`Errno::NameTooLong`]; [`Errno::NoFile`], [`Errno::NotDirectory`]: no such directory. [`Errno::Loop`].
+    /// [`Errno::CrossDevice`]: it leads off.
+    fn walk(&self, at: Lookup<'_>, links: Links, off: &mut Option<WayOff>) -> Result<Located, Errno> {
+        if at.path.len() > MAX_PATH_BYTES {
             return Err(Errno::NameTooLong);
         }
-        let mut found = Located { directory: String::new(), name: "." };
-        for name in path.split('/').filter(|name| !name.is_empty()) {
-            found.directory = found.path();
-            self.directory(&found.directory)?;
+        let (mut rest, mut followed): (Cow<'_, str>, usize) = (at.path.into(), at.followed);
+        let mut from = 0;
+        let mut found = Located { directory: String::new(), name: ".".into() };
+        loop {
+            // What has been found, and the name behind it, if there is one.
+            let path = found.path();
+            from += rest[from..].len() - rest[from..].trim_start_matches('/').len();
+            let left = &rest[from..];
+            if at.covered.contains(&path.as_str()) {
+                *off = Some(WayOff { path: path + "/" + left, followed });
+                return Err(Errno::CrossDevice);
+            }
+            if let Some(Node::Link(_, target)) = self.nodes.get(&path)
+                && (links == Links::Followed || !left.is_empty())
+            {
+                followed += 1;
+                if followed > MAX_LINKS {
+                    return Err(Errno::Loop);
+                }
+                if target.starts_with('/') {
+                    found.directory.clear();
+                }
+                found.name = ".".into();
+                rest = (target.clone() + "/" + left).into();
+                from = 0;
+                continue;
+            }
+            if left.is_empty() {
+                return Ok(found);
+            }
+            self.directory(&path)?;
+            let name = &left[..left.find('/').unwrap_or(left.len())];
             if name.len() > MAX_NAME_BYTES {
                 return Err(Errno::NameTooLong);
             }
-            found.name = name;
+            found = Located { directory: path, name: name.into() };
+            from += name.len();
         }
-        Ok(found)
     }
 
     /// What has a path.
     ///
     /// # Errors
-    /// [`Errno::NoFile`]; those of [`Names::locate`].
-    fn find(&self, path: &str) -> Result<Found<'_, M>, Errno> {
-        let path = self.locate(path)?.path();
+    /// [`Errno::NoFile`]; those of [`Names::walk`].
+    fn find(&self, at: Lookup<'_>, links: Links) -> Result<Found<'_, M>, Errno> {
+        let path = self.walk(at, links, &mut None)?.path();
         match self.nodes.get(&path) {
             Some(Node::File(inode)) => Ok(Found::File(inode)),
+            Some(Node::Link(_, target)) => Ok(Found::Link(target)),
             None if !path.is_empty() => Err(Errno::NoFile),
             _ => Ok(Found::Directory(path)),
         }
     }
 
-    /// The inode of a path, opened once more; nothing if it is to be made.
-    fn opened(&self, path: &str, create: Create) -> Result<Option<Arc<Inode<M>>>, Errno> {
-        match self.find(path) {
-            Err(Errno::NoFile) if create != Create::No => self.locate(path).map(|_| None),
-            Ok(_) if create == Create::New => Err(Errno::Exists),
-            Ok(Found::Directory(_)) => Err(Errno::IsDirectory),
-            Ok(Found::File(inode)) => {
+    /// The inode of a path, opened once more; or the path where it is to be made.
+    fn opened(&self, at: Lookup<'_>, create: Create, links: Links) -> Result<Opened<M>, Errno> {
+        // A file that must be new is not made where a link leads.
+        let links = if create == Create::New { Links::Taken } else { links };
+        let path = self.walk(at, links, &mut None)?.path();
+        match self.nodes.get(&path) {
+            None if !path.is_empty() => match create {
+                Create::No => Err(Errno::NoFile),
+                Create::IfMissing | Create::New => Ok(Opened::Absent(path)),
+            },
+            _ if create == Create::New => Err(Errno::Exists),
+            None | Some(Node::Directory(_)) => Err(Errno::IsDirectory),
+            Some(Node::Link(..)) => Err(Errno::Loop),
+            Some(Node::File(inode)) => {
                 inode.opened();
-                Ok(Some(inode.clone()))
+                Ok(Opened::File(inode.clone()))
             }
-            Err(e) => Err(e),
         }
     }
 
     /// The path of a name that can be made.
     ///
     /// # Errors
-    /// [`Errno::Exists`]; those of [`Names::locate`].
-    fn absent(&self, path: &str) -> Result<String, Errno> {
-        let located = self.locate(path)?;
+    /// [`Errno::Exists`].
+    fn absent(&self, located: Located) -> Result<String, Errno> {
         let path = located.path();
         if located.is_dots() || self.nodes.contains_key(&path) { Err(Errno::Exists) } else { Ok(path) }
     }
@@ -213,10 +289,11 @@ impl<M: Machine> Names<M> {
             .map(move |(path, node)| (&path[len..], node))
     }
 
-    /// Takes a file's name away.
+    /// Takes the name of a file or of a symbolic link away.
     fn forget(&mut self, path: &str) -> Ended<M> {
         match self.nodes.remove(path) {
             Some(Node::File(inode)) if inode.unnamed() => Ended::File(inode),
+            Some(Node::Link(at, _)) => Ended::Structure(at),
             _ => Ended::Nothing,
         }
     }
@@ -228,12 +305,12 @@ impl<M: Machine> Names<M> {
             return Err(Errno::NotEmpty);
         }
         match self.nodes.remove(path) {
-            Some(Node::Directory(at)) => Ok(Ended::Directory(at)),
+            Some(Node::Directory(at)) => Ok(Ended::Structure(at)),
             _ => Ok(Ended::Nothing),
         }
     }
 
-    fn rename(&mut self, from: &str, to: &str) -> Result<Ended<M>, Errno> {
+    fn rename(&mut self, from: Lookup<'_>, to: Lookup<'_>) -> Result<Ended<M>, Errno> {
         let (from, to) = (self.locate(from)?, self.locate(to)?);
         if from.is_dots() || to.is_dots() {
             return Err(Errno::Busy);
@@ -242,7 +319,7 @@ impl<M: Machine> Names<M> {
         let moves_directory = match self.nodes.get(&from) {
             None => return Err(Errno::NoFile),
             Some(Node::Directory(_)) => true,
-            Some(Node::File(_)) => false,
+            Some(Node::File(_) | Node::Link(..)) => false,
         };
         if moves_directory && is_below(&to, &from) {
             return Err(Errno::Invalid);
@@ -254,10 +331,10 @@ impl<M: Machine> Names<M> {
                 return Ok(Ended::Nothing);
             }
             (_, Some(Node::Directory(_))) if is_below(&from, &to) => return Err(Errno::NotEmpty),
-            (Some(Node::File(_)), Some(Node::Directory(_))) => return Err(Errno::IsDirectory),
+            (_, Some(Node::Directory(_))) if !moves_directory => return Err(Errno::IsDirectory),
             (_, Some(Node::Directory(_))) => self.remove_directory(&to)?,
-            (Some(Node::Directory(_)), Some(Node::File(_))) => return Err(Errno::NotDirectory),
-            (_, Some(Node::File(_))) => self.forget(&to),
+            (_, Some(_)) if moves_directory => return Err(Errno::NotDirectory),
+            (_, Some(_)) => self.forget(&to),
             (_, None) => Ended::Nothing,
         };
         let behind = self.nodes.range(from.clone()..).map(|(path, _)| path);
@@ -279,12 +356,12 @@ fn is_below(path: &str, directory: &str) -> bool {
 }
 
 /// A name in a directory; see [`Names::locate`].
-struct Located<'a> {
+struct Located {
     directory: String,
-    name: &'a str,
+    name: String,
 }
 
-impl Located<'_> {
+impl Located {
     /// It is the directory itself, or the one that has it.
     fn is_dots(&self) -> bool {
         self.name == "." || self.name == ".."
@@ -292,7 +369,7 @@ impl Located<'_> {
 
     /// The path of what has the name.
     fn path(&self) -> String {
-        match self.name {
+        match self.name.as_str() {
             "." => self.directory.clone(),
             ".." => self.directory[..self.directory.rfind('/').unwrap_or(0)].to_string(),
             name if self.directory.is_empty() => name.to_string(),
@@ -306,18 +383,37 @@ enum Found<'a, M: Machine> {
     File(&'a Arc<Inode<M>>),
     /// By its path.
     Directory(String),
+    /// A symbolic link, by where it leads.
+    Link(&'a str),
+}
+
+/// What a path that is to be opened has come to; see [`Names::opened`].
+enum Opened<M: Machine> {
+    File(Arc<Inode<M>>),
+    /// Nothing is there; by its path.
+    Absent(String),
+}
+
+/// Tests what a symbolic link is to lead to.
+fn proper_target(path: &str) -> Result<(), Errno> {
+    match path.len() {
+        0 => Err(Errno::NoFile),
+        len if len > MAX_PATH_BYTES => Err(Errno::NameTooLong),
+        _ if path.contains('\0') => Err(Errno::Invalid),
+        _ => Ok(()),
+    }
 }
 
 impl<M: Machine> FileSystem<M> for MemFs<M> {
     fn open(
         &self,
         call: &Syscall<'_, M>,
-        path: &str,
+        at: Lookup<'_>,
         how: Opening,
         rights: Rights,
     ) -> Result<File<M>, Errno> {
         let vm = &call.core.vm;
-        let inode = self.inode(vm, path, how.create)?;
+        let inode = self.inode(vm, at, how.create, how.links)?;
         let file = Regular::new(vm.machine(), self.inodes.clone(), inode, rights);
         if how.truncate
             && let Err(e) = file.set_size(call, 0)
@@ -328,27 +424,26 @@ impl<M: Machine> FileSystem<M> for MemFs<M> {
         Ok(File::vnode(file, rights))
     }
 
-    fn change_name(&self, call: &Syscall<'_, M>, path: &str, how: Change) -> Result<(), Errno> {
+    fn way_off(&self, _call: &Syscall<'_, M>, at: Lookup<'_>, links: Links) -> Result<Option<WayOff>, Errno> {
+        let names = self.names.lock();
+        let mut off = None;
+        match names.walk(at, links, &mut off) {
+            Err(Errno::CrossDevice) => Ok(off),
+            Ok(_) if links == Links::Followed => names.find(at, links).map(|_| None),
+            located => located.map(|_| None),
+        }
+    }
+
+    fn change_name(&self, call: &Syscall<'_, M>, at: Lookup<'_>, how: Change) -> Result<(), Errno> {
         let ended = match how {
             Change::MakeDirectory => {
-                let at = self.inodes.alloc()?;
-                let mut names = self.names.lock();
-                match names.absent(path) {
-                    Ok(path) => {
-                        names.nodes.insert(path, Node::Directory(at));
-                        Ended::Nothing
-                    }
-                    Err(e) => {
-                        drop(names);
-                        self.inodes.free(at);
-                        return Err(e);
-                    }
-                }
+                self.make(at, |structure| Ok(Node::Directory(structure)))?;
+                Ended::Nothing
             }
             Change::RemoveDirectory => {
                 let mut names = self.names.lock();
-                let located = names.locate(path)?;
-                match located.name {
+                let located = names.locate(at)?;
+                match located.name.as_str() {
                     "." => return Err(Errno::Invalid),
                     ".." => return Err(Errno::NotEmpty),
                     _ => names.remove_directory(&located.path())?,
@@ -356,10 +451,10 @@ impl<M: Machine> FileSystem<M> for MemFs<M> {
             }
             Change::Unlink => {
                 let mut names = self.names.lock();
-                if let Found::Directory(_) = names.find(path)? {
+                if let Found::Directory(_) = names.find(at, Links::Taken)? {
                     return Err(Errno::IsDirectory);
                 }
-                let path = names.locate(path)?.path();
+                let path = names.locate(at)?.path();
                 names.forget(&path)
             }
         };
@@ -367,46 +462,58 @@ impl<M: Machine> FileSystem<M> for MemFs<M> {
         Ok(())
     }
 
-    fn stat(&self, _call: &Syscall<'_, M>, path: &str, _links: Links) -> Result<FileStat, Errno> {
+    fn stat(&self, _call: &Syscall<'_, M>, at: Lookup<'_>, links: Links) -> Result<FileStat, Errno> {
         let names = self.names.lock();
-        Ok(match names.find(path)? {
-            Found::File(inode) => FileStat {
-                is_directory: false,
-                is_link: false,
-                size_bytes: inode.size_bytes(),
-                links: inode.links(),
-            },
+        let (is_directory, is_link, size_bytes, links) = match names.find(at, links)? {
+            Found::File(inode) => (false, false, inode.size_bytes(), inode.links()),
+            Found::Link(target) => (false, true, target.len() as u64, 1),
             // Its own name and its parent's, and those that its directories have for it.
             Found::Directory(path) => {
                 let below = names.names(&path).filter(|(_, node)| matches!(node, Node::Directory(_)));
-                let links = 2 + below.count() as u16;
-                FileStat { is_directory: true, is_link: false, size_bytes: 0, links }
+                (true, false, 0, 2 + below.count() as u16)
             }
+        };
+        Ok(FileStat { is_directory, is_link, size_bytes, links })
+    }
+
+    fn symlink(&self, _call: &Syscall<'_, M>, path: &str, at: Lookup<'_>) -> Result<(), Errno> {
+        self.make(at, |structure| {
+            proper_target(path)?;
+            Ok(Node::Link(structure, path.to_string()))
         })
     }
 
-    fn link(&self, _call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {
+    fn read_link(&self, _call: &Syscall<'_, M>, at: Lookup<'_>) -> Result<Vec<u8>, Errno> {
+        match self.names.lock().find(at, Links::Taken)? {
+            Found::Link(target) => Ok(target.as_bytes().to_vec()),
+            Found::File(_) | Found::Directory(_) => Err(Errno::Invalid),
+        }
+    }
+
+    fn link(&self, _call: &Syscall<'_, M>, from: Lookup<'_>, to: Lookup<'_>) -> Result<(), Errno> {
         let mut names = self.names.lock();
-        let inode = match names.find(from)? {
+        let inode = match names.find(from, Links::Followed)? {
             Found::File(inode) => Some(inode.clone()),
-            Found::Directory(_) => None,
+            Found::Directory(_) | Found::Link(_) => None,
         };
-        let to = names.absent(to)?;
+        let to = names.absent(names.locate(to)?)?;
         let inode = inode.ok_or(Errno::IsDirectory)?;
         inode.named();
         names.nodes.insert(to, Node::File(inode));
         Ok(())
     }
 
-    fn rename(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {
+    fn rename(&self, call: &Syscall<'_, M>, from: Lookup<'_>, to: Lookup<'_>) -> Result<(), Errno> {
         let replaced = self.names.lock().rename(from, to)?;
         self.end(&call.core.vm, replaced);
         Ok(())
     }
 
-    fn list(&self, _call: &Syscall<'_, M>, path: &str) -> Result<Vec<DirEntry>, Errno> {
+    fn list(&self, _call: &Syscall<'_, M>, at: Lookup<'_>) -> Result<Vec<DirEntry>, Errno> {
         let names = self.names.lock();
-        let Found::Directory(path) = names.find(path)? else { return Err(Errno::NotDirectory) };
+        let Found::Directory(path) = names.find(at, Links::Followed)? else {
+            return Err(Errno::NotDirectory);
+        };
         let entry = |(name, node): (&str, &Node<M>)| (name.to_string(), matches!(node, Node::Directory(_)));
         Ok(names.names(&path).map(entry).collect())
     }

@@ -26,6 +26,6 @@ pub use memfs::MemFs;
 pub use mount::{Mount, Volumes};
 pub use mounted::MountedVolume;
 pub use ops::{FileOps, FilePart, MapRequest, NewSocket, SocketOps, VnodeOps};
-pub use vfs::{Change, DirEntry, FileSystem, Links, MountTable, Opening};
+pub use vfs::{Change, DirEntry, FileSystem, Links, Lookup, MountTable, Opening, WayOff};
 pub use volume_file::{map_private, show_first_page};
 pub use volume_work::{MOUNT_POINT, dir_entries, file_stat};

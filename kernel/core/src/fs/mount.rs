@@ -10,7 +10,7 @@ use super::cursor::Rights;
 use super::file::File;
 use super::mounted::MountedVolume;
 use super::ops::{FileOps as _, VnodeOps as _};
-use super::vfs::{Change, DirEntry, FileSystem, Links, Opening};
+use super::vfs::{Change, DirEntry, FileSystem, Links, Lookup, Opening, WayOff};
 use super::volume_file::VolumeFile;
 use super::volume_work;
 use crate::proc::Syscall;
@@ -57,7 +57,7 @@ impl<M: Machine> FileSystem<M> for Mount<M> {
     fn open(
         &self,
         call: &Syscall<'_, M>,
-        path: &str,
+        at: Lookup<'_>,
         how: Opening,
         rights: Rights,
     ) -> Result<File<M>, Errno> {
@@ -65,7 +65,7 @@ impl<M: Machine> FileSystem<M> for Mount<M> {
         let cuts_pages = how.truncate && self.0.has_objects();
         let how = Opening { truncate: how.truncate && !cuts_pages, ..how };
         let file = self.0.with(call.core, call.thread, true, |volume, disk, opens| {
-            let found = volume_work::open(volume, disk, path, how)?;
+            let found = volume_work::open(volume, disk, at, how)?;
             *opens += 1;
             Ok(VolumeFile::new(call.machine(), self.0.clone(), found, rights))
         })?;
@@ -76,41 +76,46 @@ impl<M: Machine> FileSystem<M> for Mount<M> {
         Ok(File::vnode(file, rights))
     }
 
-    fn change_name(&self, call: &Syscall<'_, M>, path: &str, how: Change) -> Result<(), Errno> {
+    fn way_off(&self, call: &Syscall<'_, M>, at: Lookup<'_>, links: Links) -> Result<Option<WayOff>, Errno> {
         self.0.with(call.core, call.thread, true, |volume, disk, _| {
-            volume_work::change_name(volume, disk, path, how)
+            volume_work::way_off(volume, disk, at, links)
         })
     }
 
-    fn stat(&self, call: &Syscall<'_, M>, path: &str, links: Links) -> Result<FileStat, Errno> {
+    fn change_name(&self, call: &Syscall<'_, M>, at: Lookup<'_>, how: Change) -> Result<(), Errno> {
         self.0.with(call.core, call.thread, true, |volume, disk, _| {
-            volume_work::stat(volume, disk, path, links).map(volume_work::file_stat)
+            volume_work::change_name(volume, disk, at, how)
         })
     }
 
-    fn symlink(&self, call: &Syscall<'_, M>, path: &str, name: &str) -> Result<(), Errno> {
+    fn stat(&self, call: &Syscall<'_, M>, at: Lookup<'_>, links: Links) -> Result<FileStat, Errno> {
         self.0.with(call.core, call.thread, true, |volume, disk, _| {
-            volume_work::make_link(volume, disk, path, name)
+            volume_work::stat(volume, disk, at, links).map(volume_work::file_stat)
         })
     }
 
-    fn read_link(&self, call: &Syscall<'_, M>, name: &str) -> Result<Vec<u8>, Errno> {
-        self.0
-            .with(call.core, call.thread, true, |volume, disk, _| volume_work::read_link(volume, disk, name))
+    fn symlink(&self, call: &Syscall<'_, M>, path: &str, at: Lookup<'_>) -> Result<(), Errno> {
+        self.0.with(call.core, call.thread, true, |volume, disk, _| {
+            volume_work::make_link(volume, disk, path, at)
+        })
     }
 
-    fn link(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {
+    fn read_link(&self, call: &Syscall<'_, M>, at: Lookup<'_>) -> Result<Vec<u8>, Errno> {
+        self.0.with(call.core, call.thread, true, |volume, disk, _| volume_work::read_link(volume, disk, at))
+    }
+
+    fn link(&self, call: &Syscall<'_, M>, from: Lookup<'_>, to: Lookup<'_>) -> Result<(), Errno> {
         self.0.with(call.core, call.thread, true, |volume, disk, _| volume_work::link(volume, disk, from, to))
     }
 
-    fn rename(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {
+    fn rename(&self, call: &Syscall<'_, M>, from: Lookup<'_>, to: Lookup<'_>) -> Result<(), Errno> {
         self.0
             .with(call.core, call.thread, true, |volume, disk, _| volume_work::rename(volume, disk, from, to))
     }
 
-    fn list(&self, call: &Syscall<'_, M>, path: &str) -> Result<Vec<DirEntry>, Errno> {
+    fn list(&self, call: &Syscall<'_, M>, at: Lookup<'_>) -> Result<Vec<DirEntry>, Errno> {
         self.0.with(call.core, call.thread, true, |volume, disk, _| {
-            Ok(volume_work::dir_entries(&volume_work::entries(volume, disk, path)?))
+            Ok(volume_work::dir_entries(&volume_work::entries(volume, disk, at)?))
         })
     }
 }

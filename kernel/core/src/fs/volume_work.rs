@@ -2,8 +2,8 @@
 //! (`pageferry_servers`).
 //!
 //! A path leads through symbolic links; at its end one is followed or not, as the call says. A path of a link begins at
-//! the link's directory, or at the volume's root if it names the mount point; any other leads off the volume, where
-//! there is nothing.
+//! the link's directory, or at the volume's root if it names the mount point. Any other leads off the volume, and so
+//! does `..` from its root: the call has done nothing then ([`Errno::CrossDevice`]), and [`way_off`] says where to.
 //!
 //! An owner has a [`Volume`] and a cache of its disk, [`Cached`], and brings both. How bytes go between a buffer and
 //! where they are wanted is the caller's: it gets the address of every piece.
@@ -16,7 +16,7 @@
 
 use super::buffer_cache::{Cached, MovePiece, Strategy};
 use super::cursor::Create;
-use super::vfs::{Change, DirEntry, Links, Opening, path_below};
+use super::vfs::{Change, DirEntry, Links, Lookup, MAX_LINKS, Opening, WayOff, path_below};
 use crate::proc::Uio;
 use alloc::borrow::Cow;
 use alloc::string::String;
@@ -36,11 +36,21 @@ struct Walk<'a> {
     rest: Cow<'a, [u8]>,
     /// Links that were followed.
     links: usize,
+    /// Where it has led off the volume.
+    off: Option<WayOff>,
 }
 
 impl<'a> Walk<'a> {
-    fn new(volume: &Volume, path: &'a str) -> Walk<'a> {
-        Walk { dir: volume.root(), rest: path.trim_end_matches('/').as_bytes().into(), links: 0 }
+    fn new(volume: &Volume, at: Lookup<'a>) -> Walk<'a> {
+        let rest = at.path.trim_end_matches('/').as_bytes().into();
+        Walk { dir: volume.root(), rest, links: at.followed, off: None }
+    }
+
+    /// It leads off the volume, by `path` from the root of all.
+    fn leave(&mut self, path: Vec<u8>) -> Errno {
+        let Ok(path) = String::from_utf8(path) else { return Errno::NoFile };
+        self.off = Some(WayOff { path, followed: self.links });
+        Errno::CrossDevice
     }
 
     /// The directory of the path, and its last name, which may be a link's.
@@ -58,6 +68,10 @@ impl<'a> Walk<'a> {
             if first.is_empty() {
                 continue;
             }
+            if first == b".." && self.dir == volume.root() {
+                let rest = self.rest[from..].to_vec();
+                return Err(self.leave(rest));
+            }
             match volume.lookup_kind(disk, self.dir, first)? {
                 (link, Kind::Link) => {
                     let others = self.rest[from..].to_vec();
@@ -69,6 +83,9 @@ impl<'a> Walk<'a> {
         }
         // The root has no name of its own.
         let name = if self.rest.len() == from { b"." } else { &self.rest[from..] };
+        if name == b".." && self.dir == volume.root() {
+            return Err(self.leave(Vec::new()));
+        }
         if volume.stat(disk, self.dir)?.kind == Kind::Directory {
             Ok((self.dir, name.to_vec()))
         } else {
@@ -84,22 +101,23 @@ impl<'a> Walk<'a> {
         link: Ino,
         others: &[u8],
     ) -> Result<(), Errno> {
-        self.links += 1;
+        // The number is a client's, where a server looks up.
+        self.links = self.links.saturating_add(1);
         if self.links > MAX_LINKS {
             return Err(Errno::Loop);
         }
-        let path = volume.read_link(disk, link)?;
-        let mut rest = match path.strip_prefix(b"/") {
-            None => path,
-            Some(_) => {
-                self.dir = volume.root();
-                let text = core::str::from_utf8(&path).ok();
-                text.and_then(|name| path_below(name, MOUNT_POINT)).ok_or(Errno::NoFile)?.as_bytes().to_vec()
-            }
-        };
+        let mut rest = volume.read_link(disk, link)?;
         if !others.is_empty() {
             rest.push(b'/');
             rest.extend_from_slice(others);
+        }
+        if rest.starts_with(b"/") {
+            let text = core::str::from_utf8(&rest).map_err(|_| Errno::NoFile)?;
+            rest = match path_below(text, MOUNT_POINT) {
+                Some(behind) => behind.as_bytes().to_vec(),
+                None => return Err(self.leave(rest)),
+            };
+            self.dir = volume.root();
         }
         let end = rest.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
         rest.truncate(end);
@@ -128,28 +146,43 @@ impl<'a> Walk<'a> {
 /// Where volumes are mounted: what a symbolic link's path begins with that leads somewhere on one.
 pub const MOUNT_POINT: &str = "/mnt";
 
-/// Symbolic links that one path leads through, at most (`MAXSYMLINKS` of FreeBSD).
-const MAX_LINKS: usize = 32;
-
 /// The directory of a path, and its last name.
 fn walk(
     volume: &mut Volume,
     disk: &mut Cached<'_, impl Strategy>,
-    path: &str,
+    at: Lookup<'_>,
 ) -> Result<(Ino, Vec<u8>), Errno> {
-    Walk::new(volume, path).name(volume, disk)
+    Walk::new(volume, at).name(volume, disk)
+}
+
+/// Where a path leads off the volume, if it does ([`FileSystem::way_off`](super::vfs::FileSystem::way_off)).
+pub fn way_off(
+    volume: &mut Volume,
+    disk: &mut Cached<'_, impl Strategy>,
+    at: Lookup<'_>,
+    links: Links,
+) -> Result<Option<WayOff>, Errno> {
+    let mut walk = Walk::new(volume, at);
+    let here = match links {
+        Links::Taken => walk.name(volume, disk).map(drop),
+        Links::Followed => walk.found(volume, disk, links).and_then(|(_, _, found)| Ok(found.map(|_| ())?)),
+    };
+    match here {
+        Err(Errno::CrossDevice) => Ok(walk.off),
+        here => here.map(|()| None),
+    }
 }
 
 /// Opens a file by its path, or makes one. Directories are not opened, and no symbolic links.
 pub fn open(
     volume: &mut Volume,
     disk: &mut Cached<'_, impl Strategy>,
-    path: &str,
+    at: Lookup<'_>,
     Opening { create, truncate, links }: Opening,
 ) -> Result<Ino, Errno> {
     // A file that must be new is not made where a link leads.
     let links = if create == Create::New { Links::Taken } else { links };
-    let (dir, name, found) = Walk::new(volume, path).found(volume, disk, links)?;
+    let (dir, name, found) = Walk::new(volume, at).found(volume, disk, links)?;
     let found = match found {
         Err(FsError::NotFound) if create != Create::No => volume.make(disk, dir, &name, Kind::File),
         Ok(_) if create == Create::New => Err(FsError::Exists),
@@ -170,10 +203,10 @@ pub fn open(
 pub fn change_name(
     volume: &mut Volume,
     disk: &mut Cached<'_, impl Strategy>,
-    path: &str,
+    at: Lookup<'_>,
     how: Change,
 ) -> Result<(), Errno> {
-    let (dir, name) = walk(volume, disk, path)?;
+    let (dir, name) = walk(volume, disk, at)?;
     match how {
         Change::MakeDirectory => volume.make(disk, dir, &name, Kind::Directory).map(drop),
         Change::RemoveDirectory => volume.rmdir(disk, dir, &name),
@@ -186,10 +219,10 @@ pub fn change_name(
 pub fn stat(
     volume: &mut Volume,
     disk: &mut Cached<'_, impl Strategy>,
-    path: &str,
+    at: Lookup<'_>,
     links: Links,
 ) -> Result<Stat, Errno> {
-    let (_, _, found) = Walk::new(volume, path).found(volume, disk, links)?;
+    let (_, _, found) = Walk::new(volume, at).found(volume, disk, links)?;
     Ok(volume.stat(disk, found?.0)?)
 }
 
@@ -197,8 +230,8 @@ pub fn stat(
 pub fn link(
     volume: &mut Volume,
     disk: &mut Cached<'_, impl Strategy>,
-    from: &str,
-    to: &str,
+    from: Lookup<'_>,
+    to: Lookup<'_>,
 ) -> Result<(), Errno> {
     let (_, _, found) = Walk::new(volume, from).found(volume, disk, Links::Followed)?;
     let (found, _) = found?;
@@ -211,9 +244,9 @@ pub fn make_link(
     volume: &mut Volume,
     disk: &mut Cached<'_, impl Strategy>,
     path: &str,
-    name: &str,
+    at: Lookup<'_>,
 ) -> Result<(), Errno> {
-    let (dir, name) = walk(volume, disk, name)?;
+    let (dir, name) = walk(volume, disk, at)?;
     volume.make_link(disk, dir, &name, path.as_bytes())?;
     Ok(())
 }
@@ -222,9 +255,9 @@ pub fn make_link(
 pub fn read_link(
     volume: &mut Volume,
     disk: &mut Cached<'_, impl Strategy>,
-    name: &str,
+    at: Lookup<'_>,
 ) -> Result<Vec<u8>, Errno> {
-    let (_, _, found) = Walk::new(volume, name).found(volume, disk, Links::Taken)?;
+    let (_, _, found) = Walk::new(volume, at).found(volume, disk, Links::Taken)?;
     Ok(volume.read_link(disk, found?.0)?)
 }
 
@@ -232,8 +265,8 @@ pub fn read_link(
 pub fn rename(
     volume: &mut Volume,
     disk: &mut Cached<'_, impl Strategy>,
-    from: &str,
-    to: &str,
+    from: Lookup<'_>,
+    to: Lookup<'_>,
 ) -> Result<(), Errno> {
     let (from, old) = walk(volume, disk, from)?;
     let (to, new) = walk(volume, disk, to)?;
@@ -244,12 +277,12 @@ pub fn rename(
 pub fn entries(
     volume: &mut Volume,
     disk: &mut Cached<'_, impl Strategy>,
-    path: &str,
+    at: Lookup<'_>,
 ) -> Result<Vec<Entry>, Errno> {
-    let dir = if path.is_empty() {
+    let dir = if at.path.is_empty() {
         volume.root()
     } else {
-        let (_, _, found) = Walk::new(volume, path).found(volume, disk, Links::Followed)?;
+        let (_, _, found) = Walk::new(volume, at).found(volume, disk, Links::Followed)?;
         found?.0
     };
     Ok(volume.entries(disk, dir)?)

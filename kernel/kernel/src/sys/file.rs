@@ -30,8 +30,8 @@ impl<M: Machine> User<M> {
             }
             let links = if flags.contains(OpenFlags::NO_FOLLOW) { Links::Taken } else { Links::Followed };
             let how = Opening { create, truncate: truncates, links };
-            let (fs, path) = self.kernel.mounts.resolve(name)?;
-            let file = fs.open(call, path, how, rights)?;
+            let file =
+                self.kernel.mounts.resolve(call, name, links, |fs, at| fs.open(call, at, how, rights))?;
             Ok(self.process.files.lock().insert(file))
         })
     }
@@ -61,8 +61,9 @@ impl<M: Machine> User<M> {
     /// [`Errno::NoFile`].
     pub fn unlink(&self, name: &str) -> Result<(), Errno> {
         self.system_call(|call| {
-            let (fs, path) = self.kernel.mounts.resolve(name)?;
-            fs.change_name(call, path, Change::Unlink)
+            self.kernel
+                .mounts
+                .resolve(call, name, Links::Taken, |fs, at| fs.change_name(call, at, Change::Unlink))
         })
     }
 

@@ -1,5 +1,5 @@
 //! The system calls about names: directories, links, renaming. A name is resolved by the mount table; the work is that
-//! of its file system.
+//! of its file system. `..` leads from the root of a mounted file system to the directory that it is mounted in.
 
 use super::user::User;
 use alloc::string::String;
@@ -27,8 +27,7 @@ impl<M: Machine> User<M> {
 
     fn change_name(&self, name: &str, how: Change) -> Result<(), Errno> {
         self.system_call(|call| {
-            let (fs, path) = self.kernel.mounts.resolve(name)?;
-            fs.change_name(call, path, how)
+            self.kernel.mounts.resolve(call, name, Links::Taken, |fs, at| fs.change_name(call, at, how))
         })
     }
 
@@ -50,33 +49,31 @@ impl<M: Machine> User<M> {
 
     fn stat_by(&self, name: &str, links: Links) -> Result<FileStat, Errno> {
         self.system_call(|call| {
-            let (fs, path) = self.kernel.mounts.resolve(name)?;
-            fs.stat(call, path, links)
+            self.kernel.mounts.resolve(call, name, links, |fs, at| fs.stat(call, at, links))
         })
     }
 
-    /// Makes a symbolic link `name` that has a path, whatever is there (`symlink`); on the volume only. A path that
-    /// begins with `/` leads somewhere if it begins with the mount point; any other begins at the link's directory.
+    /// Makes a symbolic link `name` that has a path, whatever is there (`symlink`). A path that begins with `/` begins
+    /// at the root, and may lead to another file system; any other begins at the link's directory.
     ///
     /// # Errors
     /// [`Errno::Exists`], [`Errno::NotDirectory`], [`Errno::NoSpace`], [`Errno::NoFile`] also for no path,
-    /// [`Errno::NameTooLong`] for more than 1,023 bytes; [`Errno::NotSupported`] elsewhere.
+    /// [`Errno::NameTooLong`] for more than 1,023 bytes; [`Errno::NotSupported`] below `/dev`.
     pub fn symlink(&self, path: &str, name: &str) -> Result<(), Errno> {
         self.system_call(|call| {
-            let (fs, name) = self.kernel.mounts.resolve(name)?;
-            fs.symlink(call, path, name)
+            self.kernel.mounts.resolve(call, name, Links::Taken, |fs, at| fs.symlink(call, path, at))
         })
     }
 
-    /// The path of a symbolic link of the volume (`readlink`).
+    /// The path of a symbolic link (`readlink`).
     ///
     /// # Errors
     /// [`Errno::Invalid`]: it is none. [`Errno::NoFile`], [`Errno::NotDirectory`], [`Errno::Loop`];
-    /// [`Errno::NotSupported`] elsewhere.
+    /// [`Errno::NotSupported`] below `/dev`.
     pub fn read_link(&self, name: &str) -> Result<String, Errno> {
         self.system_call(|call| {
-            let (fs, name) = self.kernel.mounts.resolve(name)?;
-            let path = fs.read_link(call, name)?;
+            let path =
+                self.kernel.mounts.resolve(call, name, Links::Taken, |fs, at| fs.read_link(call, at))?;
             Ok(String::from_utf8_lossy(&path).into_owned())
         })
     }
@@ -88,8 +85,8 @@ impl<M: Machine> User<M> {
     /// [`Errno::CrossDevice`] for names of two file systems.
     pub fn link(&self, from: &str, to: &str) -> Result<(), Errno> {
         self.system_call(|call| {
-            let (fs, from, to) = self.kernel.mounts.resolve_both(from, to)?;
-            fs.link(call, from, to)
+            let from = (from, Links::Followed);
+            self.kernel.mounts.resolve_both(call, from, to, |fs, from, to| fs.link(call, from, to))
         })
     }
 
@@ -101,20 +98,19 @@ impl<M: Machine> User<M> {
     /// two file systems.
     pub fn rename(&self, from: &str, to: &str) -> Result<(), Errno> {
         self.system_call(|call| {
-            let (fs, from, to) = self.kernel.mounts.resolve_both(from, to)?;
-            fs.rename(call, from, to)
+            let from = (from, Links::Taken);
+            self.kernel.mounts.resolve_both(call, from, to, |fs, from, to| fs.rename(call, from, to))
         })
     }
 
-    /// The names in a directory, with whether each is a directory (`getdents`). The bytes of names that are no UTF-8
-    /// are replaced.
+    /// The names in a directory, with whether each is a directory (`getdents`); without those that a file system is
+    /// mounted on. The bytes of names that are no UTF-8 are replaced.
     ///
     /// # Errors
     /// [`Errno::NoFile`], [`Errno::NotDirectory`].
     pub fn list(&self, name: &str) -> Result<Vec<(String, bool)>, Errno> {
         self.system_call(|call| {
-            let (fs, path) = self.kernel.mounts.resolve(name)?;
-            fs.list(call, path)
+            self.kernel.mounts.resolve(call, name, Links::Followed, |fs, at| fs.list(call, at))
         })
     }
 }

@@ -42,4 +42,5 @@ mod ptrace;
 mod receive_laws;
 mod sched;
 mod socket;
+mod tree;
 mod volume;

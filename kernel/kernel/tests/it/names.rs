@@ -117,11 +117,16 @@ fn compare(steps: &[Step]) -> Result<(), String> {
     run(name, Schedule::Timed, config, move |u: &U| {
         u.attach_memory_disk(2 << 20).unwrap();
         u.make_volume(1024).unwrap();
-        u.mkdir("/own").unwrap();
         let buffer = u.map(4096, Prot::RW, Inherit::Copy).unwrap();
-        u.mkdir("/mnt/own").unwrap();
+        // So deep that no path leads out of it.
+        for dir in ["/own", "/own/x", "/own/x/y", "/own/x/y/z"] {
+            u.mkdir(dir).unwrap();
+            u.mkdir(&format!("/mnt{dir}")).unwrap();
+        }
+        let memory = "/own/x/y/z";
         for (i, step) in steps.iter().enumerate() {
-            let (volume, memory) = (answer(u, "/mnt/own", buffer, step), answer(u, "/own", buffer, step));
+            let (volume, memory) =
+                (answer(u, &format!("/mnt{memory}"), buffer, step), answer(u, memory, buffer, step));
             if volume != memory {
                 *told.borrow_mut() =
                     Some(format!("step {i}, {step:?}: the volume answers {volume}, the other {memory}"));

@@ -17,11 +17,13 @@ use super::service::FileService;
 use super::words::{OpenMode, Request, entries_of_bytes};
 use super::{server, words};
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_abi::{Errno, FileStat, Pid};
 use pageferry_core::fs::{
-    Change, DirEntry, File, FileSystem, Links, Opening, Rights, Volumes, dir_entries, file_stat,
+    Change, DirEntry, File, FileSystem, Links, Lookup, Opening, Rights, Volumes, WayOff, dir_entries,
+    file_stat,
 };
 use pageferry_core::proc::Syscall;
 use pageferry_fs::Format;
@@ -87,58 +89,76 @@ impl<M: Machine> FileSystem<M> for Files<M> {
     fn open(
         &self,
         call: &Syscall<'_, M>,
-        path: &str,
+        at: Lookup<'_>,
         how: Opening,
         rights: Rights,
     ) -> Result<File<M>, Errno> {
         let mode = OpenMode { how, appends: rights.appends };
-        let request = Request::Open { name: path.into(), mode };
+        let request = Request::Open { name: at.path.into(), followed: at.followed, mode };
         let done = self.0.ask(call, None, &request, Bytes::None, true)?;
         let server = done.server;
         Ok(File::vnode(ServedFile::new(self.0.clone(), server, done.answer()?.value), rights))
     }
 
-    fn change_name(&self, call: &Syscall<'_, M>, path: &str, how: Change) -> Result<(), Errno> {
-        let name = path.into();
+    fn way_off(&self, call: &Syscall<'_, M>, at: Lookup<'_>, links: Links) -> Result<Option<WayOff>, Errno> {
+        let (name, followed) = (at.path.into(), at.followed);
+        let mut bytes = Vec::new();
+        let request = Request::WayOff { name, followed, links, len: PAGE_SIZE };
+        let answer = self.0.ask(call, None, &request, Bytes::Taken(&mut bytes), true)?.answer()?;
+        if answer.value & words::LEADS_OFF == 0 {
+            return Ok(None);
+        }
+        let path = String::from_utf8(bytes).map_err(|_| Errno::Io)?;
+        Ok(Some(WayOff { path, followed: answer.value as u32 as usize }))
+    }
+
+    fn change_name(&self, call: &Syscall<'_, M>, at: Lookup<'_>, how: Change) -> Result<(), Errno> {
+        let (name, followed) = (at.path.into(), at.followed);
         let request = match how {
-            Change::MakeDirectory => Request::MakeDirectory { name },
-            Change::RemoveDirectory => Request::RemoveDirectory { name },
-            Change::Unlink => Request::Unlink { name },
+            Change::MakeDirectory => Request::MakeDirectory { name, followed },
+            Change::RemoveDirectory => Request::RemoveDirectory { name, followed },
+            Change::Unlink => Request::Unlink { name, followed },
         };
         self.0.ask_names(call, &request).map(|_| ())
     }
 
-    fn stat(&self, call: &Syscall<'_, M>, path: &str, links: Links) -> Result<FileStat, Errno> {
-        let Answer { value, more, .. } =
-            self.0.ask_names(call, &Request::Stat { name: path.into(), links })?;
+    fn stat(&self, call: &Syscall<'_, M>, at: Lookup<'_>, links: Links) -> Result<FileStat, Errno> {
+        let request = Request::Stat { name: at.path.into(), followed: at.followed, links };
+        let Answer { value, more, .. } = self.0.ask_names(call, &request)?;
         Ok(file_stat(words::stat_of(value, more)))
     }
 
-    fn symlink(&self, call: &Syscall<'_, M>, path: &str, name: &str) -> Result<(), Errno> {
-        self.0.ask_names(call, &Request::MakeLink { path: path.into(), name: name.into() }).map(|_| ())
+    fn symlink(&self, call: &Syscall<'_, M>, path: &str, at: Lookup<'_>) -> Result<(), Errno> {
+        let request = Request::MakeLink { path: path.into(), name: at.path.into(), followed: at.followed };
+        self.0.ask_names(call, &request).map(|_| ())
     }
 
-    fn read_link(&self, call: &Syscall<'_, M>, name: &str) -> Result<Vec<u8>, Errno> {
+    fn read_link(&self, call: &Syscall<'_, M>, at: Lookup<'_>) -> Result<Vec<u8>, Errno> {
         let mut bytes = Vec::new();
-        let request = Request::ReadLink { name: name.into(), len: PAGE_SIZE };
+        let request = Request::ReadLink { name: at.path.into(), followed: at.followed, len: PAGE_SIZE };
         self.0.ask(call, None, &request, Bytes::Taken(&mut bytes), true)?.answer()?;
         Ok(bytes)
     }
 
-    fn link(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {
-        self.0.ask_names(call, &Request::Link { from: from.into(), to: to.into() }).map(|_| ())
+    fn link(&self, call: &Syscall<'_, M>, from: Lookup<'_>, to: Lookup<'_>) -> Result<(), Errno> {
+        let (from, from_followed, to, to_followed) =
+            (from.path.into(), from.followed, to.path.into(), to.followed);
+        self.0.ask_names(call, &Request::Link { from, from_followed, to, to_followed }).map(|_| ())
     }
 
-    fn rename(&self, call: &Syscall<'_, M>, from: &str, to: &str) -> Result<(), Errno> {
-        self.0.ask_names(call, &Request::Rename { from: from.into(), to: to.into() }).map(|_| ())
+    fn rename(&self, call: &Syscall<'_, M>, from: Lookup<'_>, to: Lookup<'_>) -> Result<(), Errno> {
+        let (from, from_followed, to, to_followed) =
+            (from.path.into(), from.followed, to.path.into(), to.followed);
+        self.0.ask_names(call, &Request::Rename { from, from_followed, to, to_followed }).map(|_| ())
     }
 
     /// A directory whose entries do not fit into one answer is read by several, between which others may change it.
-    fn list(&self, call: &Syscall<'_, M>, path: &str) -> Result<Vec<DirEntry>, Errno> {
+    fn list(&self, call: &Syscall<'_, M>, at: Lookup<'_>) -> Result<Vec<DirEntry>, Errno> {
         let mut entries = Vec::new();
         loop {
             let mut bytes = Vec::new();
-            let request = Request::List { name: path.into(), from: entries.len(), len: PAGE_SIZE };
+            let (name, followed) = (at.path.into(), at.followed);
+            let request = Request::List { name, followed, from: entries.len(), len: PAGE_SIZE };
             let answer = self.0.ask(call, None, &request, Bytes::Taken(&mut bytes), true)?.answer()?;
             entries.extend(entries_of_bytes(&bytes, answer.value as usize)?);
             if answer.value == 0 || answer.more & words::LAST_ENTRIES != 0 {

@@ -15,14 +15,14 @@ use super::super::answer::Answer;
 use super::super::inside::{Inside, Whole};
 use super::buffers::{Buffers, clear, copy};
 use super::service::FileService;
-use super::words::{LAST_ENTRIES, Request, entries_to_bytes, stat_word};
+use super::words::{LAST_ENTRIES, LEADS_OFF, Request, entries_to_bytes, stat_word};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use litemap::LiteMap;
 use pageferry_abi::SendMode;
 use pageferry_abi::{Errno, OpenFlags};
-use pageferry_core::fs::Change;
 use pageferry_core::fs::volume_work::{self, read_bytes, write_bytes};
+use pageferry_core::fs::{Change, Lookup};
 use pageferry_core::proc::Uio;
 use pageferry_defects::Planted;
 use pageferry_fs::{Format, Ino, Volume};
@@ -133,6 +133,11 @@ fn serve<M: Machine>(inside: &Inside<M, Server>, user: &User<M>, inquiry: &Inqui
     user.store(inquiry.control, &answer.bytes());
 }
 
+/// A name of a request. Nothing is mounted on a directory of the volume.
+fn at<'a>(path: &'a str, followed: &usize) -> Lookup<'a> {
+    Lookup { path, followed: *followed, covered: &[] }
+}
+
 fn answer<M: Machine>(
     inside: &Inside<M, Server>,
     user: &User<M>,
@@ -162,8 +167,8 @@ impl Server {
         let disk = &mut buffers.on(user);
         let done = Ok(Answer::default());
         match request {
-            Request::Open { name, mode } => {
-                let ino = volume_work::open(volume, disk, name, mode.how)?;
+            Request::Open { name, followed, mode } => {
+                let ino = volume_work::open(volume, disk, at(name, followed), mode.how)?;
                 let handle = self.next;
                 self.next += 1;
                 self.open.insert(handle, Opened { ino, at: 0, appends: mode.appends });
@@ -174,33 +179,51 @@ impl Server {
                 volume.close(disk, ino)?;
                 done
             }
-            Request::MakeDirectory { name } => {
-                volume_work::change_name(volume, disk, name, Change::MakeDirectory).and(done)
+            Request::MakeDirectory { name, followed } => {
+                volume_work::change_name(volume, disk, at(name, followed), Change::MakeDirectory).and(done)
             }
-            Request::RemoveDirectory { name } => {
-                volume_work::change_name(volume, disk, name, Change::RemoveDirectory).and(done)
+            Request::RemoveDirectory { name, followed } => {
+                volume_work::change_name(volume, disk, at(name, followed), Change::RemoveDirectory).and(done)
             }
-            Request::Unlink { name } => {
-                volume_work::change_name(volume, disk, name, Change::Unlink).and(done)
+            Request::Unlink { name, followed } => {
+                volume_work::change_name(volume, disk, at(name, followed), Change::Unlink).and(done)
             }
-            Request::Link { from, to } => volume_work::link(volume, disk, from, to).and(done),
-            Request::Rename { from, to } => volume_work::rename(volume, disk, from, to).and(done),
-            Request::Stat { name, links } => {
-                let stat = volume_work::stat(volume, disk, name, *links)?;
+            Request::Link { from, from_followed, to, to_followed } => {
+                volume_work::link(volume, disk, at(from, from_followed), at(to, to_followed)).and(done)
+            }
+            Request::Rename { from, from_followed, to, to_followed } => {
+                volume_work::rename(volume, disk, at(from, from_followed), at(to, to_followed)).and(done)
+            }
+            Request::Stat { name, followed, links } => {
+                let stat = volume_work::stat(volume, disk, at(name, followed), *links)?;
                 Ok(Answer { value: stat.size_bytes, more: stat_word(&stat), error: None })
             }
-            Request::MakeLink { path, name } => volume_work::make_link(volume, disk, path, name).and(done),
-            Request::ReadLink { name, .. } => {
+            Request::MakeLink { path, name, followed } => {
+                volume_work::make_link(volume, disk, path, at(name, followed)).and(done)
+            }
+            Request::WayOff { name, followed, links, .. } => {
                 let (to, room) = data.ok_or(Errno::Invalid)?;
-                let path = volume_work::read_link(volume, disk, name)?;
+                let Some(way) = volume_work::way_off(volume, disk, at(name, followed), *links)? else {
+                    return done;
+                };
+                if way.path.len() > room {
+                    return Err(Errno::NameTooLong);
+                }
+                user.store(to, way.path.as_bytes());
+                let value = LEADS_OFF | u64::from(way.followed as u32);
+                Ok(Answer { value, more: way.path.len() as u64, error: None })
+            }
+            Request::ReadLink { name, followed, .. } => {
+                let (to, room) = data.ok_or(Errno::Invalid)?;
+                let path = volume_work::read_link(volume, disk, at(name, followed))?;
                 let path = &path[..path.len().min(room)];
                 user.store(to, path);
                 let len = path.len() as u64;
                 Ok(Answer { value: len, more: len, error: None })
             }
-            Request::List { name, from, len } => {
+            Request::List { name, followed, from, len } => {
                 let (to, room) = data.ok_or(Errno::Invalid)?;
-                let entries = volume_work::entries(volume, disk, name)?;
+                let entries = volume_work::entries(volume, disk, at(name, followed))?;
                 let left = entries.get(*from..).unwrap_or_default();
                 let (bytes, count) = entries_to_bytes(left, room.min(*len));
                 user.store(to, &bytes);

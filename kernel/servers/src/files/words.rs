@@ -1,7 +1,7 @@
 //! Requests, as they are written in a control piece.
 //!
-//! A request is eight words and one or two names behind them. The data piece has bytes only: those to write, those
-//! read, or the entries of a directory.
+//! A request is eight words and one or two names behind them. With a name goes how many symbolic links it has led
+//! through already. The data piece has bytes only: those to write, those read, or the entries of a directory.
 //!
 //! # What can fail
 //! Reading what is no request, or has a word or a name that no value has.
@@ -23,7 +23,7 @@ requests! {
     /// What is to be done.
     pub(super) enum Request in Envelope {
         /// Answers a handle.
-        Open { name: String = first, mode: OpenMode = at },
+        Open { name: String = first, followed: usize = of, mode: OpenMode = at },
         Close { handle: u64 = handle },
         /// From where the file is. Answers how many bytes are in the data piece.
         Read { handle: u64 = handle, len: usize = len },
@@ -38,20 +38,23 @@ requests! {
         Size { handle: u64 = handle },
         Truncate { handle: u64 = handle, size_bytes: u64 = at },
         Sync { handle: u64 = handle },
-        MakeDirectory { name: String = first },
-        RemoveDirectory { name: String = first },
-        Unlink { name: String = first },
+        MakeDirectory { name: String = first, followed: usize = of },
+        RemoveDirectory { name: String = first, followed: usize = of },
+        Unlink { name: String = first, followed: usize = of },
         /// Of what the name leads to, or of a symbolic link itself. Answers the length, and [links and
         /// kind](stat_word).
-        Stat { name: String = first, links: Links = at },
-        Link { from: String = first, to: String = second },
-        Rename { from: String = first, to: String = second },
-        MakeLink { path: String = first, name: String = second },
+        Stat { name: String = first, followed: usize = of, links: Links = at },
+        Link { from: String = first, from_followed: usize = of, to: String = second, to_followed: usize = at },
+        Rename { from: String = first, from_followed: usize = of, to: String = second, to_followed: usize = at },
+        MakeLink { path: String = first, name: String = second, followed: usize = of },
         /// Answers how long the path of a symbolic link is, which is in the data piece.
-        ReadLink { name: String = first, len: usize = len },
+        ReadLink { name: String = first, followed: usize = of, len: usize = len },
         /// Entries from a number on. Answers how many, in how many bytes, and [whether these are the
         /// last](LAST_ENTRIES).
-        List { name: String = first, from: usize = at, len: usize = len },
+        List { name: String = first, followed: usize = of, from: usize = at, len: usize = len },
+        /// Where a name leads off the volume, after an answer that it does. Answers [whether it still
+        /// does](LEADS_OFF) and how many symbolic links it has led through; the path is in the data piece.
+        WayOff { name: String = first, followed: usize = of, links: Links = at, len: usize = len },
         /// Unmounts the volume and ends.
         End { whatever_is_open: bool = at },
     }
@@ -125,6 +128,10 @@ impl Request {
 }
 
 // --------------------------------------------------------------------------------------------------- entries
+
+/// In an answer's first value: the name leads off the volume, having led through as many symbolic links as the lower
+/// half says.
+pub(super) const LEADS_OFF: u64 = 1 << 32;
 
 /// In an answer's second value: there are no entries behind these.
 pub(super) const LAST_ENTRIES: u64 = 1 << 32;
@@ -258,9 +265,10 @@ mod tests {
         let numbers = (any::<[u64; 2]>(), any::<[usize; 3]>(), 0..REQUESTS);
         (numbers, name(), name(), links(), mode(), any::<bool>()).prop_map(
             |(([handle, at], [len, of, from], number), first, second, links, mode, whatever_is_open)| {
-                let (name, size_bytes) = (first.clone(), at);
+                let (name, size_bytes, followed) = (first.clone(), at, of);
+                let (from_followed, to_followed) = (of, len);
                 match number {
-                    0 => Request::Open { name, mode },
+                    0 => Request::Open { name, followed, mode },
                     1 => Request::Close { handle },
                     2 => Request::Read { handle, len },
                     3 => Request::Write { handle, len, of },
@@ -271,22 +279,23 @@ mod tests {
                     8 => Request::Size { handle },
                     9 => Request::Truncate { handle, size_bytes },
                     10 => Request::Sync { handle },
-                    11 => Request::MakeDirectory { name },
-                    12 => Request::RemoveDirectory { name },
-                    13 => Request::Unlink { name },
-                    14 => Request::Stat { name, links },
-                    15 => Request::Link { from: first, to: second },
-                    16 => Request::Rename { from: first, to: second },
-                    17 => Request::MakeLink { path: first, name: second },
-                    18 => Request::ReadLink { name, len },
-                    19 => Request::List { name, from, len },
+                    11 => Request::MakeDirectory { name, followed },
+                    12 => Request::RemoveDirectory { name, followed },
+                    13 => Request::Unlink { name, followed },
+                    14 => Request::Stat { name, followed, links },
+                    15 => Request::Link { from: first, from_followed, to: second, to_followed },
+                    16 => Request::Rename { from: first, from_followed, to: second, to_followed },
+                    17 => Request::MakeLink { path: first, name: second, followed },
+                    18 => Request::ReadLink { name, followed, len },
+                    19 => Request::List { name, followed, from, len },
+                    20 => Request::WayOff { name, followed, links, len },
                     _ => Request::End { whatever_is_open },
                 }
             },
         )
     }
 
-    const REQUESTS: u64 = 21;
+    const REQUESTS: u64 = 22;
 
     fn load(all: &[u8]) -> impl FnMut(usize, &mut [u8]) {
         |from, bytes| {
@@ -332,8 +341,8 @@ mod tests {
     #[test]
     fn names_that_do_not_fit_are_refused() {
         let name = "n".repeat(MAX_NAME_BYTES);
-        assert!(Request::Unlink { name: name.clone() }.envelope().bytes().is_ok());
-        let two = Request::Link { from: name, to: "m".to_string() };
+        assert!(Request::Unlink { name: name.clone(), followed: 0 }.envelope().bytes().is_ok());
+        let two = Request::Link { from: name, from_followed: 0, to: "m".to_string(), to_followed: 0 };
         assert_eq!(two.envelope().bytes(), Err(Errno::NameTooLong));
     }
 }
