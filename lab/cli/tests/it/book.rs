@@ -25,13 +25,19 @@ fn the_sweeps_of_the_book_run_as_they_stand_there() {
     let dir = tempfile::tempdir().expect("a directory");
     fs::copy(root.join("book/examples/machine.toml"), dir.path().join("my.toml")).expect("copied");
     let commands = commands(&page);
-    let sweeps: Vec<&String> = commands.iter().filter(|line| line.starts_with("pageferry sweep ")).collect();
-    assert!(sweeps.len() >= 7, "{commands:?}");
-    for line in sweeps {
-        let mut words: Vec<&str> = line.split_whitespace().skip(1).collect();
-        // In full, they take minutes.
-        if !["run", "collect"].contains(&words[1]) && !words.contains(&"--quick") {
-            words.push("--quick");
+    let sweeps = commands.iter().filter(|line| line.starts_with("pageferry sweep ")).count();
+    assert!(sweeps >= 9, "{commands:?}");
+    for line in &commands {
+        let mut words: Vec<String> = line.split_whitespace().skip(1).map(str::to_owned).collect();
+        if line.starts_with("sbatch ") {
+            // Slurm's part in it.
+            words = ["sweep", "run"].map(str::to_owned).to_vec();
+            words.extend((1..=16).map(|part| format!("parts/part-{part}.toml")));
+        } else if !line.starts_with("pageferry sweep ") {
+            continue;
+        } else if !["run", "collect"].contains(&words[1].as_str()) {
+            // In full, they take minutes.
+            words.push("--quick".to_owned());
         }
         let output = pageferry(dir.path(), &words);
         assert_eq!(output.status.code(), Some(0), "{line}: {}", text(&output.stderr));
