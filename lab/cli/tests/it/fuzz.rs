@@ -4,7 +4,8 @@
 //! changes it in up to three places (keys dropped, doubled, renamed; extreme numbers; other types; cut off; bytes that
 //! are no text), and gives it to the command. Or it is a trace, sound as a file, of a program that never was; a
 //! recording of strace, changed in the same ways; or the image of a disk, cut off, of another version or damaged, in
-//! every second case with a superblock that says the right sum. It has to end by itself within [`PATIENCE`], with an
+//! every second case with a superblock that says the right sum; or a part of a sweep, mostly with a sum that is right.
+//! It has to end by itself within [`PATIENCE`], with an
 //! exit code of its own, without a panic anywhere, and with nothing left behind.
 //!
 //! Every case is a process of its own: what a user starts. What it does if its input is sound is as small as there is
@@ -12,6 +13,7 @@
 //!
 //! `PAGEFERRY_FUZZ_SECONDS` says for how long, [`SECONDS`] if it is not set; `PAGEFERRY_FUZZ_SEED` where it begins.
 
+use crate::common::part;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -48,10 +50,11 @@ enum Kind {
     Trace,
     Recording,
     Image,
+    Part,
 }
 
 /// How often each kind has its turn. A recording takes as long as four others: the files that it names are made first.
-const KINDS: [(u32, Kind); 9] = [
+const KINDS: [(u32, Kind); 10] = [
     (3, Kind::Machine),
     (3, Kind::Kernel),
     (3, Kind::Experiment),
@@ -61,6 +64,7 @@ const KINDS: [(u32, Kind); 9] = [
     (3, Kind::Trace),
     (1, Kind::Recording),
     (3, Kind::Image),
+    (3, Kind::Part),
 ];
 
 /// What is done to a line of a file.
@@ -397,6 +401,7 @@ fn one_variant(text: &str, mut which: usize) -> String {
 struct Shipped {
     by_kind: BTreeMap<Kind, Vec<(String, String)>>,
     image: Vec<u8>,
+    part: String,
 }
 
 /// Parameters for the smallest run of an experiment that is worth the name.
@@ -472,7 +477,10 @@ impl Shipped {
         ];
         let recordings = recordings.map(|(name, text)| (name.to_owned(), text.to_owned()));
         by_kind.insert(Kind::Recording, recordings.to_vec());
-        Shipped { by_kind, image: image() }
+        let experiments: &Vec<(String, String)> = &by_kind[&Kind::Experiment];
+        let (_, bw_pipe) = experiments.iter().find(|(name, _)| name == "bw-pipe").expect("there is one");
+        let part = part::planned(&tiny(bw_pipe, true));
+        Shipped { by_kind, image: image(), part }
     }
 
     fn pick(&self, kind: Kind, which: usize) -> &(String, String) {
@@ -535,6 +543,15 @@ impl Shipped {
                 let how = ["check x.img", "ls x.img", "check x.img --repair"][case.beside % 3];
                 let bytes = damaged(&self.image, case.which.is_multiple_of(2), &case.changes);
                 (words(&format!("disk {how}")), Some(("x.img", bytes)))
+            }
+            Kind::Part => {
+                let forged = part::as_small(&changed(part::body(&self.part), &case.changes), &self.part);
+                let whole = if case.which.is_multiple_of(8) {
+                    changed(&self.part, &case.changes)
+                } else {
+                    part::sealed(&self.part, &forged)
+                };
+                (words("sweep run x.toml"), Some(("x.toml", whole)))
             }
             Kind::Trace => {
                 let machine = ["ppc603", "ppc604", "pentium-pro"][case.beside % 3];
@@ -665,7 +682,7 @@ fn run(shipped: &Shipped, case: &Case, dir: &Path, slot: &Slot) -> Result<i32, S
         std::thread::sleep(Duration::from_micros(100));
     };
     let text = String::from_utf8_lossy(&said).into_owned();
-    let left: Vec<_> =
+    let mut left: Vec<_> =
         entries(dir).into_iter().filter(|name| file.as_ref().is_none_or(|f| f.0 != name)).collect();
     if let Some((name, _)) = &file {
         fs::remove_file(dir.join(name)).expect("what a case reads stays");
@@ -674,6 +691,8 @@ fn run(shipped: &Shipped, case: &Case, dir: &Path, slot: &Slot) -> Result<i32, S
         let path = dir.join(name);
         if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.expect("removed");
     }
+    // The records of a part that ran.
+    left.retain(|name| (case.kind, name.as_str()) != (Kind::Part, "x.jsonl"));
     let wrong = match status.code() {
         _ if hangs => "it hangs".to_owned(),
         _ if said.len() as u64 == MAX_SAID_BYTES => "it says without end".to_owned(),

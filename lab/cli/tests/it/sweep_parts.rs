@@ -1,8 +1,8 @@
 //! A sweep in parts: what other hosts make of it is what one host makes, and what is missing, damaged or hostile is
 //! said.
 
+use crate::common::part::{body, sealed};
 use crate::common::{entries, pageferry, text};
-use sha2::{Digest as _, Sha256};
 use std::fs;
 use std::path::Path;
 
@@ -161,13 +161,9 @@ fn parts_that_are_missing_or_no_good_are_named() {
 }
 
 /// `part` with `from` replaced by `to`, under a sum that is right.
-fn forged(part: &str, from: &str, to: &str) -> String {
-    let (first, rest) = part.split_once('\n').expect("lines");
-    assert!(rest.contains(from), "{from}");
-    let rest = rest.replacen(from, to, 1);
-    let sum: String = Sha256::digest(rest.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-    let (words, _) = first.rsplit_once(' ').expect("words");
-    format!("{words} {sum}\n{rest}")
+fn forged(part: &str, from: &str, to: &str) -> Vec<u8> {
+    assert!(body(part).contains(from), "{from}");
+    sealed(part, body(part).replacen(from, to, 1).as_bytes())
 }
 
 #[test]
@@ -223,7 +219,7 @@ fn hostile_parts_are_refused_with_file_and_key() {
                 fs::write(&file, forged(&good, from, to)).expect("written");
                 refused(dir.path(), &["sweep", "run", "parts/part-1.toml"])
             }
-            _ => told(forged(&good, from, to).as_bytes()),
+            _ => told(&forged(&good, from, to)),
         };
         assert!(said.contains(&format!("`{key}")) || key.is_empty(), "{to}: no key {key}: {said}");
         assert!(said.contains(problem), "{to}: {said}");

@@ -2,6 +2,7 @@
 // Each test program uses some of it.
 #![allow(dead_code)]
 
+pub mod part;
 pub mod server;
 
 use std::ffi::OsStr;
