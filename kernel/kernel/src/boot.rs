@@ -196,6 +196,7 @@ impl<M: Machine> Kernel<M> {
         let text = board.fetches.then(|| config.lay_out(&board));
         let (pmaps, boot) = Pmaps::bootstrap(machine.clone(), config.pmap)?;
         let (pmaps, mut arena) = (Arc::new(pmaps), boot.arena);
+        arena.array("what lies before", config.skew_bytes, 1)?;
         let refiller = Arc::downgrade(&pmaps);
         machine.set_refill(Box::new(move |miss| {
             refiller.upgrade().map_or(Err(TrapKind::NotPresent), |pmaps| pmaps.handle_miss(miss))

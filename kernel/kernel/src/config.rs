@@ -29,6 +29,9 @@ pub struct KernelConfig {
     pub disk: DiskConfig,
     /// Communication by a common area, for a kernel that has it.
     pub ispc: Option<IspcConfig>,
+    /// Bytes before the kernel's structures, and what they put off: which sets of a cache each of them falls into. No
+    /// two builds of a kernel have it alike.
+    pub skew_bytes: usize,
     /// Files at a time that there is room for at least; for 0, a few hundred.
     pub files: usize,
     /// The scheduler.

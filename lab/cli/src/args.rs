@@ -196,9 +196,17 @@ pub(crate) struct Reproduce {
     /// Host threads; 0 means one for each core. The numbers do not depend on it
     #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = jobs)]
     pub(crate) jobs: usize,
-    /// What payloads are made from
+    /// What payloads are made from, and what no real machine holds fixed in runs that are repeated
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Make each run so many times, each with a seed of its own and perturbed; if absent, as often as the experiment's
+    /// file says (quick runs: once)
+    #[arg(long, value_name = "N", value_parser = repeats)]
+    pub(crate) repeat: Option<u64>,
+    /// Fail if a published result comes out otherwise than the paper's file says: each that differs has its reason
+    /// there, and no other. For those who change a machine or a kernel
+    #[arg(long, conflicts_with = "quick")]
+    pub(crate) check: bool,
 }
 
 #[derive(Debug, Args)]
@@ -259,6 +267,14 @@ pub(crate) struct Run {
     /// Let the seed decide which CPU goes on, at every step: finds races; times mean nothing
     #[arg(long)]
     pub(crate) seeded_schedule: bool,
+    /// Draw from the seed, too, what no real machine holds fixed: where the kernel's structures lie, which frames are
+    /// free, the phase of the clock, what each interrupt takes. So is one run of several
+    #[arg(long)]
+    pub(crate) perturbed: bool,
+    /// Make N such runs, with this seed, the next, and so on, and show medians and ranges
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = repeats)]
+    #[arg(conflicts_with_all = ["trace", "seeded_schedule"])]
+    pub(crate) repeat: u64,
     /// The experiment's short form
     #[arg(long)]
     pub(crate) quick: bool,
@@ -302,8 +318,8 @@ pub(crate) struct Sweep {
     /// Change a setting in all runs, as for `run`; K, M and G after a number are powers of 1024
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) settings: Vec<String>,
-    /// Make each run so many times, each with a seed of its own: the first seed, the next, and so on. A modelled run
-    /// has no noise: see below
+    /// Make each run so many times, each with a seed of its own: the first seed, the next, and so on. They differ in
+    /// what no real machine holds fixed: see below
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = repeats)]
     pub(crate) repeat: u64,
     /// The first seed
@@ -368,9 +384,11 @@ pub(crate) struct Collect {
 }
 
 const SWEEP_HELP: &str = "What a repeat means:
-  A run is a model: the same configuration and seed give the same numbers to the last digit. A seed decides the bytes
-  of the payload, and in experiments that draw what is asked for (web) the requests. Where it decides the payload only
-  (bw-pipe and nearly all others), all repeats give the same numbers: they are no error bars.
+  A run is a model: the same configuration and seed give the same numbers to the last digit. Of several repeats each
+  has a seed of its own, which decides what no real machine holds fixed (where the kernel's structures lie in the
+  caches, which frames are free, the phase of the clock, what each interrupt takes), the bytes of the payload, and
+  where requests are drawn (web) the requests. Shown are the median and an interval that holds the true median in at
+  least 93 of 100 such sets of repeats; of fewer than five repeats, their range.
 
 Try:
   pageferry sweep pipe-sizes --machine xeon-mp,today --kernel original,sf_buf --vary chunk_bytes=4K..256K:*2

@@ -8,7 +8,7 @@ use pageferry_lab::Registry;
 use pageferry_lab::files::Paper;
 use pageferry_lab::judge::{Comparison, Reproduction, Standing, Statement, statements};
 use pageferry_lab::output::{About, PendingDir};
-use pageferry_lab::run::{Choices, RunSpec, Schedule, matrix};
+use pageferry_lab::run::{Choices, RunSpec, matrix, matrix_repeated};
 use pageferry_lab::{LabError, text};
 use pageferry_report::Report as _;
 use pageferry_teach::finding::findings;
@@ -21,8 +21,8 @@ use std::time::Instant;
 /// Runs experiments and writes the report.
 pub(crate) fn reproduce(options: &Reproduce) -> Result<ExitCode, LabError> {
     let began = Instant::now();
-    let choices = Choices { quick: options.quick, seed: options.seed, schedule: Schedule::Timed };
-    let plan = plan(&options.names, choices)?;
+    let choices = Choices { quick: options.quick, seed: options.seed, ..Choices::default() };
+    let plan = plan(&options.names, choices, options.repeat)?;
     let about =
         About { full: !options.quick && options.names.is_empty(), quick: options.quick, ..About::default() };
     // Before the work: whether its results can be kept.
@@ -40,14 +40,23 @@ pub(crate) fn reproduce(options: &Reproduce) -> Result<ExitCode, LabError> {
         options.out.join("report.html").display()
     ));
     tell_others(others, &kept_at, "reproduce");
-    match reproduction.broken().into_iter().next() {
-        None => Ok(ExitCode::SUCCESS),
-        Some((run, broken)) => Err(LabError::Law { run, broken }),
+    if let Some((run, broken)) = reproduction.broken().into_iter().next() {
+        return Err(LabError::Law { run, broken });
     }
+    let unexpected = if options.check { reproduction.unexpected() } else { Vec::new() };
+    for s in &unexpected {
+        let outcome = if s.agrees {
+            "agrees, and the paper's file gives a reason why it does not"
+        } else {
+            "differs, and the paper's file gives no reason"
+        };
+        note(&format!("{}: {} {outcome}", s.published, s.what));
+    }
+    Ok(ExitCode::from(u8::from(!unexpected.is_empty())))
 }
 
 /// The runs of the experiments of these names, each once; of all if there are none.
-fn plan(wanted: &[String], choices: Choices) -> Result<Vec<RunSpec>, LabError> {
+fn plan(wanted: &[String], choices: Choices, repeat: Option<u64>) -> Result<Vec<RunSpec>, LabError> {
     let mut experiments = Vec::new();
     if wanted.is_empty() {
         experiments = Registry::standard().experiments()?;
@@ -58,7 +67,11 @@ fn plan(wanted: &[String], choices: Choices) -> Result<Vec<RunSpec>, LabError> {
     }
     let mut plan = Vec::new();
     for experiment in experiments {
-        plan.extend(matrix(&Registry::standard(), &Arc::new(experiment), choices)?);
+        let (registry, experiment) = (Registry::standard(), Arc::new(experiment));
+        plan.extend(match repeat {
+            Some(repeat) => matrix_repeated(&registry, &experiment, choices, repeat as u32)?,
+            None => matrix(&registry, &experiment, choices)?,
+        });
     }
     Ok(plan)
 }
@@ -201,14 +214,14 @@ fn rows(statement: &Statement) -> Vec<Vec<String>> {
     if statement.in_numbers {
         let row = |c: &Comparison| {
             let ratio = c.ratio.map_or(String::new(), |r| format!("{r:.2}"));
-            vec![what.clone(), c.machine.clone(), c.theirs.clone(), c.ours.clone(), ratio, verdict(c.agrees)]
+            vec![what.clone(), c.machine.clone(), c.theirs.clone(), c.ours_told(), ratio, verdict(c.agrees)]
         };
         return statement.rows.iter().map(row).collect();
     }
     let mut machines: Vec<_> = statement.rows.iter().map(|c| c.machine.as_str()).collect();
     machines.dedup();
-    let first = &statement.rows[0].ours;
-    let ours = if statement.rows.iter().all(|c| c.ours == *first) {
+    let first = &statement.rows[0].ours_told();
+    let ours = if statement.rows.iter().all(|c| c.ours_told() == *first) {
         first.clone()
     } else {
         let agree = statement.rows.iter().filter(|c| c.agrees).count();
@@ -221,7 +234,7 @@ fn rows(statement: &Statement) -> Vec<Vec<String>> {
     if statement.rows.len() > 1 {
         for c in statement.rows.iter().filter(|c| !c.agrees) {
             let test = format!("  {}: {}", c.experiment, c.test().as_ref().unwrap_or(&c.kernel));
-            told.push(row(test, c.machine.clone(), "", &c.ours, false));
+            told.push(row(test, c.machine.clone(), "", &c.ours_told(), false));
         }
     }
     told

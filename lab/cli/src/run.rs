@@ -1,14 +1,14 @@
 //! `pageferry run`.
 
 use crate::args::Run;
-use crate::progress::note;
+use crate::progress::{Runs, note};
 use crate::show::print_json;
 use crate::terminal::{self, print, table};
 use pageferry_lab::Registry;
 use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
 use pageferry_lab::record::{Cycles, Record, RunResult};
-use pageferry_lab::run::{Choices, RunSpec, Schedule, TraceWindow, run_traced};
-use pageferry_lab::{LabError, text};
+use pageferry_lab::run::{Choices, RunSpec, Schedule, TimeLeft, TraceWindow, execute, run_traced, threads};
+use pageferry_lab::{LabError, Spread, text};
 use pageferry_report::trace::TraceWriter;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,8 +23,12 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
     let kernel = KernelChoice::find(options.kernel.as_deref().unwrap_or(kernel))?;
     let settings = Settings::parse(&options.settings)?;
     let schedule = if options.seeded_schedule { Schedule::Seeded } else { Schedule::Timed };
-    let choices = Choices { quick: options.quick, seed: options.seed, schedule };
+    let choices =
+        Choices { quick: options.quick, seed: options.seed, schedule, perturbed: options.perturbed };
     let spec = RunSpec::new(&Registry::standard(), &experiment, machine, kernel, &settings, choices)?;
+    if options.repeat > 1 {
+        return run_repeated(options, &spec);
+    }
     let (result, trace) = match &options.trace {
         None => (pageferry_lab::run::run(&spec)?, None),
         Some(file) => {
@@ -48,6 +52,55 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
         return Ok(ExitCode::SUCCESS);
     }
     Err(LabError::Law { run: spec.title(), broken })
+}
+
+/// Runs it several times, and tells what they have in common and how much they differ.
+fn run_repeated(options: &Run, spec: &RunSpec) -> Result<ExitCode, LabError> {
+    let plan: Vec<RunSpec> = spec.repeats(options.repeat as u32).collect();
+    let progress = Runs::new(&plan, TimeLeft::new(&plan, &BTreeMap::new(), threads(0, plan.len())));
+    let results = execute(&plan, 0, &progress);
+    progress.finish();
+    let results = results?;
+    if options.json {
+        print_json(&results)?;
+    } else {
+        print(&shown_repeats(&spec.experiment, &results))?;
+    }
+    match results.iter().map(|result| &result.record).find(|record| !record.broken().is_empty()) {
+        None => Ok(ExitCode::SUCCESS),
+        Some(record) => Err(LabError::Law { run: record.title(), broken: record.broken() }),
+    }
+}
+
+fn shown_repeats(experiment: &Experiment, results: &[RunResult]) -> String {
+    let records = || results.iter().map(|result| &result.record);
+    let Some(first) = records().next() else { return String::new() };
+    let style = terminal::stdout();
+    let mut out = format!(
+        "{}  {} under {}, {} repeats from seed {}\n\n",
+        style.strong(&experiment.file.title),
+        first.machine,
+        first.kernel,
+        results.len(),
+        first.seed
+    );
+    let row = |name: &String| {
+        let mut values: Vec<f64> = records().filter_map(|r| r.results.get(name).copied()).collect();
+        let spread = Spread::of(&mut values)?;
+        let percent = match spread.median {
+            0.0 => "-".to_owned(),
+            median => format!("{:.2} %", 100.0 * (spread.high - spread.low) / median.abs()),
+        };
+        let [median, low, high] = [spread.median, spread.low, spread.high].map(text::number);
+        Some(vec![name.clone(), median, low, high, percent])
+    };
+    let rows: Vec<Vec<String>> = first.results.keys().filter_map(row).collect();
+    out += &table(&["result", ">median", ">from", ">to", ">width"], &rows);
+    out += &style.faint(
+        "\nFrom and to are an interval that holds the true median in at least 93 of 100 such sets of repeats; of fewer \
+         than five, their range.\n",
+    );
+    out
 }
 
 /// Ends the trace, and says what is in it.

@@ -30,9 +30,12 @@ mod error;
 pub mod input;
 pub mod text;
 
+mod spread;
+
 pub use error::{Blame, LabError};
 pub use pageferry_sourced::{Constant, SourceKind, load_toml, nearest, to_toml};
 pub use run::Registry;
+pub use spread::Spread;
 
 // What workloads outside of this crate are written with.
 pub use {pageferry_hal as hal, pageferry_kernel as kernel, pageferry_model as model, pageferry_vm as vm};

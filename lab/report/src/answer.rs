@@ -69,7 +69,7 @@ fn table(all: &[Statement]) -> Table {
             c.what.clone(),
             c.test().unwrap_or_default(),
             c.machine.clone(),
-            c.ours.clone(),
+            c.ours_told(),
             c.theirs.clone(),
             ratio,
         ]

@@ -105,6 +105,10 @@ pub(super) fn published(all: &[Comparison]) -> String {
         "ratio",
         "agrees",
         "standing",
+        "repeats",
+        "repeats_agree",
+        "here_low",
+        "here_high",
     ];
     let number = |value: Option<f64>| value.map(float).unwrap_or_default();
     let rows = all.iter().map(|c| {
@@ -122,6 +126,10 @@ pub(super) fn published(all: &[Comparison]) -> String {
             number(c.ratio),
             c.agrees.to_string(),
             format!("{:?}", c.standing).to_lowercase(),
+            c.repeats.as_ref().map_or(1, |repeats| repeats.spread.repeats).to_string(),
+            c.repeats.as_ref().map_or(usize::from(c.agrees), |repeats| repeats.agreeing).to_string(),
+            float(c.repeats.as_ref().map_or(c.ours_value, |repeats| repeats.spread.low)),
+            float(c.repeats.as_ref().map_or(c.ours_value, |repeats| repeats.spread.high)),
         ]
     });
     table(&head, rows)

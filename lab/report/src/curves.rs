@@ -17,7 +17,7 @@ use super::then_now::place;
 use pageferry_lab::files::{Compare, CurveLine, Curves, Experiment, How, MachineChoice};
 use pageferry_lab::judge::{Crossover, Reproduction, points};
 use pageferry_lab::plot::{Axis, Bar, Group};
-use pageferry_lab::text::{self, median};
+use pageferry_lab::text;
 
 /// The figures of `experiment`, if it has curves and their runs were made.
 pub(super) fn figures(of: &Reproduction, experiment: &Experiment, looks: &Looks) -> Vec<Figure> {
@@ -49,7 +49,7 @@ fn figure(
     let line = |line: &CurveLine| Curve {
         look: looks.look(&line.name),
         name: line.name.clone(),
-        points: in_units(medians(&points(of.records(), &experiment.name, curves, &machine.name, line))),
+        points: in_units(points(of.records(), &experiment.name, curves, &machine.name, line)),
         beside: in_units(published(of, experiment, curves, machine, line)),
         beside_is: "published",
     };
@@ -93,15 +93,6 @@ fn figure(
         table: table(&drawn, &xs, &axes),
         data: data::of_curves(&drawn, &axes),
     })
-}
-
-/// One point for each x: the median of those that are there. Runs that differ in their seeds only have the same.
-fn medians(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    let of_one = |same: &[(f64, f64)]| {
-        let mut values: Vec<f64> = same.iter().map(|p| p.1).collect();
-        (same[0].0, median(&mut values))
-    };
-    points.chunk_by(|a, b| a.0 == b.0).map(of_one).collect()
 }
 
 /// The unit of what is measured, in the words of the dictionary.

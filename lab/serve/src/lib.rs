@@ -48,7 +48,7 @@ use pageferry_lab::LabError;
 use pageferry_lab::files::{KernelChoice, MachineChoice};
 use pageferry_lab::record::{Cycles, Law};
 pub use pageferry_lab::run::MACHINE;
-use pageferry_lab::run::{Schedule, Testbed, counters, cycles};
+use pageferry_lab::run::{Choices, Testbed, counters, cycles};
 use serde::Serialize;
 use site::Site;
 use std::collections::BTreeMap;
@@ -150,7 +150,7 @@ pub fn serve(
     let mut site = Site::read(directory)?;
     let keeper = service.uploads.as_deref().map(Keeper::new).transpose()?;
     let log = service.log.as_deref().map(AccessLog::open).transpose()?;
-    let mut testbed = Testbed::new(machine, kernel, Schedule::Timed, 0)?;
+    let mut testbed = Testbed::new(machine, kernel, Choices { seed: 0, ..Choices::default() })?;
     testbed.give_address(true)?;
     let memory_bytes = machine.config.memory_bytes();
     let uploads = (memory_bytes / FILES_SHARE / FILE_BYTES).clamp(*UPLOADS.start(), *UPLOADS.end());

@@ -87,6 +87,7 @@ pub(crate) fn kernel(name: &str, m: &Model, defect: Option<NetDefect>, seed: u64
             clusters: 2048,
             null_protocol: false,
         },
+        skew_bytes: 0,
         disk: DiskConfig::default(),
         files: 0,
         net: Some(net),

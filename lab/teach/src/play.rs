@@ -9,7 +9,7 @@ use pageferry_hal::{PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Fd, OpenFlags, Pid, Program, SendMode, User};
 use pageferry_lab::LabError;
 use pageferry_lab::files::{KernelChoice, MachineChoice};
-use pageferry_lab::run::{Schedule, Testbed};
+use pageferry_lab::run::{Choices, Schedule, Testbed};
 use pageferry_model::Model;
 use pageferry_vm::{Inherit, MapAddr};
 use std::cell::RefCell;
@@ -49,7 +49,7 @@ pub fn play(
         return Err(LabError::Input { file: scenario.name.clone(), problem });
     }
     let one = |variant: Variant| {
-        let testbed = Testbed::new(machine, kernel, schedule, seed)?;
+        let testbed = Testbed::new(machine, kernel, Choices { schedule, seed, ..Choices::default() })?;
         let script = Rc::new(Script::new(scenario, &variant));
         let playing = script.clone();
         let first = scenario.file.step[0].process.clone();

@@ -6,6 +6,7 @@
 //! Here is the state, and what every step is made of: charges, lines of memory, interrupts. [`crate::mmu`] translates.
 //! Above that, `transfer` moves data and `devices` serves devices.
 
+mod delays;
 mod devices;
 mod transfer;
 
@@ -14,6 +15,7 @@ use crate::cache::aliases::Aliases;
 use crate::cache::power_on::PoweredOn;
 use crate::dev::audio::Audio;
 use crate::dev::disk::Disk;
+use crate::machine::Options;
 use crate::memory::Memory;
 use crate::mmu::oracle::{Oracle, StaleUse, Staleness};
 use crate::mmu::tlb::Tlb;
@@ -22,6 +24,7 @@ use crate::params::{Params, lowest};
 use crate::trace::Recorder;
 use crate::turns::{NEVER, Turns};
 use crate::watch::{Action, Observation, Spent, Watch};
+use delays::Delays;
 use pageferry_hal::{
     Access, Block, Cause, Context, CpuId, Cycles, HashTable, Instructions, Interrupt, Metric, Mmu, Pa, Va,
     Width,
@@ -107,6 +110,8 @@ pub(crate) struct Hw {
     pub(crate) max_kernel_entries: usize,
     /// When the last interrupt handler finished: what it wrote cannot be seen earlier by a CPU that spins.
     pub(crate) handled_at: u64,
+    /// What interrupts take longer than they must, if that differs.
+    pub(crate) delays: Option<Delays>,
     /// Records where the time goes, if that is asked for.
     pub(crate) recorder: Option<Box<Recorder>>,
     /// Watches what is done about misses, if that is asked for.
@@ -123,7 +128,7 @@ pub(crate) struct Hw {
 }
 
 impl Hw {
-    pub(crate) fn new(params: Params, caches: Option<PoweredOn>, tolerates_stale: bool) -> Hw {
+    pub(crate) fn new(params: Params, caches: Option<PoweredOn>, options: &Options) -> Hw {
         let cores = if params.tlb_shared { params.packages } else { params.cpus };
         let registers = params.blocks.map_or(0, |b| b.count);
         let instruction_registers = params.blocks.map_or(0, |b| b.instruction_count);
@@ -159,11 +164,12 @@ impl Hw {
             hash_table: None,
             cpus: (0..params.cpus).map(cpu).collect(),
             turns: Turns::new(params.cpus),
-            oracle: Oracle::new(!matches!(params.mmu, Mmu::Radix(_)), tolerates_stale),
+            oracle: Oracle::new(!matches!(params.mmu, Mmu::Radix(_)), options.tolerate_stale),
             counters: [0; Metric::MAX],
             counts: Counts::default(),
             max_kernel_entries: 0,
             handled_at: 0,
+            delays: options.jitter.map(Delays::new),
             recorder: None,
             watch: None,
             disk: Disk::default(),
@@ -400,6 +406,11 @@ impl Hw {
             CpuState::Halted => c.pending.front().map_or(NEVER, |&(at, _)| at.max(c.clock)),
         };
         self.turns.set(cpu, ready_at);
+    }
+
+    /// When an interrupt arrives that could be there at `at`.
+    pub(crate) fn delayed(&mut self, at: u64) -> u64 {
+        at + self.delays.as_mut().map_or(0, Delays::next)
     }
 
     /// An interrupt will arrive at `cpu` at `at`.

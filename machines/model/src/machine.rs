@@ -2,10 +2,11 @@
 //!
 //! # Model
 //! Each context is a stackful coroutine; each logical CPU runs one of them and has a clock of its own. The driver
-//! resumes the CPU whose clock is lowest; it runs, charging its clock, until it is [`SLACK_CYCLES`] ahead of the next
-//! one, then suspends. Calls through which CPUs influence each other at once (locks, interrupts, switches) first wait
-//! until no other CPU is behind, so they happen in the order of modelled time; the slack is shorter than an interrupt
-//! takes to arrive, so none arrives in a CPU's past. Ties go to the lower CPU number. Nothing depends on the host.
+//! resumes the CPU whose clock is lowest; it runs, charging its clock, until it is some cycles ahead of the next one
+//! (`run_ahead_cycles` of the machine), then suspends. Calls through which CPUs influence each other at once (locks,
+//! interrupts, switches) first wait until no other CPU is behind, so they happen in the order of modelled time; the
+//! slack is shorter than an interrupt takes to arrive, so none arrives in a CPU's past. Ties go to the lower CPU
+//! number. Nothing depends on the host.
 //!
 //! In a *seeded* schedule time does not order CPUs: at every call the driver picks one at random, from the seed, or by
 //! priorities that are drawn from it (`chance`). That visits interleavings that no cost model would produce, and is
@@ -45,9 +46,8 @@ pub use crate::watch::{Action, Observation, Spent};
 pub use calls::FlushWindow;
 pub use driver::Scope;
 pub use event::{Event, EventKind};
-pub use inner::SLACK_CYCLES;
 pub use locks::{LockCircle, LockId, LockWait};
-pub use options::{Options, Schedule};
+pub use options::{Jitter, Options, Schedule};
 pub use run_error::RunError;
 pub use wait::{Wait, WaitCause, Waits};
 
@@ -111,18 +111,19 @@ impl Model {
         let (params, board) = (Params::from_config(config), config.board());
         let end = OutsideClock { mhz: config.cpu.clock_mhz.value }.end();
         options.cycle_limit = Some(options.cycle_limit.map_or(Cycles(end), |limit| Cycles(limit.0.min(end))));
-        let cpus = params.cpus;
+        let (cpus, run_ahead) = (params.cpus, params.run_ahead);
         let chance = match options.schedule {
             Schedule::Timed => None,
             Schedule::Seeded(seed) => Some(Chance::random(seed)),
             Schedule::Pct { seed, depth, steps } => Some(Chance::priorities(seed, depth, steps, cpus)),
         };
         Model(Rc::new(Inner {
-            hw: RefCell::new(Hw::new(params, caches, options.tolerate_stale)),
+            hw: RefCell::new(Hw::new(params, caches, &options)),
             contexts: RefCell::default(),
             handler: RefCell::default(),
             refill: RefCell::default(),
             board,
+            run_ahead,
             text: Cell::new(None),
             cpu: Cell::new(0),
             context: Cell::new(0),
@@ -136,6 +137,7 @@ impl Model {
             spinners: Cell::default(),
             those_that_spin: RefCell::default(),
             locks_made: RefCell::default(),
+            acts: Cell::new(0),
             in_vain: Cell::new(0),
             quiet_from: Cell::new(0),
             pulse: Pulse::new(options.keep_events),

@@ -10,7 +10,7 @@ use pageferry_lab::files::{
     CurveLine, Curves, Experiment, KernelChoice, MachineChoice, Matrix, Setting, Settings, Vary,
 };
 use pageferry_lab::record::Record;
-use pageferry_lab::run::{Choices, RunSpec, Schedule};
+use pageferry_lab::run::{Choices, RunSpec};
 use pageferry_lab::{LabError, Registry, nearest, text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -120,7 +120,7 @@ impl Grid {
 
     /// What the runs have in common.
     pub(super) fn choices(&self) -> Choices {
-        Choices { quick: self.quick, seed: self.seed, schedule: Schedule::Timed }
+        Choices { quick: self.quick, seed: self.seed, ..Choices::default() }
     }
 
     fn product(&self, registry: &Registry) -> Result<Vec<RunSpec>, LabError> {
@@ -146,11 +146,7 @@ impl Grid {
                     if *spec.kernel == *whole_kernel {
                         spec.kernel = whole_kernel.clone();
                     }
-                    plan.extend((0..self.repeat as u64).map(|later| {
-                        let mut spec = spec.clone();
-                        spec.choices.seed += later;
-                        spec
-                    }));
+                    plan.extend(spec.repeats(self.repeat as u32));
                 }
             }
         }
@@ -248,7 +244,7 @@ impl Grid {
             notes.push(format!("The first {MAX_LINES} of {} lines; sweep.csv has all.", all.len()));
         }
         if self.repeat > 1 {
-            notes.push(format!("Each point is the median of {} seeds.", self.repeat));
+            notes.push(format!("Each point is the median of {} repeats.", self.repeat));
         }
         Some(Curves {
             title: format!("{}, a sweep", self.experiment.file.title),

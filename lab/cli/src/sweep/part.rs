@@ -328,6 +328,7 @@ fn is_of(record: &Record, spec: &RunSpec) -> bool {
     let names = (&record.experiment, &record.machine, &record.kernel);
     names == (&spec.experiment.name, &spec.machine.name, &spec.kernel.name)
         && record.seed == spec.choices.seed
+        && record.perturbed == spec.choices.perturbed
         && record.settings == spec.settings()
         && record.cycles.total == sum
 }

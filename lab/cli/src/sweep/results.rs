@@ -8,7 +8,7 @@ use crate::terminal::{self, print, table};
 use pageferry_lab::output::PendingDir;
 use pageferry_lab::record::{Record, RunResult};
 use pageferry_lab::run::{RunSpec, records};
-use pageferry_lab::{LabError, Registry, text};
+use pageferry_lab::{LabError, Registry, Spread, text};
 use pageferry_report::{Report as _, wide_csv};
 use std::path::Path;
 use std::process::ExitCode;
@@ -79,11 +79,11 @@ fn tell_out(out: &Path) {
     ));
 }
 
-/// Seeds that change nothing are no measure of anything.
+/// Repeats that change nothing are no measure of anything.
 fn tell_repeats(grid: &Grid, runs: &[RunResult]) {
     let equal = |two: &[RunResult]| two[0].record.results == two[1].record.results;
     if grid.repeat > 1 && runs.chunks(grid.repeat).all(|same| same.windows(2).all(equal)) {
-        note("All seeds gave the same results: here a seed decides the bytes of the payload, and no time.");
+        note("All repeats gave the same results: here nothing hangs on what they have different.");
     }
 }
 
@@ -112,19 +112,22 @@ fn shown_table(grid: &Grid, metric: &str, runs: &[RunResult]) -> String {
         row
     };
     let rows: Vec<Vec<String>> = grid.combinations().iter().enumerate().map(row).collect();
-    let range =
-        if grid.repeat > 1 { format!(", median of {} seeds and range", grid.repeat) } else { String::new() };
+    let range = if grid.repeat > 1 {
+        format!(", median of {} repeats and its interval", grid.repeat)
+    } else {
+        String::new()
+    };
     let heading = terminal::stdout().strong(&format!("{}: {metric}{range}", grid.experiment.file.title));
     let head: Vec<&str> = head.iter().map(String::as_str).collect();
     format!("{heading}\n{}", table(&head, &rows))
 }
 
-/// The median, and from where to where the values go if they differ.
+/// The median, and how sure it is if the values differ.
 fn shown_cell(mut values: Vec<f64>) -> String {
-    if values.is_empty() {
-        return "-".to_owned();
+    let Some(spread) = Spread::of(&mut values) else { return "-".to_owned() };
+    let median = text::number(spread.median);
+    if spread.is_exact() {
+        return median;
     }
-    let median = text::number(text::median(&mut values));
-    let (min, max) = (values[0], values[values.len() - 1]);
-    if min == max { median } else { format!("{median} ({} to {})", text::number(min), text::number(max)) }
+    format!("{median} ({} to {})", text::number(spread.low), text::number(spread.high))
 }

@@ -38,6 +38,10 @@ pub struct ExperimentFile {
     /// `--set`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub short: BTreeMap<String, String>,
+    /// How often each run of the matrix is made, with a seed of its own and perturbed, where its results hang on what
+    /// no real machine holds fixed.
+    #[serde(default = "once", skip_serializing_if = "is_once")]
+    pub repeat: u32,
     /// What is run by default.
     pub matrix: Vec<Matrix>,
     /// What the results stand beside.
@@ -124,6 +128,15 @@ pub struct Choice {
     /// What they mean, and where they are from.
     #[serde(default = "yours")]
     pub source: String,
+}
+
+fn once() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_once(repeat: &u32) -> bool {
+    *repeat == 1
 }
 
 /// The source of a value that says none: whoever wrote the file.

@@ -531,6 +531,8 @@ impl KernelFile {
             // Only where there is a network: see `NetFile::config`.
             net: None,
             ispc: self.ispc.as_ref().map(IspcFile::config),
+            // Only where a run is not to be like another.
+            skew_bytes: 0,
             // Only where a workload has more than usual.
             files: 0,
             sched: SchedConfig {

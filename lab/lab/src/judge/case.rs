@@ -401,6 +401,7 @@ mod tests {
             machine: "pentium-pro".into(),
             kernel: "uvm".into(),
             seed: 1,
+            perturbed: false,
             settings: settings.map(|(k, v)| (k.to_owned(), crate::files::Setting::Text(v))).into(),
             results: [("bandwidth_mb_s".to_owned(), bandwidth)].into(),
             counters: BTreeMap::new(),

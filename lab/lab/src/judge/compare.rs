@@ -6,11 +6,13 @@
 //! `Predicted`: none of these; here agreement means something. Of the first two the standing is derived from the
 //! constants' own sources, never declared.
 
-use super::case::{Case, words};
+use super::case::{Case, Verdict, words};
 use crate::files::{Compare, Experiment, How, Paper, Published, Relation, Role};
 use crate::record::Record;
+use crate::spread::Spread;
 use pageferry_sourced::{Constant, SourceKind};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// What the model was given of a number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -61,9 +63,48 @@ pub struct Comparison {
     pub agrees: bool,
     /// What the model was given.
     pub standing: Standing,
+    /// What the repeats gave, where there are several: ours is the one in the middle of those that agree with most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeats: Option<Repeats>,
+}
+
+/// Several runs of what one comparison looks at, each with a seed of its own.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Repeats {
+    /// Of ours as a number.
+    pub spread: Spread,
+    /// How many of them agree.
+    pub agreeing: usize,
+    /// For tables: the interval where there is one, and how many agree where not all do or none does. May be empty.
+    pub told: String,
+}
+
+impl Repeats {
+    fn new(spread: Spread, verdicts: &[Verdict]) -> Repeats {
+        let agreeing = verdicts.iter().filter(|verdict| verdict.agrees).count();
+        let ours = |value: f64| verdicts.iter().find(|v| v.value == value).map_or("", |v| &v.ours);
+        let (low, high) = (ours(spread.low), ours(spread.high));
+        let in_numbers = verdicts.iter().any(|verdict| verdict.ratio.is_some());
+        let mut told = Vec::new();
+        if in_numbers && low != high {
+            told.push(format!("{low} to {high}"));
+        }
+        if agreeing > 0 && agreeing < verdicts.len() {
+            told.push(format!("{agreeing} of {} repeats agree", verdicts.len()));
+        }
+        Repeats { spread, agreeing, told: told.join("; ") }
+    }
 }
 
 impl Comparison {
+    /// Ours, and how sure it is where that is known.
+    pub fn ours_told(&self) -> String {
+        match &self.repeats {
+            Some(repeats) if !repeats.told.is_empty() => format!("{} ({})", self.ours, repeats.told),
+            _ => self.ours.clone(),
+        }
+    }
+
     /// What is tested, and under which settings, as far as `what` does not say it.
     pub fn test(&self) -> Option<String> {
         let said: Vec<&str> = self.reading.iter().chain(&self.under).map(String::as_str).collect();
@@ -123,13 +164,18 @@ pub fn compare(
     records: &[Record],
     constants: &[Constant],
 ) -> Vec<Comparison> {
-    let ours: Vec<&Record> = records.iter().filter(|r| r.experiment == experiment.name).collect();
+    let ours = || records.iter().filter(|r| r.experiment == experiment.name);
+    // What belongs together has one seed: a gain is that of two runs whose requests are the same.
+    let seeds: BTreeSet<u64> = ours().map(|r| r.seed).collect();
+    let repeats: Vec<Vec<&Record>> =
+        seeds.iter().map(|seed| ours().filter(|r| r.seed == *seed).collect()).collect();
     let mut found = Vec::new();
     for rule in &experiment.file.compare {
         let Some(published) = paper.number(&rule.published) else { continue };
         for machine in &rule.machines {
-            let case = Case { experiment, rule, published, machine, records: &ours };
-            let Some(judged) = case.judge() else { continue };
+            let case = |records| Case { experiment, rule, published, machine, records };
+            let verdicts = repeats.iter().filter_map(|records| case(records).judge()).collect();
+            let Some((judged, repeats)) = of_repeats(verdicts) else { continue };
             found.push(Comparison {
                 published: published.id.clone(),
                 source: format!("{}, {}", paper.short, published.section),
@@ -146,10 +192,30 @@ pub fn compare(
                 ratio: judged.ratio,
                 agrees: judged.agrees,
                 standing: standing(published, constants),
+                repeats,
             });
         }
     }
     found
+}
+
+/// The verdict of several repeats. A number agrees when its median does; what is true or not, when it is in more than
+/// half of them.
+fn of_repeats(mut verdicts: Vec<Verdict>) -> Option<(Verdict, Option<Repeats>)> {
+    let mut values: Vec<f64> = verdicts.iter().map(|verdict| verdict.value).collect();
+    let spread = Spread::of(&mut values)?;
+    if verdicts.len() == 1 {
+        return Some((verdicts.remove(0), None));
+    }
+    let repeats = Repeats::new(spread, &verdicts);
+    let from_median = |verdict: &Verdict| (verdict.value - spread.median).abs();
+    if verdicts.iter().all(|verdict| verdict.ratio.is_none()) {
+        let majority = 2 * repeats.agreeing > verdicts.len();
+        verdicts.retain(|verdict| verdict.agrees == majority);
+    }
+    // Of an even number, the lower one of the two in the middle: the one that is reported was measured.
+    let nearest = verdicts.into_iter().min_by(|a, b| from_median(a).total_cmp(&from_median(b)))?;
+    Some((nearest, Some(repeats)))
 }
 
 fn describe(rule: &Compare, published: &Published) -> String {
@@ -189,6 +255,7 @@ mod tests {
             machine: machine.into(),
             kernel: kernel.into(),
             seed: 1,
+            perturbed: false,
             settings: BTreeMap::new(),
             results: [("bandwidth_mb_s".to_owned(), bandwidth)].into(),
             counters: [("tlb_invalidations".to_owned(), invalidations)].into(),

@@ -6,6 +6,7 @@
 
 use crate::files::{CurveLine, Curves, Experiment};
 use crate::record::Record;
+use crate::text;
 use pageferry_costs::{Pays, pays};
 use serde::Serialize;
 
@@ -59,7 +60,7 @@ pub struct AutoChoice {
     pub ratio: f64,
 }
 
-/// The points of a line on a machine: by x, in order, with positive values only, from 0 on.
+/// The points of a line on a machine: by x, in order, with positive values only, from 0 on; of repeats the median.
 pub fn points<'a>(
     records: impl Iterator<Item = &'a Record>,
     experiment: &str,
@@ -78,7 +79,11 @@ pub fn points<'a>(
         .filter(|(x, value)| *x >= 0.0 && *value > 0.0)
         .collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    points
+    let median = |same: &[(f64, f64)]| {
+        let mut values: Vec<f64> = same.iter().map(|point| point.1).collect();
+        (same[0].0, text::median(&mut values))
+    };
+    points.chunk_by(|a, b| a.0 == b.0).map(median).collect()
 }
 
 /// The ratios of two lines, where both have a point.

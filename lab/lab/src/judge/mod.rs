@@ -11,7 +11,7 @@ mod reproduction;
 mod shape;
 
 pub use case::TOLERANCE;
-pub use compare::{Comparison, Standing, Statement, compare, statements};
+pub use compare::{Comparison, Repeats, Standing, Statement, compare, statements};
 pub use coverage::Coverage;
 pub use crossover::{AutoChoice, Crossover, NOW, SHARE_OF_BEST, chosen, crossovers, points};
 pub use pageferry_costs::Pays;

@@ -3,7 +3,7 @@
 //! [`Records`] is what was run; it may come from a plan that was just executed, or from a folder. A [`Reproduction`]
 //! has besides what is judged of it.
 
-use super::compare::{Comparison, Standing, compare, statements};
+use super::compare::{Comparison, Standing, Statement, compare, statements};
 use super::crossover::{AutoChoice, Crossover, chosen, crossovers};
 use crate::error::LabError;
 use crate::files::{Compare, Experiment, How, KernelChoice, MachineChoice, Paper, Published};
@@ -204,6 +204,13 @@ impl Reproduction {
         let all = statements(&self.comparisons);
         let of = all.iter().filter(|s| s.standing == standing && s.in_numbers == in_numbers);
         (of.clone().filter(|s| s.agrees).count(), of.count())
+    }
+
+    /// Published statements that come out otherwise than their paper's file says: a reason is there for each that
+    /// differs (`otherwise`), and for no other.
+    pub fn unexpected(&self) -> Vec<Statement> {
+        let stated = |s: &Statement| self.published(&s.published).is_some_and(|n| n.otherwise.is_some());
+        statements(&self.comparisons).into_iter().filter(|s| s.agrees == stated(s)).collect()
     }
 
     /// How many comparisons that the experiments ask for were not made, because runs that they need were not.

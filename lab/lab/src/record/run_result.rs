@@ -29,6 +29,9 @@ pub struct Record {
     pub kernel: String,
     /// What the payload, and a seeded schedule, are made from.
     pub seed: u64,
+    /// What no real machine holds fixed was drawn from the seed too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub perturbed: bool,
     /// The parameters, and every constant that differs from its file.
     pub settings: BTreeMap<String, Setting>,
     /// What the experiment measures. The unit is last in each name.

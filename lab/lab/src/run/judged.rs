@@ -1,6 +1,7 @@
 //! From what a plan gave to what is judged of it.
 
-use super::plan::{Choices, RunSpec};
+use super::choices::Choices;
+use super::plan::RunSpec;
 use super::registry::Registry;
 use crate::error::LabError;
 use crate::judge::{Records, Reproduction};

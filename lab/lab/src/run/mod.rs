@@ -4,26 +4,27 @@
 //! workloads and experiments by their names; nothing here names a workload. The rooms above see a [`RunSpec`] go in and
 //! a [`RunResult`](crate::record::RunResult) come out.
 
+mod choices;
 mod execute;
 mod journal;
 mod judged;
 mod left;
 mod measured;
 mod one_run;
+mod perturbation;
 mod plan;
 mod registry;
-mod schedule;
 mod testbed;
 mod workload;
 
+pub use choices::{Choices, Schedule};
 pub use execute::{MAX_JOBS, Progress, Silent, execute, execute_kept, threads};
 pub use journal::Journal;
 pub use judged::records;
 pub use left::TimeLeft;
 pub use measured::{counters, cycles};
 pub use one_run::{TraceWindow, run, run_traced};
-pub use plan::{Choices, RunSpec, matrix};
+pub use plan::{RunSpec, matrix, matrix_repeated};
 pub use registry::Registry;
-pub use schedule::Schedule;
 pub use testbed::{FAR_END, Finish, MACHINE, PREFIX_BITS, Testbed};
 pub use workload::Workload;

@@ -63,7 +63,7 @@ fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Mo
     let began = Instant::now();
     let mut machine = (*spec.machine).clone();
     spec.workload.adapt(&spec.parameters, &mut machine.config)?;
-    let mut testbed = Testbed::new(&machine, &spec.kernel, spec.choices.schedule, spec.choices.seed)?;
+    let mut testbed = Testbed::new(&machine, &spec.kernel, spec.choices)?;
     prepare(&testbed.model);
     let cell = OutcomeCell::default();
     let program = spec.workload.program(&spec.parameters, &mut testbed, cell.clone())?;
@@ -107,6 +107,7 @@ fn record(spec: &RunSpec, outcome: &Outcome, finish: &Finish) -> Record {
         machine: spec.machine.name.clone(),
         kernel: spec.kernel.name.clone(),
         seed: spec.choices.seed,
+        perturbed: spec.choices.perturbed,
         settings: spec.settings(),
         results,
         counters,

@@ -3,31 +3,14 @@
 //! A [`RunSpec`] is checked and complete: experiment, machine and kernel with their changes, and a value for each
 //! parameter. Running it needs no file.
 
+use super::choices::{Choices, Schedule};
 use super::registry::Registry;
-use super::schedule::Schedule;
 use super::workload::Runnable;
 use crate::error::LabError;
 use crate::files::{Experiment, KernelChoice, MachineChoice, Scale, Setting, Settings, Vary};
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// What may be chosen for all runs of a plan.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Choices {
-    /// Shorter runs.
-    pub quick: bool,
-    /// What the payload, and a seeded schedule, are made from.
-    pub seed: u64,
-    /// How CPUs take turns.
-    pub schedule: Schedule,
-}
-
-impl Default for Choices {
-    fn default() -> Self {
-        Choices { quick: false, seed: 1, schedule: Schedule::Timed }
-    }
-}
 
 /// One run, ready to go. Everything in it is shared or small: it may go to another thread.
 #[derive(Clone, Debug)]
@@ -95,6 +78,18 @@ impl RunSpec {
         })
     }
 
+    /// This run `repeat` times. Of several each is perturbed, and has a seed of its own: this one's, the next, and so
+    /// on.
+    pub fn repeats(&self, repeat: u32) -> impl Iterator<Item = RunSpec> {
+        let one = move |nth: u32| {
+            let mut run = self.clone();
+            run.choices.seed = run.choices.seed.wrapping_add(u64::from(nth));
+            run.choices.perturbed |= repeat > 1;
+            run
+        };
+        (0..repeat.max(1)).map(one)
+    }
+
     /// Looks whether the kernel can run on the machine at all: what is seen without a run.
     ///
     /// # Errors
@@ -132,7 +127,7 @@ impl RunSpec {
         let all = serde_json::to_vec(&(
             (&experiment.name, &experiment.file),
             (&machine.name, &machine.config, &kernel.name, &kernel.file),
-            (parameters, changes, set, choices.quick, choices.seed, schedule),
+            (parameters, changes, set, choices.quick, choices.seed, schedule, choices.perturbed),
         ));
         let hash = Sha256::digest(all.expect("plain data can be written as JSON"));
         hash.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -157,11 +152,34 @@ impl RunSpec {
     }
 }
 
-/// The runs of an experiment's matrix, in the order of its file.
+/// The runs of an experiment's matrix, in the order of its file, each as often as the file says; a quick one once.
 ///
 /// # Errors
 /// A name that is unknown, or a setting that is refused.
 pub fn matrix(
+    registry: &Registry,
+    experiment: &Arc<Experiment>,
+    choices: Choices,
+) -> Result<Vec<RunSpec>, LabError> {
+    let repeat = if choices.quick { 1 } else { experiment.file.repeat };
+    matrix_repeated(registry, experiment, choices, repeat)
+}
+
+/// As [`matrix`], each run `repeat` times.
+///
+/// # Errors
+/// As [`matrix`].
+pub fn matrix_repeated(
+    registry: &Registry,
+    experiment: &Arc<Experiment>,
+    choices: Choices,
+    repeat: u32,
+) -> Result<Vec<RunSpec>, LabError> {
+    let once = matrix_once(registry, experiment, choices)?;
+    Ok(once.iter().flat_map(|run| run.repeats(repeat)).collect())
+}
+
+fn matrix_once(
     registry: &Registry,
     experiment: &Arc<Experiment>,
     choices: Choices,

@@ -2,7 +2,8 @@
 //!
 //! A testbed is single-threaded: the model is built on the thread that runs it, and never leaves it.
 
-use super::schedule::Schedule;
+use super::choices::{Choices, Schedule};
+use super::perturbation::Perturbation;
 use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice};
 use crate::record::Law;
@@ -33,6 +34,8 @@ pub struct Testbed {
     pub(crate) files: usize,
     /// What payloads are made from.
     pub(crate) seed: u64,
+    /// What this run has different from others.
+    perturbation: Option<Perturbation>,
 }
 
 /// What is known when everything has stopped.
@@ -51,10 +54,10 @@ impl Testbed {
     pub fn new(
         machine: &MachineChoice,
         kernel: &KernelChoice,
-        schedule: Schedule,
-        seed: u64,
+        choices: Choices,
     ) -> Result<Testbed, LabError> {
-        let schedule = match schedule {
+        let Choices { seed, .. } = choices;
+        let schedule = match choices.schedule {
             Schedule::Timed => pageferry_model::Schedule::Timed,
             Schedule::Seeded => pageferry_model::Schedule::Seeded(seed),
             Schedule::Pct(depth) => pageferry_model::Schedule::pct(depth).with_seed(seed),
@@ -67,9 +70,19 @@ impl Testbed {
         kernel.file.fits(&machine.config).map_err(refuse)?;
         // A use of a stale translation is the result of some experiments: it is a law of its own, and ends no run.
         // Programs may wait for the host, as for what a pipe of its gives them: that is not timed.
-        let options = Options::new(schedule).tolerate_stale().host_limit(None);
+        let perturbation = Perturbation::of(&machine.config, choices);
+        let jitter = perturbation.as_ref().map(|p| p.jitter);
+        let options = Options::new(schedule).tolerate_stale().host_limit(None).jitter(jitter);
         let model = Model::new(&machine.config, options).map_err(|fault| refuse(fault.to_string()))?;
-        Ok(Testbed { model, machine: machine.clone(), kernel: kernel.clone(), net: None, files: 0, seed })
+        Ok(Testbed {
+            model,
+            machine: machine.clone(),
+            kernel: kernel.clone(),
+            net: None,
+            files: 0,
+            seed,
+            perturbation,
+        })
     }
 
     /// Boots the kernel with `program` as its only process, and runs until no process is left.
@@ -81,6 +94,11 @@ impl Testbed {
         config.net = self.net;
         config.files = self.files;
         config.vm.objects = self.files;
+        config.skew_bytes = self.skew_bytes();
+        let program = match &self.perturbation {
+            Some(perturbation) => perturbation.before(program, config.sched.tick_cycles),
+            None => program,
+        };
         let end: Rc<RefCell<End>> = Rc::default();
         let (name, cell) = (name.to_owned(), end.clone());
         let boot = move |m: &Model| -> Option<ContextId> {
@@ -148,6 +166,11 @@ impl Testbed {
             .saturating_add(2 << 20))
         .saturating_mul(3)
             / 2
+            + self.skew_bytes()
+    }
+
+    fn skew_bytes(&self) -> usize {
+        self.perturbation.as_ref().map_or(0, |p| p.skew_bytes)
     }
 
     /// The machine, as it runs.

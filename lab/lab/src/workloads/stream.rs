@@ -11,7 +11,7 @@ use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice};
 use crate::kit::{receive_by, room_for};
 use crate::record::{Cycles, Law};
-use crate::run::Schedule;
+use crate::run::Choices;
 use crate::run::Testbed;
 use crate::run::{counters, cycles};
 use cpu_time::ThreadTime;
@@ -98,7 +98,7 @@ pub fn stream(
 ) -> Result<TransferReport, LabError> {
     assert!(chunk_bytes > 0, "a chunk has at least one byte");
     let began = ThreadTime::now();
-    let testbed = Testbed::new(machine, kernel, Schedule::Timed, 0)?;
+    let testbed = Testbed::new(machine, kernel, Choices { seed: 0, ..Choices::default() })?;
     let clock_mhz = machine.config.cpu.clock_mhz.value as f64;
     let state = Rc::new(RefCell::new(State::default()));
     let expected = ends.expected_bytes;

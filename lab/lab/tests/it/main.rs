@@ -5,6 +5,7 @@ mod journal;
 mod knees;
 mod published;
 mod ranges;
+mod repeats;
 mod runs;
 mod sockets;
 mod strace;

@@ -296,7 +296,7 @@ fn equal_runs_are_equal_at_one_and_at_two_threads() {
 #[test]
 fn seeded_schedules_differ_and_repeat_and_break_no_law() {
     let seeded = |seed: u64| {
-        let choices = Choices { quick: true, seed, schedule: Schedule::Seeded };
+        let choices = Choices { quick: true, seed, schedule: Schedule::Seeded, ..Choices::default() };
         let spec = spec("bw-pipe", "xeon-mp", "sf_buf", &["total_bytes=131072"], choices);
         let record = pageferry_lab::run::run(&spec).unwrap_or_else(|e| panic!("{e}")).record;
         assert_eq!(record.broken(), Vec::<String>::new(), "seed {seed}");

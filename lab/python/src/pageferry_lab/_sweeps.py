@@ -87,7 +87,8 @@ def sweep(
         vary: What settings take in turn: ``{"chunk_bytes": [4096, 65536], "send": "copy,loan"}``, or ranges
             (``"4K..256K:*2"``).
         set: What is set in all runs, where the key is no word of Python.
-        repeat: Each run so many times, each with a seed of its own.
+        repeat: Each run so many times, each with a seed of its own, and perturbed: where the kernel's structures lie,
+            which frames are free, the phase of the clock.
         seed: The first seed.
         quick: The experiment's short form.
         metric: What :func:`plot` and the report show; what the experiment is judged by if absent.

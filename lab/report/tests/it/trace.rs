@@ -6,7 +6,7 @@ use pageferry_hal::{Attachment, Flow, Level, Means, PAGE_SIZE, Place};
 use pageferry_lab::Registry;
 use pageferry_lab::files::{KernelChoice, MachineChoice, Settings};
 use pageferry_lab::record::Record;
-use pageferry_lab::run::{Choices, RunSpec, Schedule, TraceWindow};
+use pageferry_lab::run::{Choices, RunSpec, TraceWindow};
 use pageferry_model::trace::{
     Arrow, AttachmentSpan, Curve, End, Part, Process, Sample, Sink, Slice, Stretch, Trace,
 };
@@ -69,7 +69,7 @@ fn drawn(experiment: &str, machine: &str, kernel: &str, settings: &[&str], windo
     let kernel = KernelChoice::find(kernel).expect("it is built in");
     let settings: Vec<String> = settings.iter().map(|&s| s.to_owned()).collect();
     let settings = Settings::parse(&settings).expect("valid");
-    let choices = Choices { quick: true, seed: 1, schedule: Schedule::Timed };
+    let choices = Choices { quick: true, ..Choices::default() };
     let mhz = machine.config.cpu.clock_mhz.value;
     let spec =
         RunSpec::new(&Registry::standard(), &experiment, machine, kernel, &settings, choices).expect("valid");

@@ -8,7 +8,7 @@ use pageferry_kernel::{Program, User};
 use pageferry_lab::LabError;
 use pageferry_lab::files::{KernelChoice, MachineChoice, Settings};
 use pageferry_lab::record::Law;
-use pageferry_lab::run::{Schedule, Testbed};
+use pageferry_lab::run::{Choices, Testbed};
 use pageferry_model::Model;
 use pageferry_sourced::nearest;
 use serde::Serialize;
@@ -165,7 +165,7 @@ fn run(mechanism: &'static Mechanism, machine: &str, kernel: &str, set: &[&str])
     let settings = Settings::parse(set)?;
     let chosen = settings.machine(MachineChoice::find(machine)?)?;
     let kernel = settings.kernel(KernelChoice::find(kernel)?)?;
-    let mut testbed = Testbed::new(&chosen, &kernel, Schedule::Timed, 1)?;
+    let mut testbed = Testbed::new(&chosen, &kernel, Choices::default())?;
     let stage = Stage::new(testbed.model(), chosen.config.tlb.data.entries.value as usize);
     if mechanism.far_end {
         far_end::attach(&mut testbed, &stage)?;

@@ -90,6 +90,9 @@ pub struct CpuConfig {
     pub smt_slowdown_milli: Number,
     /// Instructions of a lock around the atomic one, which are all of its cost on a uniprocessor.
     pub lock_instructions: Number,
+    /// How far a CPU's clock may be ahead of the next one's before that has its turn, where calls need no order: the
+    /// grain of the simulation, and no property of a machine.
+    pub run_ahead_cycles: Number,
     /// A locked read-modify-write of a line that is in the own cache.
     pub atomic_cycles: Number,
     /// From the system call instruction to the kernel's first instruction.

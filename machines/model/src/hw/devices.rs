@@ -14,6 +14,7 @@ impl Hw {
     pub(crate) fn disk_submit(&mut self, cpu: usize, request: DiskRequest) -> u64 {
         let params = self.params.disk.expect("there is no disk");
         let at = self.disk.submit(params, self.cpus[cpu].clock, request);
+        let at = self.delayed(at);
         self.interrupt_at(0, at, Interrupt::Device(DISK));
         at
     }
@@ -22,6 +23,7 @@ impl Hw {
     pub(crate) fn audio_submit(&mut self, cpu: usize, request: AudioRequest) -> u64 {
         let params = self.params.audio.expect("there is no sound device");
         let at = self.audio.submit(params, self.cpus[cpu].clock, request);
+        let at = self.delayed(at);
         self.interrupt_at(0, at, Interrupt::Device(AUDIO));
         at
     }
@@ -69,6 +71,7 @@ impl Hw {
         self.outside_at = outside.next_at();
         self.outside = Some(outside);
         if interrupts {
+            let at = self.delayed(at);
             self.interrupt_at(0, at, Interrupt::Device(NIC));
         }
     }

@@ -198,8 +198,8 @@ impl Machine for Model {
             let now = hw.cpus[me].clock;
             for target in to.iter().map(CpuId::index) {
                 let same = hw.cpus[target].package == hw.cpus[me].package;
-                let arrival =
-                    now + if same { hw.params.ipi_same_package } else { hw.params.ipi_other_package };
+                let way = if same { hw.params.ipi_same_package } else { hw.params.ipi_other_package };
+                let arrival = hw.delayed(now + way);
                 hw.interrupt_at(target, arrival, interrupt);
                 hw.counts.ipis_sent += 1;
                 let c = &hw.cpus[target];

@@ -5,7 +5,7 @@
 
 use crate::hw::{CpuState, Hw};
 use crate::machine::event::EventKind;
-use crate::machine::inner::{Inner, SEEDED_APART_CYCLES, SLACK_CYCLES};
+use crate::machine::inner::{Inner, SEEDED_APART_CYCLES, SpinsFor};
 use crate::machine::run_error::RunError;
 use crate::machine::spinners::{Bounds, Spinner, take_turns};
 use crate::mmu::access::Exception;
@@ -61,9 +61,13 @@ impl Inner {
                 (c.cause, c.context) = (*context.causes.last().expect("never empty"), index);
                 context.routine.take().expect("a context that is to run has its stack")
             };
+            let tested = self.tests(cpu);
             self.pulse.enter(cpu, index);
             let resumed = routine.resume(());
             self.pulse.leave();
+            if !(tested && self.tests(cpu)) {
+                self.acted();
+            }
             match resumed {
                 CoroutineResult::Yield(()) => {
                     if !self.is_waiting(cpu) {
@@ -196,8 +200,8 @@ impl Inner {
     }
 
     /// Passes a little time in the cause in force, so that another CPU can do what this one waits for (since
-    /// [`Inner::begin_wait`]). Where that is a lock, `held` says whether it still is: until then the driver takes the
-    /// turns of this CPU by itself ([`Inner::spin`]).
+    /// [`Inner::begin_wait`]). As long as that cannot have come, the driver takes the turns of this CPU by itself
+    /// ([`Inner::spin`]): while a lock is `held`, where it waits for one; or else until somebody has done something.
     ///
     /// # Panics
     /// When no other CPU can run, or none does anything else: the wait would never end.
@@ -207,16 +211,14 @@ impl Inner {
         if !self.pass_time(cpu) {
             self.fail_spinning(true);
         }
-        if let Some(held) = held {
-            let me = CpuId(cpu as u8);
-            self.spins_for.borrow_mut()[cpu] = Some(held.clone());
-            self.spinners.set(self.spinners.get().union(CpuSet::only(me)));
-            self.suspend();
-            self.spins_for.borrow_mut()[cpu] = None;
-            self.spinners.set(self.spinners.get().difference(CpuSet::only(me)));
-        } else {
-            self.suspend();
-        }
+        let me = CpuId(cpu as u8);
+        let condition = || SpinsFor::Condition { acts: self.acts.get() };
+        self.spins_for.borrow_mut()[cpu] =
+            Some(held.map_or_else(condition, |held| SpinsFor::Lock(held.clone())));
+        self.spinners.set(self.spinners.get().union(CpuSet::only(me)));
+        self.suspend();
+        self.spins_for.borrow_mut()[cpu] = None;
+        self.spinners.set(self.spinners.get().difference(CpuSet::only(me)));
         self.hw.borrow_mut().cpus[cpu].spinning = false;
         self.take_interrupts();
     }
@@ -236,9 +238,23 @@ impl Inner {
         true
     }
 
-    /// True while a CPU spins for a lock that is still held.
+    /// True while a CPU spins, and would find nothing if it looked.
     fn spins(&self, cpu: usize) -> bool {
-        self.spins_for.borrow()[cpu].as_ref().is_some_and(|held| held.get())
+        match &self.spins_for.borrow()[cpu] {
+            None => false,
+            Some(SpinsFor::Lock(held)) => held.get(),
+            Some(SpinsFor::Condition { acts }) => *acts == self.acts.get(),
+        }
+    }
+
+    /// Something was done that may end a wait.
+    pub(super) fn acted(&self) {
+        self.acts.set(self.acts.get() + 1);
+    }
+
+    /// True when a CPU waits, and no handler runs on it: then a turn of it is a test, unless it begins another wait.
+    fn tests(&self, cpu: usize) -> bool {
+        self.is_waiting(cpu) && !self.hw.borrow().cpus[cpu].in_handler
     }
 
     /// Takes the turn of a CPU that spins ([`Inner::spins`]), as [`Inner::wait`] would: without going to its context
@@ -247,7 +263,7 @@ impl Inner {
         !self.is_interrupted(cpu) && self.may_test_again() && self.pass_time(cpu)
     }
 
-    /// Takes the turns of several CPUs that spin for locks that are still held, one after the other as [`Inner::spin`]
+    /// Takes the turns of several CPUs that spin and would find nothing, one after the other as [`Inner::spin`]
     /// would, until one of the others or an event is next, or there is more to do than to spin: so many turns of a
     /// cycle or two are taken at once. False when none was.
     fn spin_together(&self) -> bool {
@@ -298,6 +314,7 @@ impl Inner {
 
     #[inline(never)]
     fn run_handlers(&self) {
+        self.acted();
         let before = self.calls_but_atomics();
         loop {
             let cpu = self.cpu.get();
@@ -512,7 +529,7 @@ impl Inner {
         match self.others_at.get() {
             NEVER => last,
             _ if self.seeded() => 0,
-            at => at.saturating_add(SLACK_CYCLES).min(last),
+            at => at.saturating_add(self.run_ahead).min(last),
         }
     }
 }

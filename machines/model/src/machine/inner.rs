@@ -16,9 +16,6 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// How far a CPU may run ahead of the others between calls that must be ordered.
-pub const SLACK_CYCLES: u64 = 200;
-
 /// Where the seed decides, a CPU has a turn while it is no farther ahead of the last: some milliseconds, in which
 /// others may do whatever they are at. Were a CPU that is halted until a timer of seconds as good as one that works,
 /// much time would go by with nothing done in it, and every host that waits for an answer would give up.
@@ -58,6 +55,15 @@ impl Thread {
     }
 }
 
+/// What a CPU spins for: as long as it is as it was, the CPU need not look.
+#[derive(Clone)]
+pub(super) enum SpinsFor {
+    /// A lock, and whether it is held.
+    Lock(Rc<Cell<bool>>),
+    /// A condition on memory, which was not so when this many acts had been.
+    Condition { acts: u64 },
+}
+
 /// The machine: hardware, contexts, and which CPU and context execute. Everything that a call needs hangs on it.
 pub(crate) struct Inner {
     pub(crate) hw: RefCell<Hw>,
@@ -65,6 +71,8 @@ pub(crate) struct Inner {
     pub(super) handler: RefCell<Option<Handler>>,
     pub(super) refill: RefCell<Option<RefillHandler>>,
     pub(super) board: Board,
+    /// How far a CPU may run ahead of the others between calls that must be ordered.
+    pub(super) run_ahead: u64,
     /// Where the kernel's text lies, once that is known.
     pub(super) text: Cell<Option<Va>>,
     /// The executing CPU and its context.
@@ -81,14 +89,17 @@ pub(crate) struct Inner {
     pub(super) options: Options,
     /// For each CPU, what it waits for.
     pub(super) waits: RefCell<Vec<Option<CpuWait>>>,
-    /// For each CPU that spins for a lock, whether that is held.
-    pub(super) spins_for: RefCell<Vec<Option<Rc<Cell<bool>>>>>,
+    /// For each CPU that spins, for what.
+    pub(super) spins_for: RefCell<Vec<Option<SpinsFor>>>,
     /// Those CPUs.
     pub(super) spinners: Cell<CpuSet>,
     /// Room for what is looked at of them, kept from one time to the next.
     pub(super) those_that_spin: RefCell<Vec<Spinner>>,
     /// How many locks were made of each class.
     pub(super) locks_made: RefCell<FxHashMap<LockClass, u32>>,
+    /// How often something was done that may end a wait: a turn in which a CPU did more than to test, an interrupt
+    /// handler, an event outside.
+    pub(super) acts: Cell<u64>,
     /// Tests of what CPUs wait for, since one has executed anything else.
     pub(super) in_vain: Cell<u64>,
     /// What that was when an interrupt or an event was last taken.

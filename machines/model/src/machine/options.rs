@@ -58,6 +58,15 @@ impl fmt::Display for Schedule {
     }
 }
 
+/// A time that no run of a real machine has twice: an interrupt's message waits for its bus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Jitter {
+    /// What the waits are drawn from.
+    pub seed: u64,
+    /// The longest of them.
+    pub max: Cycles,
+}
+
 /// How to run a machine. [`Options::default`] is a timed schedule in which every error ends the run, with 100,000,000
 /// tests in vain and 10 seconds of the host as the limits of waiting, no limit of cycles, and no events kept.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +91,8 @@ pub struct Options {
     pub host_limit: Option<Duration>,
     /// How many of the last events [`Model::events`](crate::Model::events) gives.
     pub keep_events: usize,
+    /// What each interrupt but a CPU's own timer's takes longer to arrive. Without, its way always takes the same time.
+    pub jitter: Option<Jitter>,
 }
 
 /// 10 to 20 seconds of a host's time, and tens of milliseconds of a machine's on which all CPUs spin for a device.
@@ -99,6 +110,7 @@ impl Default for Options {
             cycle_limit: None,
             host_limit: Some(HOST_LIMIT),
             keep_events: 0,
+            jitter: None,
         }
     }
 }
@@ -128,6 +140,11 @@ impl Options {
     /// See [`Options::keep_events`].
     pub fn keep_events(self, keep_events: usize) -> Options {
         Options { keep_events, ..self }
+    }
+
+    /// See [`Options::jitter`].
+    pub fn jitter(self, jitter: Option<Jitter>) -> Options {
+        Options { jitter, ..self }
     }
 
     /// See [`Options::cycle_limit`].

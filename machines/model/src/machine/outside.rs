@@ -35,6 +35,7 @@ impl Inner {
             self.may_happen(cpu_at, at)?;
             hw.outside_happens();
             self.something_happened();
+            self.acted();
         }
     }
 

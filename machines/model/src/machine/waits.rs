@@ -27,6 +27,8 @@ impl Inner {
     #[must_use = "the wait ends"]
     pub(crate) fn begin_wait(&self, awaited: WaitCause, at: Site) -> Option<CpuWait> {
         let (cpu, since) = (self.cpu(), self.clock());
+        // Whatever it did before it had to wait.
+        self.acted();
         let in_handler = self.hw.borrow().cpus[cpu].in_handler;
         let before = self.waits.borrow_mut()[cpu].replace(CpuWait { awaited, at, since, in_handler });
         if before.is_none() {

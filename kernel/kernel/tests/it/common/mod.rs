@@ -61,6 +61,7 @@ const fn n(instructions: u32) -> CodePath {
 /// The kernel of the paper on i386: a mapping cache, and readers that map.
 pub fn sf_buf(entries: usize) -> KernelConfig {
     KernelConfig {
+        skew_bytes: 0,
         pmap: PmapConfig {
             refill: RefillConfig {
                 paths: RefillPaths { direct: n(40), ..RefillPaths::all(n(20)) },

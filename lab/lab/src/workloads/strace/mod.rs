@@ -34,7 +34,7 @@ use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice};
 use crate::kit::{CallError, OutcomeCell, Stopwatch, first_process, named, room_for};
 use crate::record::{Cycles, Law};
-use crate::run::Schedule;
+use crate::run::Choices;
 use crate::run::Testbed;
 use crate::run::{counters, cycles};
 use circle::PipeRoom;
@@ -155,7 +155,7 @@ pub fn replay_planted(
         let count = plan.at_once;
         return Err(refuse(format!("{count} processes at a time, expected at most {MAX_PROCESSES}")));
     }
-    let testbed = Testbed::new(machine, kernel, Schedule::Timed, 0)?;
+    let testbed = Testbed::new(machine, kernel, Choices { seed: 0, ..Choices::default() })?;
     let clock_mhz = machine.config.cpu.clock_mhz.value as f64;
     let cell = OutcomeCell::default();
     let (processes, deviations) = (plan.processes.len(), plan.deviations.clone());
