@@ -3,6 +3,29 @@
 use crate::os::{CallError, Os, named};
 use pageferry_abi::{ReceiveMode, SendMode};
 use pageferry_costs::{Arrived, Carrier};
+use pageferry_hal::CpuId;
+
+/// On which CPUs the two ends of a connection run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pin {
+    /// Wherever the kernel places them.
+    Free,
+    /// Both on one.
+    Same,
+    /// Each on one of its own, as far apart as there are.
+    Other,
+}
+
+impl Pin {
+    /// The CPUs of both ends on a machine with `count` of them; none where the kernel places them.
+    pub fn cpus(self, count: usize) -> Option<[CpuId; 2]> {
+        match self {
+            Pin::Free => None,
+            Pin::Same => Some([CpuId(0); 2]),
+            Pin::Other => Some([CpuId(0), CpuId(count.saturating_sub(1) as u8)]),
+        }
+    }
+}
 
 /// What carries a buffer from process to process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

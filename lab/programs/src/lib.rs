@@ -31,6 +31,6 @@ pub mod pipe;
 pub mod pipeline;
 pub mod uvm_pipe;
 
-pub use choice::{By, measure_first};
+pub use choice::{By, Pin, measure_first};
 pub use link::Link;
 pub use os::{CallError, Child, Os, named};

@@ -5,7 +5,7 @@ use pageferry_abi::{
     Errno, ExportId, ExportTo, Fd, Imported, InvalidateKind, PassMode, Pid, ReceiveMode, SendMode,
 };
 use pageferry_costs::{Arrived, Carrier};
-use pageferry_hal::{Cycles, Instructions, Va};
+use pageferry_hal::{CpuId, Cycles, Instructions, Va};
 
 /// A system call that failed: what it was for, and why.
 pub type CallError = (&'static str, Errno);
@@ -26,6 +26,8 @@ pub trait Os {
     fn fork(&self, name: &str, child: Child) -> Result<Pid, Errno>;
     /// Waits until a child has ended.
     fn wait(&self) -> Result<(), Errno>;
+    /// Binds the process to a CPU.
+    fn bind_cpu(&self, cpu: CpuId) -> Result<(), Errno>;
 
     /// Memory that can be read and written, all zeros; a child gets a copy.
     fn map(&self, len_bytes: usize) -> Result<Va, Errno>;

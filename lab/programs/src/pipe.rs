@@ -8,7 +8,7 @@ use crate::link::over_a_pipe;
 use crate::os::{CallError, Os, named};
 use alloc::rc::Rc;
 use pageferry_abi::Fd;
-use pageferry_hal::Va;
+use pageferry_hal::{CpuId, Va};
 
 /// How much goes through the pipe.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +19,8 @@ pub struct Pipe {
     pub warmup_bytes: u64,
     /// Bytes of the measured part.
     pub total_bytes: u64,
+    /// The CPUs of reader and writer; none where the kernel places them.
+    pub cpus: Option<[CpuId; 2]>,
 }
 
 /// What is told of the bytes, at both ends.
@@ -44,8 +46,16 @@ impl Pipe {
     /// A system call that failed.
     pub fn run(self, os: &dyn Os, judge: &Rc<impl Judge + 'static>) -> Result<(), CallError> {
         let theirs = judge.clone();
-        let write = move |os: &dyn Os, to| self.write(os, to, &*theirs);
+        let write = move |os: &dyn Os, to| {
+            self.bind(os, 1)?;
+            self.write(os, to, &*theirs)
+        };
+        self.bind(os, 0)?;
         over_a_pipe(os, write, |os, from| self.read(os, from, &**judge))
+    }
+
+    fn bind(&self, os: &dyn Os, nth: usize) -> Result<(), CallError> {
+        self.cpus.map_or(Ok(()), |cpus| os.bind_cpu(cpus[nth]).map_err(named("bind to a CPU")))
     }
 
     fn write(&self, os: &dyn Os, to: Fd, judge: &dyn Judge) -> Result<(), CallError> {

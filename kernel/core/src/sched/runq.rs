@@ -94,12 +94,16 @@ impl<M: Machine> Queues<M> {
         self.threads.get_mut(&id).expect("a thread that does not exist any more")
     }
 
-    /// The CPU that alone may run the thread next: the one it is pinned to, or, if `affine`, an idle one, at best that
-    /// which it ran on last.
+    /// The CPU that alone may run the thread next: the one it is pinned or bound to, or, if `affine`, an idle one, at
+    /// best that which it ran on last.
     pub fn place(&mut self, id: ThreadId, affine: bool) -> Option<CpuId> {
         let entry = self.entry(id);
         let (last, stays) = (entry.last_cpu, affine && !entry.tcb.soft_interrupt);
-        if entry.tcb.pins.load(Ordering::Relaxed) > 0 || (stays && self.idle.contains(last)) {
+        if entry.tcb.pins.load(Ordering::Relaxed) > 0 {
+            Some(last)
+        } else if let Some(bound) = entry.tcb.bound.load(Ordering::Relaxed).checked_sub(1) {
+            Some(CpuId(bound as u8))
+        } else if stays && self.idle.contains(last) {
             Some(last)
         } else if stays {
             self.idle.iter().next()

@@ -299,6 +299,23 @@ impl<M: Machine> Sched<M> {
         }
     }
 
+    /// Binds the calling thread to a CPU, on which it runs from here on, or to none (`sched_bind`, `sched_unbind`). It
+    /// is not pinned.
+    ///
+    /// # Locks
+    /// Takes `Scheduler`; the caller holds none.
+    pub fn bind(&self, tcb: &Tcb, cpu: Option<CpuId>) {
+        let _c = self.machine.scope(Cause::Switch);
+        let mut q = self.queues.lock();
+        tcb.bound.store(cpu.map_or(0, |cpu| u32::from(cpu.0) + 1), Ordering::Relaxed);
+        let Some(cpu) = cpu.filter(|cpu| *cpu != self.machine.cpu()) else { return };
+        q.enqueue(tcb.id, Some(cpu));
+        self.resched[cpu.index()].store(true, Ordering::Release);
+        q.idle.remove(cpu);
+        self.interrupt(CpuSet::only(cpu));
+        self.switch_away(tcb, q);
+    }
+
     // ------------------------------------------------------------------------------------------- the clock
 
     /// The timer has run out: ends the quantum of the thread that runs, and sets the timer anew; on an idle CPU to when

@@ -1,7 +1,8 @@
 //! The thread control block: what a thread and the scheduler share, and where a thread can be.
 //!
-//! What the scheduler must know of a thread without a look into its queues is in a [`Tcb`], a few atomics: pins and
-//! priority are written by the thread alone (FreeBSD: `td_pinned`, `td_priority`), signals by the sender, under the
+//! What the scheduler must know of a thread without a look into its queues is in a [`Tcb`], a few atomics: pins,
+//! priority and the CPU that it is bound to are written by the thread alone (FreeBSD: `td_pinned`, `td_priority`,
+//! `sched_bind`), signals by the sender, under the
 //! scheduler's lock. Everything else about a thread belongs to the scheduler: its [`ThreadState`] is under the
 //! scheduler's lock.
 
@@ -21,6 +22,8 @@ pub struct Tcb {
     pub name: String,
     /// Nested pins: above zero, the thread stays on its CPU.
     pub pins: AtomicU32,
+    /// The CPU that it is bound to, and 1; 0 where it is bound to none.
+    pub bound: AtomicU32,
     /// It does the work behind interrupts, and runs before all others.
     pub soft_interrupt: bool,
     /// It was woken from a sleep and has not returned to user mode since: it runs before user-level threads.
@@ -41,6 +44,7 @@ impl Tcb {
             name,
             soft_interrupt,
             pins: AtomicU32::new(0),
+            bound: AtomicU32::new(0),
             boosted: AtomicBool::new(false),
             signals: AtomicU32::new(0),
             signals_taken: AtomicU32::new(0),

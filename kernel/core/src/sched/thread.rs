@@ -8,7 +8,7 @@ use super::tcb::{Tcb, ThreadId};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
-use pageferry_hal::{Channel, Interrupted, Machine, Threads};
+use pageferry_hal::{Channel, CpuId, Interrupted, Machine, Threads};
 use pageferry_vm::Space;
 
 /// A thread's handle of itself. Only the thread that it stands for may use it to sleep, pin or return to user mode.
@@ -60,6 +60,14 @@ impl<M: Machine> Thread<M> {
     /// Lets others run first, if there are any.
     pub fn yield_now(&self) {
         self.sched.yield_from(&self.tcb);
+    }
+
+    /// Binds the thread to a CPU, or to none.
+    ///
+    /// # Locks
+    /// Takes `Scheduler`; the caller holds none.
+    pub fn bind(&self, cpu: Option<CpuId>) {
+        self.sched.bind(&self.tcb, cpu);
     }
 
     /// True when the thread is to let others run: its CPU was requested to, or the clock has ended its quantum.

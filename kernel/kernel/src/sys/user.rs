@@ -28,7 +28,8 @@ use pageferry_core::proc::{Body, Process, Syscall};
 use pageferry_core::sched::Thread;
 use pageferry_hal::Threads;
 use pageferry_hal::{
-    Cause, CopyFault, Crossing, Cycles, Instructions, Machine, Mode, Pfn, Prot, Reference, SpinLock, Va,
+    Cause, CopyFault, CpuId, Crossing, Cycles, Instructions, Machine, Mode, Pfn, Prot, Reference, SpinLock,
+    Va,
 };
 use pageferry_net::{SockBuf, Socket};
 use pageferry_vm::{Inherit, VmError};
@@ -246,6 +247,21 @@ impl<M: Machine> User<M> {
     /// [`Errno::Killed`].
     pub fn null_call(&self) -> Result<(), Errno> {
         self.system_call(|_| Ok(()))
+    }
+
+    /// Binds the process to a CPU, on which it runs when this returns, or to none (FreeBSD's `cpuset_setaffinity` with
+    /// one CPU, or with all). A child is bound to none.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`] for a CPU that the machine does not have.
+    pub fn bind_cpu(&self, cpu: Option<CpuId>) -> Result<(), Errno> {
+        self.system_call(|call| {
+            if cpu.is_some_and(|cpu| !call.machine().cpus().contains(cpu)) {
+                return Err(Errno::Invalid);
+            }
+            call.thread.bind(cpu);
+            Ok(())
+        })
     }
 
     /// The open file behind a descriptor.

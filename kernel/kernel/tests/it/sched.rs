@@ -304,3 +304,32 @@ fn threads_wait_for_ephemeral_mappings() {
     }
     assert!(moved.get() > 0, "no thread moved to another CPU with a mapping");
 }
+
+/// Processes that are bound run where they are bound to, whatever else there is to run, and no longer than they are.
+#[test]
+fn a_bound_process_runs_where_it_is_bound() {
+    for seed in 0..40 {
+        run("xeon-mp-htt", Schedule::Seeded(seed), sf_buf(4), move |u| {
+            let cpus = u.machine().cpus().len() as u8;
+            assert_eq!(u.bind_cpu(Some(CpuId(cpus))), Err(Errno::Invalid));
+            for cpu in 0..cpus {
+                fork(u, "bound", move |u| {
+                    u.bind_cpu(Some(CpuId(cpu))).unwrap();
+                    for round in 0..10 {
+                        assert_eq!(u.machine().cpu(), CpuId(cpu), "in round {round}");
+                        u.thread().yield_now();
+                        u.null_call().unwrap();
+                    }
+                    let other = CpuId((cpu + 1) % cpus);
+                    u.bind_cpu(Some(other)).unwrap();
+                    assert_eq!(u.machine().cpu(), other);
+                    u.bind_cpu(None).unwrap();
+                    u.null_call().unwrap();
+                });
+            }
+            for _ in 0..cpus {
+                u.wait().unwrap();
+            }
+        });
+    }
+}

@@ -27,7 +27,7 @@
 use super::reads::{Reads, Values};
 use super::setting::Setting;
 use pageferry_kernel::{ReceiveMode, SendMode};
-use pageferry_workloads::By;
+use pageferry_workloads::{By, Pin};
 use std::collections::BTreeMap;
 
 /// What a workload reads of its experiment's file. [`parameters!`](crate::parameters) implements it.
@@ -108,6 +108,7 @@ words_for! {
     bool { "true" => true, "false" => false }
     SendMode { "copy" => SendMode::Copy, "loan" => SendMode::Loan, "auto" => SendMode::Auto }
     ReceiveMode { "copy" => ReceiveMode::Copy, "transfer" => ReceiveMode::Transfer, "auto" => ReceiveMode::Auto }
+    Pin { "free" => Pin::Free, "same" => Pin::Same, "other" => Pin::Other }
     By { "socket" => By::Socket, "pass" => By::Pass, "auto" => By::Auto }
 }
 

@@ -4,7 +4,7 @@ use super::mode::receive_by;
 use super::onlooker::Onlooker;
 use super::outcome::OutcomeCell;
 use super::process::other_process;
-use pageferry_hal::{Cycles, Instructions, Prot, Va};
+use pageferry_hal::{CpuId, Cycles, Instructions, Prot, Va};
 use pageferry_kernel::{
     Arrived, Carrier, Errno, ExportId, ExportTo, Fd, Imported, InvalidateKind, Pid, ReceiveMode, SendMode,
     User,
@@ -46,6 +46,10 @@ impl Os for Process<'_> {
 
     fn wait(&self) -> Result<(), Errno> {
         self.user.wait().map(drop)
+    }
+
+    fn bind_cpu(&self, cpu: CpuId) -> Result<(), Errno> {
+        self.user.bind_cpu(Some(cpu))
     }
 
     fn map(&self, len_bytes: usize) -> Result<Va, Errno> {

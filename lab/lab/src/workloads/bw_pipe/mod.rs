@@ -5,18 +5,22 @@
 //! cost no modelled time and touch no modelled cache.
 
 mod plots;
+mod regimes;
 
 use crate::error::LabError;
 use crate::files::Experiment;
 use crate::judge::Reproduction;
 use crate::kit::{Onlooker, OutcomeCell, Payload, Process, differs, first_process};
 use crate::plot::Plot;
+use crate::record::Metric;
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
 use pageferry_hal::{Cycles, Machine as _, PAGE_SIZE, Va};
 use pageferry_kernel::Program;
 use pageferry_model::{MachineConfig, Model, Snapshot};
+use pageferry_workloads::Pin;
 use pageferry_workloads::pipe::{self, Pipe};
+use regimes::Regimes;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -30,6 +34,7 @@ crate::parameters! {
         total_bytes: u64 = 1..=1 << 40,
         chunk_bytes: usize = 1..=1 << 32,
         warmup_chunks: u64 = 0..=1 << 20,
+        pin: Pin,
     }
 }
 
@@ -42,13 +47,21 @@ impl Workload for BwPipe {
         (p.total_bytes / 4096).saturating_mul(2 + machine.cpus() as u64)
     }
 
+    fn metrics() -> Vec<Metric> {
+        regimes::metrics()
+    }
+
     /// The program of the parent.
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
-        let chunk_bytes = p.chunk_bytes;
+        let (chunk_bytes, cpus) = (p.chunk_bytes, testbed.machine.config.cpus());
+        if p.pin == Pin::Other && cpus < 2 {
+            return Err(testbed.incompatible("pin = other: expected a machine with two CPUs or more"));
+        }
         let program = Pipe {
             chunk_bytes,
             warmup_bytes: p.warmup_chunks * chunk_bytes as u64,
             total_bytes: p.total_bytes,
+            cpus: p.pin.cpus(cpus),
         };
         let judge = Rc::new(Judge {
             model: testbed.model.clone(),
@@ -58,6 +71,7 @@ impl Workload for BwPipe {
             payload: Payload::new(testbed.seed, chunk_bytes),
             aside: Cell::default(),
             start: RefCell::default(),
+            regimes: Regimes::new(testbed.clock_mhz(), cpus),
             scratch: RefCell::default(),
         });
         let onlooker = Onlooker::new(&testbed.model, &cell);
@@ -82,6 +96,8 @@ struct Judge {
     aside: Cell<Duration>,
     /// When the measured part began, what the machine had done by then, and the host.
     start: RefCell<Option<(Cycles, Snapshot, ThreadTime)>>,
+    /// How the ends were placed, and what came through.
+    regimes: Regimes,
     scratch: RefCell<Vec<u8>>,
 }
 
@@ -91,6 +107,7 @@ impl pipe::Judge for Judge {
     }
 
     fn sends(&self, buffer: Va, at: u64, len: usize) {
+        self.regimes.sends(self.model.cpu());
         let contents = &self.payload.chunk(at / self.program.chunk_bytes as u64)[..len];
         let filled = self.beside(|| self.model.poke(buffer, contents));
         assert!(filled, "the writer's buffer is resident: it was stored to, and nothing is paged out");
@@ -98,10 +115,12 @@ impl pipe::Judge for Judge {
 
     fn begins(&self) {
         self.aside.set(Duration::ZERO);
+        self.regimes.begins(self.model.now());
         self.start.replace(Some((self.model.now(), self.model.begin_measuring(), ThreadTime::now())));
     }
 
     fn arrived(&self, buffer: Va, at: u64, len: usize) {
+        self.regimes.arrived(self.model.cpu(), self.model.now(), len);
         self.beside(|| self.check(buffer, at, len));
     }
 
@@ -122,6 +141,7 @@ impl pipe::Judge for Judge {
             ("bandwidth_mb_s", total_bytes / elapsed_us),
             ("elapsed_cycles_per_page", elapsed_cycles as f64 / pages),
         ];
+        let results = results.into_iter().chain(self.regimes.results());
         outcome.results.extend(results.map(|(name, value)| (name.to_owned(), value)));
     }
 }
