@@ -8,6 +8,7 @@
 //! * [`judge`]: results beside published numbers, by the rules of the experiments; from which size a mechanism pays.
 //! * [`kit`]: what workloads are written with.
 //! * [`run`]: what a workload is, and the registry of them; from experiments to runs, one run, many runs on all cores.
+//! * [`sensitivity`]: how far results hang on single constants.
 //! * [`workloads`]: those of the experiments that are built in.
 //!
 //! Beside them, [`output`] has files that are written whole or not at all. Reports, explanations and the web server are
@@ -24,6 +25,7 @@ pub mod output;
 pub mod plot;
 pub mod record;
 pub mod run;
+pub mod sensitivity;
 pub mod workloads;
 
 mod error;

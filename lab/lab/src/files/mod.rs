@@ -37,6 +37,7 @@ pub use reads::{KnownWorkloads, Reads, Values};
 pub use rules::{Along, Compare, How, Shape};
 pub use setting::Setting;
 pub use settings::Settings;
+pub(crate) use settings::{kernel_range, machine_range};
 pub use words::{
     DefectName, ForwardName, FrameMappingName, LentMappingName, MappingName, PipeKindName, PtraceName,
     RuleName,

@@ -86,6 +86,22 @@ impl Settings {
     }
 }
 
+/// The range of the constant `key` of a machine; none for one that cannot be set.
+pub(crate) fn machine_range(machine: &MachineChoice, key: &str) -> Option<(i64, i64)> {
+    range_in(&machine.config, key, &MACHINE)
+}
+
+/// The range of the value `key` of a kernel; none for one that cannot be set.
+pub(crate) fn kernel_range(kernel: &KernelChoice, key: &str) -> Option<(i64, i64)> {
+    range_in(&kernel.file, key, &KERNEL)
+}
+
+fn range_in<T: Serialize>(config: &T, key: &str, ranges: &Ranges) -> Option<(i64, i64)> {
+    let mut tree = toml::Table::try_from(config).expect("what was read from TOML can be written as TOML");
+    let (plain, _) = find(&mut tree, key)?;
+    Some(ranges.of(&plain).map_or((i64::MIN, i64::MAX), |range| (range.min, range.max)))
+}
+
 fn setting(key: &str, problem: impl Into<String>) -> LabError {
     LabError::Setting { key: key.to_owned(), problem: problem.into() }
 }

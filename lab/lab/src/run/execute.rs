@@ -48,7 +48,8 @@ pub fn threads(jobs: usize, runs: usize) -> usize {
 /// # Errors
 /// The first run of the plan that failed; or the host does not give so many threads.
 pub fn execute(plan: &[RunSpec], jobs: usize, progress: &dyn Progress) -> Result<Vec<RunResult>, LabError> {
-    execute_with(plan, jobs, progress, &|spec| Ok((super::one_run::run(spec)?, false)))
+    let runs = execute_with(plan, jobs, progress, &|spec| Ok((super::one_run::run(spec)?, false)))?;
+    runs.into_iter().collect()
 }
 
 /// As [`execute`]. Every run is added to `journal`; those that it had are not made again if `resume` says so.
@@ -62,26 +63,46 @@ pub fn execute_kept(
     journal: &Journal,
     resume: bool,
 ) -> Result<Vec<RunResult>, LabError> {
-    execute_with(plan, jobs, progress, &|spec| match journal.find(spec).filter(|_| resume) {
-        Some(kept) => Ok((kept.clone(), true)),
-        None => {
-            let run = super::one_run::run(spec)?;
-            journal.add(spec, &run)?;
-            Ok((run, false))
-        }
+    let runs = execute_with(plan, jobs, progress, &|spec| keep(spec, journal, resume))?;
+    runs.into_iter().collect()
+}
+
+/// As [`execute`], of runs that may be refused, each by itself; with a journal as [`execute_kept`].
+///
+/// # Errors
+/// The host does not give so many threads.
+pub fn execute_each(
+    plan: &[RunSpec],
+    jobs: usize,
+    progress: &dyn Progress,
+    journal: Option<(&Journal, bool)>,
+) -> Result<Vec<Result<RunResult, LabError>>, LabError> {
+    execute_with(plan, jobs, progress, &|spec| match journal {
+        Some((journal, resume)) => keep(spec, journal, resume),
+        None => Ok((super::one_run::run(spec)?, false)),
     })
+}
+
+/// Makes a run and adds it to `journal`, or finds it there.
+fn keep(spec: &RunSpec, journal: &Journal, resume: bool) -> Result<(RunResult, bool), LabError> {
+    if let Some(kept) = journal.find(spec).filter(|_| resume) {
+        return Ok((kept.clone(), true));
+    }
+    let run = super::one_run::run(spec)?;
+    journal.add(spec, &run)?;
+    Ok((run, false))
 }
 
 /// Makes a run, or says that its result was kept.
 type Make<'a> = dyn Fn(&RunSpec) -> Result<(RunResult, bool), LabError> + Sync + 'a;
 
-/// As [`execute`], with another way to make a run.
+/// What each run of `plan` gave, with a way to make a run.
 fn execute_with(
     plan: &[RunSpec],
     jobs: usize,
     progress: &dyn Progress,
     run: &Make<'_>,
-) -> Result<Vec<RunResult>, LabError> {
+) -> Result<Vec<Result<RunResult, LabError>>, LabError> {
     let threads = threads(jobs, plan.len());
     if threads > MAX_JOBS {
         return Err(LabError::Threads { threads, problem: format!("expected at most {MAX_JOBS}") });
@@ -104,5 +125,5 @@ fn execute_with(
             .collect()
     });
     assert_eq!(results.len(), plan.len(), "one result for each run");
-    results.into_iter().collect()
+    Ok(results)
 }

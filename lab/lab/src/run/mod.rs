@@ -18,7 +18,7 @@ mod testbed;
 mod workload;
 
 pub use choices::{Choices, Schedule};
-pub use execute::{MAX_JOBS, Progress, Silent, execute, execute_kept, threads};
+pub use execute::{MAX_JOBS, Progress, Silent, execute, execute_each, execute_kept, threads};
 pub use journal::Journal;
 pub use judged::records;
 pub use left::TimeLeft;
