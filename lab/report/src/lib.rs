@@ -39,6 +39,7 @@ mod pays;
 mod real_host;
 mod scale;
 mod schemes;
+pub mod sensitivity;
 mod svg;
 mod then_now;
 pub mod trace;

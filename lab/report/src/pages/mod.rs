@@ -100,7 +100,7 @@ pub(super) fn standalone(of: &Reproduction, figure: &Figure) -> String {
 }
 
 /// The style of drawings on light pages.
-fn figure_style() -> String {
+pub(super) fn figure_style() -> String {
     format!("{FIGURE_STYLE}{}", looks::css(false))
 }
 
