@@ -1,8 +1,10 @@
 //! What the command line says.
 
+use crate::numbers::{
+    depth, jobs, minutes, modelled_length, modelled_time, parts, percentage, repeats, seeds, share, steps,
+};
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use pageferry_lab::run::MAX_JOBS;
 use pageferry_lab::workloads::stream::{ReceiveMode, SendMode};
 use pageferry_trace::{ARCHITECTURES, Rules};
 use std::ffi::OsString;
@@ -20,73 +22,6 @@ pub(crate) struct Arguments {
 
 /// What a block of a disk's image may have.
 const BLOCK_BYTES: [&str; 8] = ["512", "1024", "2048", "4096", "8192", "16384", "32768", "65536"];
-
-/// Host threads: 0 to as many as there may be.
-fn jobs(text: &str) -> Result<usize, String> {
-    whole_number(text, 0, MAX_JOBS as u64).map(|jobs| jobs as usize)
-}
-
-/// Minutes of a run: up to a year.
-fn minutes(text: &str) -> Result<u64, String> {
-    whole_number(text, 1, 366 * 24 * 60)
-}
-
-/// Weeks of one core, at most.
-fn steps(text: &str) -> Result<u64, String> {
-    whole_number(text, 1, 1_000_000_000_000)
-}
-
-fn seeds(text: &str) -> Result<u64, String> {
-    whole_number(text, 0, 1_000_000)
-}
-
-fn repeats(text: &str) -> Result<u64, String> {
-    whole_number(text, 1, 10_000)
-}
-
-fn parts(text: &str) -> Result<u64, String> {
-    whole_number(text, 1, 100_000)
-}
-
-/// A bug that needs more turns in the right order is found by no schedule within any time.
-fn depth(text: &str) -> Result<u32, String> {
-    whole_number(text, 1, 100).map(|depth| depth as u32)
-}
-
-fn whole_number(text: &str, min: u64, max: u64) -> Result<u64, String> {
-    let number = text.parse().ok().filter(|number| (min..=max).contains(number));
-    number.ok_or_else(|| format!("expected {min} to {max}"))
-}
-
-/// A percentage from 0 up, with the sign or without.
-fn percentage(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).trim_end();
-    let plain = number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-    let value = number.parse().ok().filter(|_| plain);
-    value.ok_or_else(|| "expected a percentage such as 3%, 0.5% or 0%".to_owned())
-}
-
-/// A modelled time: a number and a unit.
-fn modelled_time(text: &str) -> Result<Duration, String> {
-    const UNITS: [(&str, f64); 4] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
-    let expected = || "expected a time such as 2ms, 500us, 1.5s or 100ns".to_owned();
-    let (unit, nanos) = UNITS.iter().find(|(unit, _)| text.ends_with(unit)).ok_or_else(expected)?;
-    let number = &text[..text.len() - unit.len()];
-    let plain = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-    let value: f64 = number.parse().ok().filter(|_| plain).ok_or_else(expected)?;
-    // A modelled machine's clock would not run over in as long.
-    const MAX_SECONDS: f64 = 1e6;
-    if value * nanos > MAX_SECONDS * 1e9 {
-        return Err("expected at most 1000000s".to_owned());
-    }
-    Ok(Duration::from_nanos((value * nanos).round() as u64))
-}
-
-/// A modelled time that is not zero.
-fn modelled_length(text: &str) -> Result<Duration, String> {
-    let length = modelled_time(text)?;
-    if length.is_zero() { Err("expected more than no time".to_owned()) } else { Ok(length) }
-}
 
 const EXIT_CODES: &str = "Exit codes:
   0    all is well
@@ -120,6 +55,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Run one experiment over the product of machines, kernels, values and seeds
     Sweep(Sweep),
+    /// Change every constant a little, one at a time, and tell what of the results hangs on which
+    Sensitivity(Sensitivity),
     /// List machines, show one with the source of every constant, or show in which constants two differ
     Machines(ShowConstants),
     /// List kernels, show one with the source of every value, or show in which values two differ
@@ -396,6 +333,52 @@ Try:
   pageferry sweep uvm-pipe --vary size_bytes=4K..64K:4K --vary send=copy,loan --plan parts --parts 4
   pageferry sweep run parts/part-3.toml       # on any host
   pageferry sweep collect parts --out sweep";
+
+#[derive(Debug, Args)]
+#[command(after_help = SENSITIVITY_HELP)]
+pub(crate) struct Sensitivity {
+    /// Experiments: names (see `pageferry experiments`), or files that end in .toml; if none is named, all that are
+    /// judged by published results or have crossovers
+    #[arg(value_name = "EXPERIMENT")]
+    pub(crate) experiments: Vec<String>,
+    /// Change constants only in the runs on these machines, with commas between
+    #[arg(long, short, value_name = "M,...", value_delimiter = ',')]
+    pub(crate) machine: Vec<String>,
+    /// Change constants only in the runs under these kernels, with commas between
+    #[arg(long, short, value_name = "K,...", value_delimiter = ',')]
+    pub(crate) kernel: Vec<String>,
+    /// Change only constants whose keys are as PATTERN says, in which a * stands for any characters: `cpu.*`,
+    /// `machine.cache.L2.*`, `kernel.paths.vm.*`
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) key: Vec<String>,
+    /// By how much, up and down
+    #[arg(long, value_name = "PERCENT", default_value = "20%", value_parser = share)]
+    pub(crate) by: f64,
+    /// The experiments' short form: what is done anyway
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Runs as long as those of `reproduce`, each once
+    #[arg(long, conflicts_with = "quick")]
+    pub(crate) full: bool,
+    /// Where sensitivity.csv, crossovers-range.csv and the figure go: a folder that is new, empty, or has results in it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Go on with the finished runs of one that was interrupted
+    #[arg(long, requires = "out")]
+    pub(crate) resume: bool,
+    /// Host threads; 0 means one for each core. The numbers do not depend on it
+    #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = jobs)]
+    pub(crate) jobs: usize,
+}
+
+const SENSITIVITY_HELP: &str = "What is saved:
+  Runs are quick ones unless --full says otherwise. A constant that several kernels share is changed in all of them. It
+  is assumed that a constant which moves no bit of a run upwards moves none downwards, and that none of a group matters
+  which moves nothing when all of it is changed. How many runs there are at most is said before the first.
+
+Try:
+  pageferry sensitivity bw-pipe --machine today --by 10%
+  pageferry sensitivity uvm-pipe --machine today --key 'machine.*' --out sensitivity";
 
 #[derive(Debug, Args)]
 pub(crate) struct Show {

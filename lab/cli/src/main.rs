@@ -14,6 +14,7 @@ mod explain;
 mod host;
 mod kept;
 mod manual;
+mod numbers;
 mod pipe;
 mod progress;
 mod replay;
@@ -21,6 +22,7 @@ mod report;
 mod reproduce;
 mod run;
 mod scenarios;
+mod sensitivity;
 mod serve;
 mod show;
 mod soak;
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Command::Diff(options) => diff::diff(&options),
         Command::Run(options) => run::run(&options),
         Command::Sweep(options) => sweep::sweep(&options),
+        Command::Sensitivity(options) => sensitivity::sensitivity(&options),
         Command::Machines(options) => show::machines(&options),
         Command::Kernels(options) => show::kernels(&options),
         Command::Experiments(options) => show::experiments(&options),

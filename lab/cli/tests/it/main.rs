@@ -13,6 +13,7 @@ mod http;
 mod manual;
 mod outputs;
 mod replay;
+mod sensitivity;
 mod serve;
 mod serve_clients;
 mod serve_soak;
