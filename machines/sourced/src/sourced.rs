@@ -18,7 +18,7 @@ pub enum SourceKind {
     Datasheet,
     /// Read in the public source code of the system that is modelled.
     Code,
-    /// Measured by others on such hardware and published.
+    /// Measured on such hardware: by others, who published it, or by us; the source says by whom.
     Measured,
     /// Fitted, so that the model gives the published number named by [`Sourced::against`].
     Calibrated,
