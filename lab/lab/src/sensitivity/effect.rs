@@ -29,7 +29,7 @@ pub struct Effect {
     pub change: Option<f64>,
     /// The verdict before, where it is another afterwards; of a crossover whether it moved is in `told`.
     pub was: Option<bool>,
-    /// Whether a gain became more than [`CLIFF`] times as large or as small.
+    /// Whether a gain became more than 1.5 times as large or as small.
     pub cliff: bool,
 }
 
