@@ -21,6 +21,7 @@ pub(crate) fn arena_bytes(board: Board) -> usize {
 /// The configuration.
 pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
     KernelConfig {
+        skew_bytes: 0,
         pmap: PmapConfig::new(arena_bytes, PmapPaths::all(NONE)),
         vm: VmConfig { paths: VmPaths::all(NONE), paging: None, objects: 0 },
         ephemeral: EphemeralConfig {
