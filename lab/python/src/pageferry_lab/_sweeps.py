@@ -215,6 +215,8 @@ def read(folder: Name) -> pd.DataFrame:
             frame[column] = pd.array([None if text == "" else int(text) for text in frame[column]], dtype="Int64")
         else:
             frame[column] = frame[column].astype("int64")
+    # Each column was made anew: pandas keeps them apart, and warns of that, until they are put together again.
+    frame = frame.copy()
     curves = experiment["file"].get("curves") or [{}]
     first = next(iter(records[0]["results"]), "")
     frame.attrs = {
