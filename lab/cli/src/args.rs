@@ -227,7 +227,7 @@ pub(crate) struct Run {
     /// Trace for so long, in modelled time; to the end of the run if absent
     #[arg(long, value_name = "TIME", requires = "trace", value_parser = modelled_length)]
     pub(crate) trace_for: Option<Duration>,
-    /// Print one JSON object
+    /// Print one JSON object; of repeats a list of them
     #[arg(long)]
     pub(crate) json: bool,
 }

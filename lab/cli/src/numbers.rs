@@ -23,7 +23,7 @@ pub(crate) fn seeds(text: &str) -> Result<u64, String> {
 }
 
 pub(crate) fn repeats(text: &str) -> Result<u64, String> {
-    whole_number(text, 1, 10_000)
+    whole_number(text, 1, u64::from(pageferry_lab::files::MAX_REPEAT))
 }
 
 pub(crate) fn parts(text: &str) -> Result<u64, String> {

@@ -8,7 +8,7 @@ use pageferry_lab::Registry;
 use pageferry_lab::files::Paper;
 use pageferry_lab::judge::{Comparison, Reproduction, Standing, Statement, statements};
 use pageferry_lab::output::{About, PendingDir};
-use pageferry_lab::run::{Choices, RunSpec, matrix, matrix_repeated};
+use pageferry_lab::run::{Choices, RunSpec, check_count, matrix, matrix_repeated};
 use pageferry_lab::{LabError, text};
 use pageferry_report::Report as _;
 use pageferry_teach::finding::findings;
@@ -72,6 +72,7 @@ fn plan(wanted: &[String], choices: Choices, repeat: Option<u64>) -> Result<Vec<
             Some(repeat) => matrix_repeated(&registry, &experiment, choices, repeat as u32)?,
             None => matrix(&registry, &experiment, choices)?,
         });
+        check_count(plan.len())?;
     }
     Ok(plan)
 }

@@ -56,7 +56,7 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
 
 /// Runs it several times, and tells what they have in common and how much they differ.
 fn run_repeated(options: &Run, spec: &RunSpec) -> Result<ExitCode, LabError> {
-    let plan: Vec<RunSpec> = spec.repeats(options.repeat as u32).collect();
+    let plan: Vec<RunSpec> = spec.repeats(options.repeat as u32)?.collect();
     let progress = Runs::new(&plan, TimeLeft::new(&plan, &BTreeMap::new(), threads(0, plan.len())));
     let results = execute(&plan, 0, &progress);
     progress.finish();

@@ -65,8 +65,8 @@ pub fn wide(records: &[&Record], settings: &[(String, String)]) -> String {
     table(&head, rows)
 }
 
-/// The runs: number, experiment, machine, kernel, seed, the settings as JSON, and a hash of all that the run depends
-/// on.
+/// The runs: number, experiment, machine, kernel, seed, whether it was perturbed, the settings as JSON, and a hash of
+/// all that the run depends on.
 pub(super) fn runs(of: &Reproduction) -> String {
     let rows = of.records().zip(&of.configurations).enumerate().map(|(run, (record, configuration))| {
         let settings = serde_json::to_string(&record.settings).expect("plain data can be written as JSON");
@@ -76,11 +76,12 @@ pub(super) fn runs(of: &Reproduction) -> String {
             record.machine.clone(),
             record.kernel.clone(),
             record.seed.to_string(),
+            record.perturbed.to_string(),
             settings,
             configuration.clone(),
         ]
     });
-    table(&["run", "experiment", "machine", "kernel", "seed", "settings", "configuration"], rows)
+    table(&["run", "experiment", "machine", "kernel", "seed", "perturbed", "settings", "configuration"], rows)
 }
 
 /// A number that has a fraction, also where that is zero: a reader that guesses a column's type from its first rows

@@ -49,8 +49,11 @@ fn scheme(record: &Record) -> String {
 /// were run.
 pub(super) fn scheme_rows(all: &Reproduction) -> Vec<SchemeRow> {
     let user = |r: &Record| r.settings.get(USER).map(ToString::to_string);
-    let records: Vec<&Record> =
-        all.records().filter(|r| user(r).is_some() && r.metric(PARTS[0]).is_some()).collect();
+    let records: Vec<&Record> = all
+        .firsts()
+        .map(|run| &run.record)
+        .filter(|r| user(r).is_some() && r.metric(PARTS[0]).is_some())
+        .collect();
     let mut users: Vec<String> = records.iter().filter_map(|r| user(r)).collect();
     users.sort();
     users.dedup();

@@ -157,7 +157,8 @@ pub(super) fn pays_rows(all: &Reproduction) -> Vec<PaysRow> {
 /// What it is worth to map the kernel otherwise than by pages of 4 KB: each run that does, beside the one that does
 /// not.
 pub(super) fn mapping_rows(all: &Reproduction) -> Vec<MappingRow> {
-    let records: Vec<&Record> = all.records().filter(|r| mapping(r).is_some()).collect();
+    let records: Vec<&Record> =
+        all.firsts().map(|run| &run.record).filter(|r| mapping(r).is_some()).collect();
     let row = |ours: &&Record| {
         let like = |r: &&&Record| {
             (&r.experiment, &r.machine, &r.kernel) == (&ours.experiment, &ours.machine, &ours.kernel)

@@ -2,9 +2,8 @@
 //!
 //! What the scheduler must know of a thread without a look into its queues is in a [`Tcb`], a few atomics: pins,
 //! priority and the CPU that it is bound to are written by the thread alone (FreeBSD: `td_pinned`, `td_priority`,
-//! `sched_bind`), signals by the sender, under the
-//! scheduler's lock. Everything else about a thread belongs to the scheduler: its [`ThreadState`] is under the
-//! scheduler's lock.
+//! `sched_bind`), signals by the sender, under the scheduler's lock. Everything else about a thread belongs to the
+//! scheduler: its [`ThreadState`] is under the scheduler's lock.
 
 use alloc::string::String;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};

@@ -96,19 +96,6 @@ fn answer(u: &U, root: &str, buffer: Va, step: &Step) -> String {
     }
 }
 
-/// Takes away all that is below `dir`.
-fn clear(u: &U, dir: &str) {
-    for (name, is_directory) in u.list(dir).unwrap() {
-        let path = format!("{dir}/{name}");
-        if is_directory {
-            clear(u, &path);
-            u.rmdir(&path).unwrap();
-        } else {
-            u.unlink(&path).unwrap();
-        }
-    }
-}
-
 fn compare(steps: &[Step]) -> Result<(), String> {
     let steps = steps.to_vec();
     let (name, config) = kernels().pop().map(|(_, name, config)| (name, config)).unwrap();

@@ -355,19 +355,6 @@ fn answer(u: &U, step: &Step) -> String {
     done.map_or_else(|e| format!("{e:?}"), |()| String::new())
 }
 
-/// Takes away all that is below `dir`.
-fn clear(u: &U, dir: &str) {
-    for (name, is_directory) in u.list(dir).unwrap() {
-        let path = format!("{dir}/{name}");
-        if is_directory {
-            clear(u, &path);
-            u.rmdir(&path).unwrap();
-        } else {
-            u.unlink(&path).unwrap();
-        }
-    }
-}
-
 /// A program under a kernel that has a volume below `/mnt`: its own, or a server's.
 fn mounted(is_served: bool, program: impl Fn(&U) + 'static) {
     let init = move |u: &U| {

@@ -10,13 +10,11 @@ use pageferry_lab::files::{
     CurveLine, Curves, Experiment, KernelChoice, MachineChoice, Matrix, Setting, Settings, Vary,
 };
 use pageferry_lab::record::Record;
-use pageferry_lab::run::{Choices, RunSpec};
+use pageferry_lab::run::{Choices, RunSpec, check_count};
 use pageferry_lab::{LabError, Registry, nearest, text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// So many runs a sweep may have.
-const MAX_RUNS: usize = 100_000;
 /// More lines than these nobody tells apart in one figure.
 const MAX_LINES: usize = 12;
 
@@ -86,15 +84,7 @@ impl Grid {
         let counts = [self.machines.len(), self.kernels.len(), self.repeat].into_iter();
         let all = counts.chain(self.vary.iter().map(|values| values.values.len()));
         let runs = all.fold(1usize, |runs, count| runs.saturating_mul(count));
-        if runs > MAX_RUNS {
-            let problem = format!("{runs} runs, expected at most {MAX_RUNS}");
-            return Err(LabError::Option { option: "sweep".to_owned(), problem });
-        }
-        if self.seed.checked_add(self.repeat as u64 - 1).is_none() {
-            let problem = format!("the last seed is above {}", u64::MAX);
-            return Err(LabError::Option { option: format!("--seed {}", self.seed), problem });
-        }
-        Ok(())
+        check_count(runs)
     }
 
     /// The key of a setting in records, where `key` may be a short name.
@@ -146,7 +136,7 @@ impl Grid {
                     if *spec.kernel == *whole_kernel {
                         spec.kernel = whole_kernel.clone();
                     }
-                    plan.extend(spec.repeats(self.repeat as u32));
+                    plan.extend(spec.repeats(self.repeat as u32)?);
                 }
             }
         }

@@ -7,9 +7,9 @@
 //! which is said behind the results.
 
 mod grid;
+mod hosts;
 mod part;
 mod results;
-mod spread;
 mod values;
 
 use crate::args::{Sweep, SweepCommand};
@@ -26,8 +26,8 @@ use std::time::Instant;
 /// Runs a sweep and tells what it gave.
 pub(crate) fn sweep(options: &Sweep) -> Result<ExitCode, LabError> {
     match &options.command {
-        Some(SweepCommand::Run(options)) => return spread::run(options),
-        Some(SweepCommand::Collect(options)) => return spread::collect(options),
+        Some(SweepCommand::Run(options)) => return hosts::run(options),
+        Some(SweepCommand::Collect(options)) => return hosts::collect(options),
         None => {}
     }
     let began = Instant::now();
@@ -38,7 +38,7 @@ pub(crate) fn sweep(options: &Sweep) -> Result<ExitCode, LabError> {
         check_metric(named, &plan[0])?;
     }
     if let Some(folder) = &options.plan {
-        return spread::plan(&grid, &plan, metric, folder, options.parts as usize);
+        return hosts::plan(&grid, &plan, metric, folder, options.parts as usize);
     }
     let results = match &options.out {
         None => {

@@ -12,7 +12,7 @@
 use super::grid::Grid;
 use super::values::Values;
 use pageferry_lab::files::catalogue::{Kind, names};
-use pageferry_lab::files::{Experiment, ExperimentFile, KernelChoice, KernelFile, MachineChoice};
+use pageferry_lab::files::{Experiment, ExperimentFile, KernelChoice, KernelFile, MAX_REPEAT, MachineChoice};
 use pageferry_lab::output::PendingFile;
 use pageferry_lab::record::{Record, RunResult};
 use pageferry_lab::run::RunSpec;
@@ -344,8 +344,8 @@ impl SweepFile {
     /// Refuses what no command line asks for, as far as [`Grid::plan`] does not.
     fn check(&self) -> Result<(), Fault> {
         let fault = |key: String, problem: &str| Fault { key, problem: problem.to_owned(), suggestion: None };
-        if !(1..=10_000).contains(&self.repeat) {
-            return Err(fault("repeat".into(), "expected 1 to 10000"));
+        if !(1..=MAX_REPEAT as usize).contains(&self.repeat) {
+            return Err(fault("repeat".into(), &format!("expected 1 to {MAX_REPEAT}")));
         }
         if self.seed < 0 {
             return Err(fault("seed".into(), "expected at least 0"));

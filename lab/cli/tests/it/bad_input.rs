@@ -233,6 +233,22 @@ fn an_experiment_has_what_its_workload_reads_and_no_more() {
     assert!(told.contains("min`: 0, expected 1 to"), "{told}");
     let told = said("order = ", "order = -");
     assert!(told.contains("`order`: -") && told.contains("expected 0 to 1000000"), "{told}");
+    for repeat in ["0", "10001", "4000000000", "-1"] {
+        let told = said("order = ", &format!("repeat = {repeat}\norder = "));
+        assert!(told.contains(&format!("`repeat`: {repeat}, expected 1 to 10000")), "{told}");
+    }
+}
+
+/// Plans are counted before they are made: a host's memory is not for trying.
+#[test]
+fn more_runs_than_anyone_waits_for_and_seeds_that_are_not_there_are_refused() {
+    let said = refused(&["reproduce", "--quick", "--repeat", "10000"]);
+    assert!(said.contains("runs, expected at most 100000"), "{said}");
+    let last = u64::MAX.to_string();
+    for command in [&["run"][..], &["sweep"], &["reproduce", "--quick"]] {
+        let said = refused(&[command, &["bw-pipe", "--seed", &last, "--repeat", "2"]].concat());
+        assert!(said.contains(&format!("--seed {last}: the last of 2 seeds is above {last}")), "{said}");
+    }
 }
 
 #[test]

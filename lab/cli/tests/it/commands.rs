@@ -1,6 +1,6 @@
 //! What each command does when all is well, and its exit codes.
 
-use crate::common::{command, entries, pageferry, text};
+use crate::common::{command, entries, here, pageferry, text};
 use pageferry_report::trace::packet::TraceFile;
 use serde_json::Value;
 use std::fs;
@@ -13,10 +13,6 @@ fn done(dir: &Path, arguments: &[&str]) -> String {
     let output = pageferry(dir, arguments);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
     text(&output.stdout)
-}
-
-fn here() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a directory")
 }
 
 #[test]

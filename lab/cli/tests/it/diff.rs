@@ -1,14 +1,10 @@
 //! What `diff` tells of two sets of runs, and its exit codes. Numbers are changed by hand, so that what has to be told
 //! is known.
 
-use crate::common::{entries, pageferry, text};
+use crate::common::{entries, here, pageferry, text};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-
-fn here() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a directory")
-}
 
 /// Writes a run into `file`, changed by `change`.
 fn run(dir: &Path, file: &str, arguments: &[&str], change: impl FnOnce(&mut Value)) {

@@ -1,16 +1,12 @@
 //! Where results go: what is replaced, what is kept, and what is left when the command is interrupted.
 
-use crate::common::{command, entries, pageferry, text};
+use crate::common::{command, entries, here, pageferry, text};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-
-fn here() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a directory")
-}
 
 fn code(output: &Output) -> (Option<i32>, String) {
     (output.status.code(), text(&output.stderr))

@@ -1,12 +1,8 @@
 //! The sensitivity of results to constants: what is changed gives what `run --set` gives, and what is refused.
 
-use crate::common::{entries, pageferry, text};
+use crate::common::{entries, here, pageferry, text};
 use std::fs;
 use std::path::Path;
-
-fn here() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a directory")
-}
 
 /// The bandwidth of one quick run.
 fn bandwidth(dir: &Path, kernel: &str, set: &str) -> f64 {

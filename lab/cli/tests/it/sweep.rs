@@ -1,20 +1,9 @@
 //! Sweeps: the product that is run, what is left of it, and what is refused before the first run.
 
-use crate::common::{entries, pageferry, text};
+use crate::common::{done, entries, here, pageferry, text};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-
-fn here() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a directory")
-}
-
-/// Standard output and standard error of a command that must succeed.
-fn done(dir: &Path, arguments: &[&str]) -> (String, String) {
-    let output = pageferry(dir, arguments);
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
-    (text(&output.stdout), text(&output.stderr))
-}
 
 const SMALL: [&str; 12] = [
     "sweep",
@@ -194,7 +183,7 @@ fn what_cannot_be_run_is_refused_before_the_first_run() {
             &["bw-pipe", "--metric", "requests_per_s", "--quick"],
             "does not measure it; its results are bandwidth_mb_s",
         ),
-        (&["bw-pipe", "--seed", "18446744073709551615", "--repeat", "2"], "the last seed is above"),
+        (&["bw-pipe", "--seed", "18446744073709551615", "--repeat", "2"], "the last of 2 seeds is above"),
         (&["bw-pipe", "--vary", "chunk_bytes=1..9999:1", "--repeat", "100"], "999900 runs, expected at most"),
         (&["bw-pipe", "--repeat", "0"], "expected 1 to 10000"),
         (&["bw-pipe", "--resume"], "--out"),

@@ -2,20 +2,9 @@
 //! said.
 
 use crate::common::part::{body, sealed};
-use crate::common::{entries, pageferry, text};
+use crate::common::{done, entries, here, pageferry, text};
 use std::fs;
 use std::path::Path;
-
-fn here() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a directory")
-}
-
-/// Standard output and standard error of a command that must succeed.
-fn done(dir: &Path, arguments: &[&str]) -> (String, String) {
-    let output = pageferry(dir, arguments);
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
-    (text(&output.stdout), text(&output.stderr))
-}
 
 /// What a command says that must be refused.
 fn refused(dir: &Path, arguments: &[&str]) -> String {

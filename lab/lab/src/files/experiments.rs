@@ -13,7 +13,11 @@ use std::sync::Arc;
 
 /// What the numbers of an experiment file may be, wherever they stand; a parameter's are bounded further by what the
 /// workload can do.
-const RANGES: Ranges = Ranges(&[range("order", 0, 1_000_000), range("*", 0, 1 << 40)]);
+const RANGES: Ranges =
+    Ranges(&[range("order", 0, 1_000_000), range("repeat", 1, MAX_REPEAT as i64), range("*", 0, 1 << 40)]);
+
+/// How often a run may be made, at most.
+pub const MAX_REPEAT: u32 = 10_000;
 
 /// The most runs of a block of the matrix.
 const MAX_RUNS: usize = 10_000;
@@ -42,7 +46,7 @@ impl ExperimentFile {
         }
         for (i, block) in self.matrix.iter().enumerate() {
             let counts = block.vary.iter().map(|vary| vary.values.len().max(vary.quick.len()));
-            let all = counts.chain([block.machines.len(), block.kernels.len()]);
+            let all = counts.chain([block.machines.len(), block.kernels.len(), self.repeat as usize]);
             let runs = all.fold(1usize, |runs, count| runs.saturating_mul(count));
             if runs > MAX_RUNS {
                 return fault(&format!("matrix[{i}]"), format!("{runs} runs, expected at most {MAX_RUNS}"));

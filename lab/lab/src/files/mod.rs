@@ -24,7 +24,7 @@ mod words;
 
 pub use ephemeral::{EphemeralFile, SchemeName};
 pub use experiment_file::{Choice, CurveLine, Curves, ExperimentFile, Matrix, Parameter, Scale, Vary};
-pub use experiments::Experiment;
+pub use experiments::{Experiment, MAX_REPEAT};
 pub use kernels::{
     DiskFile, DiskPathsFile, EphemeralPathsFile, KernelChoice, KernelFile, KernelPathsFile, PagingFile,
     PathsFile, PipeFile, PmapFile, PmapPathsFile, SchedFile, SocketFile, VmPathsFile,

@@ -92,6 +92,17 @@ impl Records {
         self.runs.iter().map(|run| &run.record)
     }
 
+    /// Each run once, of repeats the first: for figures and tables that show single runs.
+    pub fn firsts(&self) -> impl Iterator<Item = &RunResult> {
+        let mut seen = BTreeSet::new();
+        self.runs.iter().filter(move |run| {
+            let Record { experiment, machine, kernel, settings, .. } = &run.record;
+            let settings: Vec<String> =
+                settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            seen.insert((experiment, machine, kernel, settings))
+        })
+    }
+
     /// The machines on which `experiment` ran, in order.
     pub fn machines_of<'a>(&'a self, experiment: &'a str) -> impl Iterator<Item = &'a MachineChoice> {
         let ran = move |m: &&MachineChoice| {

@@ -24,7 +24,7 @@ pub use judged::records;
 pub use left::TimeLeft;
 pub use measured::{counters, cycles};
 pub use one_run::{TraceWindow, run, run_traced};
-pub use plan::{RunSpec, matrix, matrix_repeated};
+pub use plan::{MAX_RUNS, RunSpec, check_count, matrix, matrix_repeated};
 pub use registry::Registry;
 pub use testbed::{FAR_END, Finish, MACHINE, PREFIX_BITS, Testbed};
 pub use workload::Workload;

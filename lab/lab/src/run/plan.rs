@@ -12,6 +12,21 @@ use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// So many runs a plan may have.
+pub const MAX_RUNS: usize = 100_000;
+
+/// Refuses a plan of more than [`MAX_RUNS`].
+///
+/// # Errors
+/// It is one.
+pub fn check_count(runs: usize) -> Result<(), LabError> {
+    if runs <= MAX_RUNS {
+        return Ok(());
+    }
+    let problem = format!("{runs} runs, expected at most {MAX_RUNS}");
+    Err(LabError::Option { option: "the plan".to_owned(), problem })
+}
+
 /// One run, ready to go. Everything in it is shared or small: it may go to another thread.
 #[derive(Clone, Debug)]
 pub struct RunSpec {
@@ -80,14 +95,22 @@ impl RunSpec {
 
     /// This run `repeat` times. Of several each is perturbed, and has a seed of its own: this one's, the next, and so
     /// on.
-    pub fn repeats(&self, repeat: u32) -> impl Iterator<Item = RunSpec> {
-        let one = move |nth: u32| {
+    ///
+    /// # Errors
+    /// There are not so many seeds behind this one's.
+    pub fn repeats(&self, repeat: u32) -> Result<impl Iterator<Item = RunSpec>, LabError> {
+        let seed = self.choices.seed;
+        let Some(last) = seed.checked_add(u64::from(repeat.max(1) - 1)) else {
+            let problem = format!("the last of {repeat} seeds is above {}", u64::MAX);
+            return Err(LabError::Option { option: format!("--seed {seed}"), problem });
+        };
+        let one = move |seed: u64| {
             let mut run = self.clone();
-            run.choices.seed = run.choices.seed.wrapping_add(u64::from(nth));
+            run.choices.seed = seed;
             run.choices.perturbed |= repeat > 1;
             run
         };
-        (0..repeat.max(1)).map(one)
+        Ok((seed..=last).map(one))
     }
 
     /// Looks whether the kernel can run on the machine at all: what is seen without a run.
@@ -168,7 +191,7 @@ pub fn matrix(
 /// As [`matrix`], each run `repeat` times.
 ///
 /// # Errors
-/// As [`matrix`].
+/// As [`matrix`]; more than [`MAX_RUNS`]; those of [`RunSpec::repeats`].
 pub fn matrix_repeated(
     registry: &Registry,
     experiment: &Arc<Experiment>,
@@ -176,7 +199,9 @@ pub fn matrix_repeated(
     repeat: u32,
 ) -> Result<Vec<RunSpec>, LabError> {
     let once = matrix_once(registry, experiment, choices)?;
-    Ok(once.iter().flat_map(|run| run.repeats(repeat)).collect())
+    check_count(once.len().saturating_mul(repeat as usize))?;
+    let repeats = once.iter().map(|run| run.repeats(repeat)).collect::<Result<Vec<_>, _>>()?;
+    Ok(repeats.into_iter().flatten().collect())
 }
 
 fn matrix_once(

@@ -134,7 +134,7 @@ fn hits(of: &Reproduction, experiment: &str) -> Option<Plot> {
         let series = &machine.name;
         let line = || Line { series: series.clone(), name: machine.name.clone(), points: Vec::new() };
         let (mut modelled, mut real) = (line(), line());
-        let runs = of.runs.iter().filter(|run| run.record.experiment == experiment);
+        let runs = of.firsts().filter(|run| run.record.experiment == experiment);
         for run in runs.filter(|run| run.record.machine == machine.name) {
             let Some(pair) = run.record.metric("pair_cycles") else { continue };
             let size = entries(&run.record);

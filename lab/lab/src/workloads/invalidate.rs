@@ -114,8 +114,9 @@ fn costs(of: &Reproduction, experiment: &str) -> Option<Plot> {
         table.head.extend([format!("{name}, cycles"), format!("published, {name}")]);
     }
     // Machines that run one kernel only are there for the history of the instruction.
-    let kernels =
-        |name: &str| of.records().filter(|r| r.experiment == experiment && r.machine == name).count();
+    let kernels = |name: &str| {
+        of.firsts().filter(|r| r.record.experiment == experiment && r.record.machine == name).count()
+    };
     for machine in of.machines_of(experiment).filter(|m| kernels(&m.name) > 1) {
         let Some(record) = of.record(experiment, &machine.name, "original") else { continue };
         let mut row = vec![machine.name.clone()];

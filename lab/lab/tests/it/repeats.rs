@@ -18,7 +18,7 @@ fn repeats(experiment: &Arc<Experiment>, settings: &[String]) -> Option<Vec<RunS
     let settings = Settings::parse(&first).ok()?;
     let run = RunSpec::new(&Registry::standard(), experiment, machine, kernel, &settings, quick).ok()?;
     run.check().ok()?;
-    Some(run.repeats(REPEATS).collect())
+    Some(run.repeats(REPEATS).ok()?.collect())
 }
 
 /// By metric, what the repeats gave.

@@ -436,3 +436,16 @@ pub fn until_asleep(u: &U, pid: Pid) {
         u.compute(Instructions(100));
     }
 }
+
+/// Takes away all that is below `dir`.
+pub fn clear(u: &U, dir: &str) {
+    for (name, is_directory) in u.list(dir).unwrap() {
+        let path = format!("{dir}/{name}");
+        if is_directory {
+            clear(u, &path);
+            u.rmdir(&path).unwrap();
+        } else {
+            u.unlink(&path).unwrap();
+        }
+    }
+}

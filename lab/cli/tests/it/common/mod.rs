@@ -33,3 +33,15 @@ pub fn entries(dir: &Path) -> Vec<String> {
     names.sort();
     names
 }
+
+/// An empty directory, which goes with what is given.
+pub fn here() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a directory")
+}
+
+/// Standard output and standard error of a command that must succeed.
+pub fn done(dir: &Path, arguments: &[&str]) -> (String, String) {
+    let output = pageferry(dir, arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
+    (text(&output.stdout), text(&output.stderr))
+}

@@ -20,8 +20,11 @@ fn name(record: &Record) -> [String; 3] {
 
 /// The runs of the experiment on a machine: by how misses are handled, then by mapping.
 fn runs<'a>(of: &'a Reproduction, experiment: &str, machine: &str) -> Vec<&'a Record> {
-    let mut runs: Vec<&Record> =
-        of.records().filter(|r| r.experiment == experiment && r.machine == machine).collect();
+    let mut runs: Vec<&Record> = of
+        .firsts()
+        .map(|run| &run.record)
+        .filter(|r| r.experiment == experiment && r.machine == machine)
+        .collect();
     let place = |all: &[&str], word: &str| all.iter().position(|w| *w == word).unwrap_or(all.len());
     runs.sort_by_key(|r| {
         let [mapping, reload, hash] = name(r);
