@@ -141,7 +141,8 @@ pub(crate) struct Reproduce {
     #[arg(long, value_name = "N", value_parser = repeats)]
     pub(crate) repeat: Option<u64>,
     /// Fail if a published result comes out otherwise than the paper's file says: each that differs has its reason
-    /// there, and no other. For those who change a machine or a kernel
+    /// there, and no other. The same for choices that the kernel makes worse than the best. For those who change a
+    /// machine or a kernel
     #[arg(long, conflicts_with = "quick")]
     pub(crate) check: bool,
 }

@@ -6,7 +6,7 @@ use crate::progress::note;
 use crate::terminal::{self, print, table};
 use pageferry_lab::Registry;
 use pageferry_lab::files::Paper;
-use pageferry_lab::judge::{Comparison, Reproduction, Standing, Statement, statements};
+use pageferry_lab::judge::{AutoChoice, Comparison, Reproduction, Standing, Statement, statements};
 use pageferry_lab::output::{About, PendingDir};
 use pageferry_lab::run::{Choices, RunSpec, check_count, matrix, matrix_repeated};
 use pageferry_lab::{LabError, text};
@@ -52,7 +52,21 @@ pub(crate) fn reproduce(options: &Reproduce) -> Result<ExitCode, LabError> {
         };
         note(&format!("{}: {} {outcome}", s.published, s.what));
     }
-    Ok(ExitCode::from(u8::from(!unexpected.is_empty())))
+    let choices: Vec<&AutoChoice> =
+        if options.check { reproduction.unexpected_choices().collect() } else { Vec::new() };
+    for c in &choices {
+        let outcome = if c.because.is_some() {
+            "and its file gives a reason why it is further off (`worse`)"
+        } else {
+            "and its file gives no reason (`worse`)"
+        };
+        let place = format!("{} `{}` on {} at {} {}", c.experiment, c.line, c.machine, c.x, c.unit);
+        note(&format!(
+            "{place}: the kernel's choice comes to {:.1} % of the best, {outcome}",
+            100.0 * c.ratio
+        ));
+    }
+    Ok(ExitCode::from(u8::from(!(unexpected.is_empty() && choices.is_empty()))))
 }
 
 /// The runs of the experiments of these names, each once; of all if there are none.

@@ -195,6 +195,10 @@ pub(super) fn chosen_rows(all: &Reproduction) -> Vec<ChosenRow> {
         let share = format!("{:.0} % of {}", 100.0 * c.ratio, c.best);
         if one { share } else { format!("{share} at {}", place(c.x, &c.unit)) }
     };
+    let with_reason = |c: &AutoChoice, one: bool| {
+        let reason = c.because.as_ref().map_or(String::new(), |because| format!(": {because}"));
+        format!("{}{reason}", in_words(c, one))
+    };
     let row = |group: &[AutoChoice]| {
         let far = group.iter().filter(|c| c.ratio < SHARE_OF_BEST);
         let worst = group.iter().min_by(|a, b| a.ratio.total_cmp(&b.ratio)).expect("a group has one");
@@ -206,7 +210,7 @@ pub(super) fn chosen_rows(all: &Reproduction) -> Vec<ChosenRow> {
             near: group.len() - far.clone().count(),
             sizes: group.len(),
             worst: in_words(worst, one),
-            exceptions: far.map(|c| in_words(c, one)).collect::<Vec<_>>().join("; "),
+            exceptions: far.map(|c| with_reason(c, one)).collect::<Vec<_>>().join("; "),
         }
     };
     groups.map(row).collect()

@@ -224,6 +224,8 @@ impl Grid {
                 over: None,
                 holds_if: None,
                 best_of: Vec::new(),
+                min_percent_of_best: None,
+                worse: Vec::new(),
             }
         };
         let lines = |kernel| sets.iter().map(|set| line(kernel, set)).collect::<Vec<_>>();

@@ -90,6 +90,26 @@ pub struct CurveLine {
     /// The lines of which it should be as high as the highest, where it is a choice that the kernel makes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub best_of: Vec<String>,
+    /// The share of the best that it should come to, in percent, where that is not [`SHARE_OF_BEST`] as for others.
+    ///
+    /// [`SHARE_OF_BEST`]: crate::judge::SHARE_OF_BEST
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_percent_of_best: Option<u32>,
+    /// Where it is known to be further from the best, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub worse: Vec<Worse>,
+}
+
+/// A place at which the kernel chooses worse than it should.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Worse {
+    /// The machine.
+    pub machine: String,
+    /// At which of what the curves are over.
+    pub x: i64,
+    /// The cause.
+    pub because: String,
 }
 
 /// A number that an experiment depends on.

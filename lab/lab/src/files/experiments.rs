@@ -1,7 +1,7 @@
 //! Experiments by name: found, checked, and given parameters.
 
 use super::catalogue::{self, Kind, Source};
-use super::experiment_file::{ExperimentFile, Scale};
+use super::experiment_file::{CurveLine, ExperimentFile, Scale};
 use super::papers::Paper;
 use super::reads::{self, KnownWorkloads, Reads};
 use super::rule_check;
@@ -13,8 +13,12 @@ use std::sync::Arc;
 
 /// What the numbers of an experiment file may be, wherever they stand; a parameter's are bounded further by what the
 /// workload can do.
-const RANGES: Ranges =
-    Ranges(&[range("order", 0, 1_000_000), range("repeat", 1, MAX_REPEAT as i64), range("*", 0, 1 << 40)]);
+const RANGES: Ranges = Ranges(&[
+    range("order", 0, 1_000_000),
+    range("repeat", 1, MAX_REPEAT as i64),
+    range("curves.*.lines.*.min_percent_of_best", 1, 100),
+    range("*", 0, 1 << 40),
+]);
 
 /// How often a run may be made, at most.
 pub const MAX_REPEAT: u32 = 10_000;
@@ -67,6 +71,12 @@ impl ExperimentFile {
                 if lines.iter().all(|line| line.name != *name) {
                     return fault(&format!("curves[{i}].lines"), format!("no line is called `{name}`"));
                 }
+            }
+            let tells = |line: &&CurveLine| !line.worse.is_empty() || line.min_percent_of_best.is_some();
+            for line in lines.iter().filter(tells).filter(|line| line.best_of.is_empty()) {
+                let problem =
+                    format!("`{}` says how near to the best it is, and has no `best_of`", line.name);
+                return fault(&format!("curves[{i}].lines"), problem);
             }
         }
         rule_check::check(self)

@@ -58,6 +58,18 @@ pub struct AutoChoice {
     pub best: String,
     /// The metric divided by that of the best.
     pub ratio: f64,
+    /// What it should be at least.
+    pub min_ratio: f64,
+    /// Why it is not, where the experiment's file says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
+}
+
+impl AutoChoice {
+    /// Whether it comes as near to the best as it should.
+    pub fn is_near(&self) -> bool {
+        self.ratio >= self.min_ratio
+    }
 }
 
 /// The points of a line on a machine: by x, in order, with positive values only, from 0 on; of repeats the median.
@@ -154,6 +166,8 @@ pub fn chosen(experiment: &Experiment, machines: &[String], records: &[&Record])
                 let fixed = lines.iter().filter(|(l, _)| line.best_of.contains(&l.name));
                 let there = fixed.filter_map(|(l, points)| Some((l, points.iter().find(|p| p.0 == x)?.1)));
                 let Some((best, max)) = there.max_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
+                let min_percent = line.min_percent_of_best.map(f64::from);
+                let told = line.worse.iter().find(|w| w.machine == machine && w.x as f64 == x);
                 found.push(AutoChoice {
                     experiment: experiment.name.clone(),
                     line: line.name.clone(),
@@ -162,6 +176,8 @@ pub fn chosen(experiment: &Experiment, machines: &[String], records: &[&Record])
                     unit: experiment.file.unit(over).to_owned(),
                     best: best.name.clone(),
                     ratio: value / max,
+                    min_ratio: min_percent.map_or(SHARE_OF_BEST, |percent| percent / 100.0),
+                    because: told.map(|w| w.because.clone()),
                 });
             }
         }

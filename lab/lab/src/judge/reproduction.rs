@@ -224,6 +224,12 @@ impl Reproduction {
         statements(&self.comparisons).into_iter().filter(|s| s.agrees == stated(s)).collect()
     }
 
+    /// Choices by the kernel that are further from the best than they should be, without a reason in their experiment's
+    /// file, and those that are not, with one.
+    pub fn unexpected_choices(&self) -> impl Iterator<Item = &AutoChoice> {
+        self.chosen.iter().filter(|choice| choice.is_near() == choice.because.is_some())
+    }
+
     /// How many comparisons that the experiments ask for were not made, because runs that they need were not.
     pub fn not_compared(&self) -> usize {
         let rules = self.experiments.iter().flat_map(|experiment| &experiment.file.compare);
