@@ -73,7 +73,7 @@ impl ExperimentFile {
                 }
             }
             let tells = |line: &&CurveLine| !line.worse.is_empty() || line.min_percent_of_best.is_some();
-            for line in lines.iter().filter(tells).filter(|line| line.best_of.is_empty()) {
+            if let Some(line) = lines.iter().filter(tells).find(|line| line.best_of.is_empty()) {
                 let problem =
                     format!("`{}` says how near to the best it is, and has no `best_of`", line.name);
                 return fault(&format!("curves[{i}].lines"), problem);
