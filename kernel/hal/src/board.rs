@@ -70,7 +70,7 @@ pub struct Board {
     pub asids: u32,
     /// Registers for blocks.
     pub blocks: Option<BlockRegisters>,
-    /// [`crate::Flush::Page`] reaches the TLBs of all CPUs: no interrupt has to ask them.
+    /// [`crate::Flush::Broadcast`] reaches the TLBs of all CPUs: no interrupt has to ask them.
     pub broadcasts_flushes: bool,
     /// Colours of pages: addresses of equal colour share a frame in a virtually indexed cache. 1 where caches need
     /// none.

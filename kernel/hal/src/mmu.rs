@@ -111,12 +111,16 @@ pub struct Context {
     pub keep: bool,
 }
 
-/// What is to be invalidated in the own TLB.
+/// What is to be invalidated: in the own TLB, unless it says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flush {
-    /// The page at this address: of the address space with this tag, or global. Hardware may drop more, and drop it on
-    /// all CPUs ([`crate::Board::broadcasts_flushes`]).
+    /// The page at this address: of the address space with this tag, or global. Hardware may drop more.
     Page(Asid, Va),
+    /// Such a page in the TLBs of all CPUs, where the board can ([`crate::Board::broadcasts_flushes`]). The own one has
+    /// dropped it at once, the others when a [`Flush::Synchronise`] of this CPU has come back.
+    Broadcast(Asid, Va),
+    /// Nothing more, but waits until all CPUs have dropped what this one has broadcast.
+    Synchronise,
     /// Everything of the address space with this tag that is neither global nor reserved. On machines without tags,
     /// everything that is not global.
     Context(Asid),

@@ -16,6 +16,7 @@ defects! {
         TagReusedInHashTable: "Tags are given again while the hash table still has entries of those that had them.",
         OldTagStays: "A space whose tag was given anew goes on with the old one until it is switched to.",
         MissingFlush: "Pages are not invalidated in the own TLB.",
+        BroadcastNotAwaited: "What is invalidated for all CPUs at once is not waited for.",
         OwnSpaceOnly: "Where one invalidation reaches all CPUs, it is left out for a space that does not run on the \
                        CPU that makes it.",
         StaleHashEntry: "The entry of a page that has changed stays in the hash table.",

@@ -72,6 +72,7 @@ impl Planted {
                 "ppc604+renew"
             }
             PmapDefect::SecondaryUnmarked => "ppc604+slow+pte+renew",
+            PmapDefect::BroadcastNotAwaited => "today-invlpgb+tags",
             PmapDefect::OwnSpaceOnly | PmapDefect::ReadBeforeLocked | PmapDefect::NotedBlindly => {
                 "ppc604-smp"
             }

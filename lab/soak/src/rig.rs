@@ -18,12 +18,14 @@ pub type AddressSpace = Arc<Space<Model>>;
 
 /// The machines that programs run on, by name: one, two and four CPUs, and every kind of MMU. `mini-soft:4` is the
 /// machine `mini-soft` with four CPUs; what follows a `+` is a choice of the kernel ([`PmapConfig::choose`]).
-pub const MACHINES: [&str; 19] = [
+pub const MACHINES: [&str; 21] = [
     "xeon-up",
     "xeon-mp",
     "xeon-mp-htt",
     "opteron-mp",
     "today+tags",
+    "today-invlpgb",
+    "today-invlpgb+tags",
     "mini-soft",
     "mini-soft:4",
     "mini-hash",
@@ -45,10 +47,11 @@ pub const MACHINES: [&str; 19] = [
 pub(crate) fn config(name: &str, memory_mb: u64) -> MachineConfig {
     let mut config = small(name, memory_mb);
     config.io = None;
-    let hashed = matches!(config.board().mmu, Mmu::Hash);
+    let board = config.board();
+    let shared = matches!(board.mmu, Mmu::Hash) || board.broadcasts_flushes;
     if let Some(bits) = config.mmu.asid_bits.as_mut() {
         let chooses = |word| choices(name).any(|choice| choice == word);
-        bits.value = match hashed || chooses("hash") {
+        bits.value = match shared || chooses("hash") {
             true if chooses("renew") => 4,
             true => 7,
             false => 3,

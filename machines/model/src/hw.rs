@@ -26,8 +26,8 @@ use crate::turns::{NEVER, Turns};
 use crate::watch::{Action, Observation, Spent, Watch};
 use delays::Delays;
 use pageferry_hal::{
-    Access, Block, Cause, Context, CpuId, Cycles, HashTable, Instructions, Interrupt, Metric, Mmu, Pa, Va,
-    Width,
+    Access, Asid, Block, Cause, Context, CpuId, Cycles, HashTable, Instructions, Interrupt, Metric, Mmu, Pa,
+    Va, Width,
 };
 use std::collections::VecDeque;
 
@@ -59,6 +59,8 @@ pub(crate) struct Cpu {
     pub(crate) refills: u32,
     /// The kernel's refill handler is at work, with physical addresses: nothing of its own goes through a TLB.
     pub(crate) untranslated: bool,
+    /// Pages that it has broadcast the invalidation of, and not yet waited for.
+    pub(crate) broadcast: Vec<(Asid, Va)>,
     /// Interrupts on their way or waiting, by time of arrival.
     pub(crate) pending: VecDeque<(u64, Interrupt)>,
     /// What it translates by.
@@ -144,6 +146,7 @@ impl Hw {
             masked: 0,
             refills: 0,
             untranslated: false,
+            broadcast: Vec::new(),
             pending: VecDeque::new(),
             translates_by: None,
             blocks: vec![None; registers],

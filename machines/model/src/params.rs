@@ -6,6 +6,14 @@ use crate::mmu::tlb::{Replace, TlbGeometry, TlbShape};
 use crate::outside::clock::OutsideClock;
 use pageferry_hal::{Block, BlockRegisters, Instructions, Layout, Mmu, PAGE_SIZE, Va};
 
+/// What it costs a CPU to invalidate for all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BroadcastCycles {
+    pub(crate) page: u64,
+    /// To wait until all have done it.
+    pub(crate) sync: u64,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Params {
     pub(crate) layout: Layout,
@@ -61,7 +69,8 @@ pub(crate) struct Params {
     /// An invalidation of a page drops all of its set.
     pub(crate) invalidates_class: bool,
     /// An invalidation of a page reaches all CPUs.
-    pub(crate) broadcasts: bool,
+    /// Where one CPU invalidates for all.
+    pub(crate) broadcast: Option<BroadcastCycles>,
     /// Around the kernel's refill handler.
     pub(crate) refill_enter: u64,
     pub(crate) refill_exit: u64,
@@ -226,7 +235,7 @@ impl Params {
             walk_overhead: c.tlb.walk_overhead_cycles.value,
             hash_probe: c.mmu.hash_probe_cycles.as_ref().map(|cycles| cycles.value),
             invalidates_class: c.mmu.invalidates.as_ref().is_some_and(|i| i.value == InvalidatesName::Class),
-            broadcasts: board.broadcasts_flushes,
+            broadcast: c.mmu.broadcast().map(|(page, sync)| BroadcastCycles { page, sync }),
             refill_enter: refill(|r| &r.enter_cycles),
             refill_exit: refill(|r| &r.exit_cycles),
             tlb_load: refill(|r| &r.tlb_load_cycles),

@@ -16,7 +16,8 @@ impl<M: Machine> Pmaps<M> {
     /// Invalidates in the own TLB.
     #[track_caller]
     pub(crate) fn flush_own(&self, what: Flush) {
-        let drops = self.area_defect().is(AreaDefect::FlushDropsReserved) && !matches!(what, Flush::Page(..));
+        let single = matches!(what, Flush::Page(..) | Flush::Broadcast(..) | Flush::Synchronise);
+        let drops = self.area_defect().is(AreaDefect::FlushDropsReserved) && !single;
         self.machine.tlb_flush(if drops { Flush::Everything } else { what });
         self.forget_loaded(what);
     }
@@ -28,9 +29,12 @@ impl<M: Machine> Pmaps<M> {
             return;
         }
         match what {
-            Flush::Page(asid, va) => loaded.forget(|entry| entry == pack(asid, va)),
+            Flush::Page(asid, va) | Flush::Broadcast(asid, va) => {
+                loaded.forget(|entry| entry == pack(asid, va))
+            }
             Flush::Context(asid) => loaded.forget(|entry| entry >> 44 == u64::from(asid.0)),
             Flush::All | Flush::Everything => loaded.forget(|_| true),
+            Flush::Synchronise => {}
         }
     }
 

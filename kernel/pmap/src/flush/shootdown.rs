@@ -5,7 +5,8 @@
 //! request fits a cache line; it is read without a lock, because it stays as it is while a name is on it. Waiting for
 //! the lock and for the answers leaves interrupts enabled, so two initiators cannot wait for each other for ever.
 //!
-//! On a uniprocessor there is no lock, and no CPU to ask.
+//! On a uniprocessor there is no lock, and no CPU to ask. Where one CPU can invalidate pages for all, it does so, page
+//! by page, and waits once until the others have; the lock keeps its thread there meanwhile.
 
 use super::part::Part;
 use crate::counter::PmapCounter;
@@ -135,7 +136,8 @@ impl<M: Machine> Pmaps<M> {
         }
         if self.broadcasts() {
             let _c = self.machine.scope(Cause::ShootdownSent);
-            self.flush_own(Flush::Page(Asid::KERNEL, va.page()));
+            self.broadcast_pages(Asid::KERNEL, VaRange::page(va));
+            self.synchronise();
             self.machine.count(PmapCounter::TlbInvalidationsRemoteIssued, 1);
             return;
         }
@@ -154,9 +156,50 @@ impl<M: Machine> Pmaps<M> {
     {
         let _ipi = self.ipi_lock();
         let me = self.machine.cpu();
+        if self.broadcasts() {
+            return self.broadcast(me, parts);
+        }
         self.invalidate_here(me, &parts);
-        if self.active.len() > 1 && !self.broadcasts() {
+        if self.active.len() > 1 {
             self.invalidate_others(me, parts);
+        }
+    }
+
+    /// Invalidates `parts` in the TLBs of all CPUs, page by page, and waits for that once. It counts as what interrupts
+    /// would have done.
+    fn broadcast<'a, I>(&self, me: CpuId, parts: impl Fn() -> I)
+    where
+        I: Iterator<Item = &'a Part>,
+    {
+        let m = &self.machine;
+        let _c = m.scope(Cause::InvalidateLocal);
+        for part in parts() {
+            let tags = part.tags.as_deref();
+            let holders = self.active_cpus(part.space, tags);
+            let wrong = self.config.defect.is(PmapDefect::OwnSpaceOnly);
+            if holders.is_empty() || wrong && !holders.contains(me) {
+                continue;
+            }
+            let pages = part.range.len_pages() as u64;
+            m.count(PmapCounter::TlbInvalidationsLocal, if holders.contains(me) { pages } else { 0 });
+            if !holders.difference(CpuSet::only(me)).is_empty() {
+                m.count(PmapCounter::TlbInvalidationsRemoteIssued, pages);
+            }
+            self.broadcast_pages(tags.and_then(Tags::shared).unwrap_or(Asid::KERNEL), part.range);
+        }
+        self.synchronise();
+    }
+
+    /// Begins to invalidate pages in the TLBs of all CPUs: [`Pmaps::synchronise`] has to follow.
+    fn broadcast_pages(&self, asid: Asid, range: VaRange) {
+        if !self.config.defect.is(PmapDefect::MissingFlush) {
+            range.pages().for_each(|va| self.flush_own(Flush::Broadcast(asid, va)));
+        }
+    }
+
+    fn synchronise(&self) {
+        if !self.config.defect.is(PmapDefect::BroadcastNotAwaited) {
+            self.flush_own(Flush::Synchronise);
         }
     }
 
@@ -174,13 +217,12 @@ impl<M: Machine> Pmaps<M> {
         for part in parts() {
             let tags = part.tags.as_deref();
             let holders = self.active_cpus(part.space, tags);
-            let here_only = !self.broadcasts() || self.config.defect.is(PmapDefect::OwnSpaceOnly);
-            if !holders.contains(me) && (holders.is_empty() || here_only) {
+            if !holders.contains(me) {
                 continue;
             }
             m.count(PmapCounter::TlbInvalidationsLocal, part.range.len_pages() as u64);
             let asid = tags.and_then(Tags::shared);
-            if !full || part.space == SpaceId::KERNEL || self.broadcasts() {
+            if !full || part.space == SpaceId::KERNEL {
                 self.flush_pages(me, part.space, asid, part.range);
                 continue;
             }
@@ -200,7 +242,7 @@ impl<M: Machine> Pmaps<M> {
         user.map(|p| p.range.len_bytes() / PAGE_SIZE).sum::<usize>() > self.config.full_flush_pages
     }
 
-    /// What one CPU invalidates page by page, all do: nothing has to be asked of them.
+    /// One CPU can invalidate pages for all: nothing has to be asked of them.
     fn broadcasts(&self) -> bool {
         self.machine.board().broadcasts_flushes
     }

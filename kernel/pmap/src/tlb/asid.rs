@@ -9,10 +9,10 @@
 //!   begins anew; where hardware walks, when the number is given again, by the load of the root
 //!   ([`pageferry_hal::Context::keep`]). A space that does not run on a CPU is flushed there by taking its number away
 //!   (as FreeBSD does on amd64): no other CPU has to be interrupted for it.
-//! * **Shared**, where there is a hash table of all spaces: a number is given when a space is made and comes to rest
-//!   when it is gone. Any CPU that the space has run on may hold entries of it, even then: a flush of its pages may
-//!   still be owed. When all have been given, the TLBs of all CPUs are emptied, the hash table is cleared of them, and
-//!   those that rested are given again.
+//! * **Shared**, where there is a hash table of all spaces, or one CPU invalidates for all: a number is given when a
+//!   space is made and comes to rest when it is gone. Any CPU that the space has run on may hold entries of it, even
+//!   then: a flush of its pages may still be owed. When all have been given, the TLBs of all CPUs are emptied, the hash
+//!   table is cleared of them, and those that rested are given again.
 //!
 //! A uniprocessor may give a space another number instead of invalidating many of its pages one by one
 //! ([`crate::PmapConfig::renew_pages`]; Linux/PPC). What the old number leads to stays behind, in TLB and hash table,
@@ -39,7 +39,7 @@ impl Tagging {
         match (board.asids, board.mmu) {
             (0, _) => Tagging::None,
             (_, Mmu::Radix(_)) if !tags => Tagging::None,
-            _ if hash => Tagging::Shared,
+            _ if hash || board.broadcasts_flushes => Tagging::Shared,
             _ => Tagging::PerCpu,
         }
     }

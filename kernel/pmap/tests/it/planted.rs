@@ -285,7 +285,12 @@ fn where_seen(defect: PmapDefect) -> &'static [(&'static str, usize, &'static st
         }
         PmapDefect::OldTagStays => &[("ppc603+renew", 1, STALE), ("ppc604+renew", 1, STALE)],
         PmapDefect::MissingFlush => &[("ppc603", 1, STALE), ("ppc604", 1, STALE), ("ppc604-smp", 2, STALE)],
-        PmapDefect::OwnSpaceOnly => &[("ppc604-smp", 2, "")],
+        PmapDefect::BroadcastNotAwaited => {
+            &[("ppc604-smp", 2, STALE), ("today-invlpgb", 2, STALE), ("today-invlpgb+tags", 2, STALE)]
+        }
+        PmapDefect::OwnSpaceOnly => {
+            &[("ppc604-smp", 2, ""), ("today-invlpgb", 2, ""), ("today-invlpgb+tags", 2, "")]
+        }
         PmapDefect::StaleHashEntry => &[("ppc603+hash", 1, STALE), ("ppc604", 1, STALE)],
         PmapDefect::ReadBeforeLocked => &[("ppc604-smp", 2, "stale")],
         PmapDefect::NotedBlindly => &[("ppc604-smp", 2, "")],
@@ -349,6 +354,8 @@ fn a_sound_pmap_is_not_blamed() {
         ("today+tags", 1),
         ("today+tags+renew", 1),
         ("today+tags", 2),
+        ("today-invlpgb", 2),
+        ("today-invlpgb+tags", 2),
     ] {
         for seed in 0..10 {
             let shape = Shape { schedule: Schedule::Seeded(seed), ..Shape::new(machine, cpus) };

@@ -277,10 +277,9 @@ fn what_renewal_leaves_behind_is_reclaimed_or_purged() {
 #[test]
 fn one_invalidation_reaches_both_cpus_and_asks_none() {
     let mut raced = 0;
-    for (machine, seed) in
-        ["ppc604-smp", "ppc604-smp+slow+pte"].into_iter().flat_map(|m| (0..12).map(move |s| (m, s)))
-    {
-        let shape = Shape { size_mb: 16, schedule: Schedule::Seeded(seed), ..Shape::new(machine, 2) };
+    const BROADCAST: [&str; 4] = ["ppc604-smp", "ppc604-smp+slow+pte", "today-invlpgb", "today-invlpgb+tags"];
+    for (machine, seed) in BROADCAST.into_iter().flat_map(|m| (0..12).map(move |s| (m, s))) {
+        let shape = Shape { size_mb: 32, schedule: Schedule::Seeded(seed), ..Shape::new(machine, 2) };
         let m = run(shape, |k| {
             const ROUNDS: u8 = 8;
             let space = Rc::new(k.pmaps.create(&k.frames).unwrap());

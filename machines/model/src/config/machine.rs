@@ -349,7 +349,7 @@ impl MachineConfig {
             mmu,
             asids: self.mmu.asid_bits.as_ref().map_or(0, |bits| 1 << bits.value),
             blocks,
-            broadcasts_flushes: self.mmu.broadcasts.as_ref().is_some_and(|b| b.value),
+            broadcasts_flushes: self.mmu.broadcast().is_some(),
             colours: self.colours(),
             writes_through: self.cache[0].write_policy.value == WritePolicy::Through,
             instruction_bytes: match self.arch {

@@ -33,15 +33,25 @@ pub struct MmuConfig {
     /// What an invalidation of a page drops; that page alone if this is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invalidates: Option<Sourced<InvalidatesName>>,
-    /// True when an invalidation of a page reaches the TLBs of all CPUs.
+    /// Where one CPU can invalidate a page in the TLBs of all: what each page costs it (INVLPGB, tlbie, TLBI).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub broadcasts: Option<Sourced<bool>>,
+    pub broadcast_page_cycles: Option<Number>,
+    /// And to wait once until all have done what it has broadcast (TLBSYNC, tlbsync, DSB).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broadcast_sync_cycles: Option<Number>,
     /// Registers that map blocks before any page is looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocks: Option<BlocksConfig>,
     /// Areas that are mapped by the machine itself, before any block register.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub area: Vec<AreaConfig>,
+}
+
+impl MmuConfig {
+    /// Where one CPU invalidates for all: the cycles of a page, and those of waiting for it.
+    pub(crate) fn broadcast(&self) -> Option<(u64, u64)> {
+        Some((self.broadcast_page_cycles.as_ref()?.value, self.broadcast_sync_cycles.as_ref()?.value))
+    }
 }
 
 /// Hardware that looks for translations in memory.

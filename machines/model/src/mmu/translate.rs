@@ -8,7 +8,7 @@ use crate::hw::Hw;
 use crate::mmu::access::{Exception, Found, Site};
 use crate::mmu::oracle::{StaleUse, Staleness};
 use crate::mmu::tlb::{Entry, Level, LoadAt, Tlb};
-use crate::params::lowest;
+use crate::params::{BroadcastCycles, lowest};
 use crate::watch::Action;
 use pageferry_hal::{
     Access, Asid, Attr, Block, BlockRegister, Cause, Context, CpuId, Cycles, Flush, Miss, MissKind, Mmu,
@@ -299,26 +299,57 @@ impl Hw {
         self.tlbs.get_mut(core).into_iter().chain(self.instruction_tlbs.get_mut(core))
     }
 
+    /// The tag by which the TLB may hold a page.
+    fn asid_of(&self, asid: Asid, va: Va) -> Asid {
+        if self.params.asids == 0 || va >= self.params.layout.user_end { Asid::KERNEL } else { asid }
+    }
+
+    /// Drops a page in the TLBs of one CPU; true when it was there.
+    fn drop_page(&mut self, cpu: usize, asid: Asid, va: Va) -> bool {
+        let (id, class) = (CpuId(cpu as u8), self.params.invalidates_class);
+        self.own_tlbs(cpu).fold(false, |live, tlb| match class {
+            true => tlb.invalidate_class(id, va) | live,
+            false => tlb.invalidate_page(id, asid, va) | live,
+        })
+    }
+
+    /// # Panics
+    /// When this machine broadcasts nothing.
+    fn broadcast(&self) -> BroadcastCycles {
+        self.params.broadcast.expect("one CPU of this machine invalidates nothing for others")
+    }
+
     pub(crate) fn tlb_flush(&mut self, cpu: usize, what: Flush) {
         let id = CpuId(cpu as u8);
         match what {
             Flush::Page(asid, va) => {
                 self.counts.page_invalidations += 1;
-                let global = self.params.asids == 0 || va >= self.params.layout.user_end;
-                let other = !global && self.is_other_tag(cpu, asid);
-                let asid = if global { Asid::KERNEL } else { asid };
-                let class = self.params.invalidates_class;
-                let cpus = if self.params.broadcasts { 0..self.cpus.len() } else { cpu..cpu + 1 };
-                let live = cpus.fold(false, |live, holder| {
-                    let id = CpuId(holder as u8);
-                    self.own_tlbs(holder).fold(live, |live, tlb| match class {
-                        true => tlb.invalidate_class(id, va) | live,
-                        false => tlb.invalidate_page(id, asid, va) | live,
-                    })
-                });
+                let asid = self.asid_of(asid, va);
+                // A hash table's processors know no invalidation that stays with one of them.
+                let all = self.params.broadcast.is_some() && matches!(self.params.mmu, Mmu::Hash);
+                let cpus = if all { 0..self.cpus.len() } else { cpu..cpu + 1 };
+                let live = cpus.fold(false, |live, holder| self.drop_page(holder, asid, va) | live);
                 let more = if live { self.params.invalidate_live } else { 0 };
+                let other = va < self.params.layout.user_end && self.is_other_tag(cpu, asid);
                 let cycles = if other { self.params.invalidate_other } else { self.params.invalidate_page };
                 self.charge(cpu, cycles + more);
+                self.did(cpu, Action::Flushes(what));
+            }
+            Flush::Broadcast(asid, va) => {
+                self.counts.page_invalidations += 1;
+                let asid = self.asid_of(asid, va);
+                self.charge(cpu, self.broadcast().page);
+                self.drop_page(cpu, asid, va);
+                self.cpus[cpu].broadcast.push((asid, va));
+                self.did(cpu, Action::Flushes(what));
+            }
+            Flush::Synchronise => {
+                self.charge(cpu, self.broadcast().sync);
+                for (asid, va) in std::mem::take(&mut self.cpus[cpu].broadcast) {
+                    (0..self.cpus.len()).for_each(|holder| {
+                        self.drop_page(holder, asid, va);
+                    });
+                }
                 self.did(cpu, Action::Flushes(what));
             }
             Flush::Context(asid) => {

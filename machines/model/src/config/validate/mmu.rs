@@ -133,14 +133,18 @@ impl MachineConfig {
         if mmu.soft.as_ref().is_some_and(|soft| soft.hashes.is_some()) && self.arch != ArchName::PowerPc {
             return fault("mmu.soft.hashes", format!("expected none: no {:?} hashes", self.arch));
         }
-        if walks && (mmu.invalidates.is_some() || mmu.broadcasts.is_some()) {
-            let key = if mmu.invalidates.is_some() { "mmu.invalidates" } else { "mmu.broadcasts" };
-            return fault(key, format!("expected none: every {:?} drops one page of its own", self.arch));
+        if let (Some(_), true) = (&mmu.invalidates, walks) {
+            let problem = format!("expected none: every {:?} drops one page of its own", self.arch);
+            return fault("mmu.invalidates", problem);
         }
-        if mmu.broadcasts.as_ref().is_some_and(|b| b.value) && mmu.walker != Some(WalkerName::Hash) {
-            return fault("mmu.broadcasts", "expected false: each CPU loads its own TLB");
+        match (&mmu.broadcast_page_cycles, &mmu.broadcast_sync_cycles) {
+            (Some(_), None) => fault("mmu", "expected broadcast_sync_cycles beside broadcast_page_cycles"),
+            (None, Some(_)) => fault("mmu", "expected broadcast_page_cycles beside broadcast_sync_cycles"),
+            (Some(_), Some(_)) if mmu.walker.is_none() => {
+                fault("mmu.broadcast_page_cycles", "expected none: each CPU loads its own TLB")
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn validate_areas(&self) -> Result<(), Fault> {
