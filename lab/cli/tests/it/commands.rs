@@ -441,7 +441,7 @@ fn a_trace_that_was_recorded_says_how_it_is_run() {
     let said = text(&recorded.stderr);
     assert_eq!(recorded.status.code(), Some(0), "{said}");
     let run = "run it: pageferry run replay --machine today --kernel sf_buf --set trace=true.pft (it fits ";
-    assert!(said.contains(run) && said.contains("opteron-mp, today)"), "{said}");
+    assert!(said.contains(run) && said.contains("opteron-mp, today"), "{said}");
     let run = ["run", "replay", "--set", "trace=true.pft", "--kernel", "sf_buf", "--machine"];
     done(dir.path(), &[&run[..], &["today"]].concat());
     let refused = pageferry(dir.path(), &[&run[..], &["xeon-mp"]].concat());
