@@ -44,6 +44,10 @@ pageferry_hal::counters! {
         IspcRequests = "ispc_requests",
         /// Sleeps for want of a reserved TLB entry.
         EntrySleeps = "entry_sleeps",
+        /// Pages that a driver got to receive into, each with an ephemeral mapping.
+        ReceivePages = "receive_pages",
+        /// Clusters that a driver got to receive into because there was no such page, or no mapping for it.
+        ReceivePagesRefused = "receive_pages_refused",
     }
 }
 

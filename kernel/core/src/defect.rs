@@ -43,11 +43,18 @@ defects! {
         LentMappingKept: "Mappings of lent pages are kept when the loan is over.",
         FileBeyondEnd: "The last page of a file is sent as a whole.",
         RepackedElsewhere: "A driver that copies puts the data behind the headers a byte too far.",
+        ReceiveMappingPrivate: "Mappings of pages that a driver receives into are private to the CPU that has made \
+                                them, which need not be the one that reads or frees them.",
+        ReceiveMappingKept: "The mapping of a page that a driver has received into is kept when the page goes.",
+        ReceiveMappingsAll: "A driver leaves no buffer of the mapping cache to others.",
+        FlippedStaysWired: "A page that a driver has received into stays wired when it has become the receiver's.",
+        FlipRefusedLost: "A page that a receiver refuses to take over is lost, with its bytes.",
     }
     /// It shows only where pages are lent to a connection, or taken over from it.
     needs_pages: [
         FlipOfShared, FlipOfPart, LenderNotTold, LenderToldEarly, LentMappingPrivate, LentMappingKept, FileBeyondEnd,
-        RepackedElsewhere,
+        RepackedElsewhere, ReceiveMappingPrivate, ReceiveMappingKept, ReceiveMappingsAll, FlippedStaysWired,
+        FlipRefusedLost,
     ];
     /// It shows only where the other end sends what no host should, or resets what it has just sent.
     needs_a_liar: [LengthBelieved, AnswerUnasked, ResetAnywhere, EarlyLostOnReset];

@@ -260,6 +260,10 @@ impl<M: Machine> Cache<M> {
         }
     }
 
+    pub(crate) fn buffers(&self) -> usize {
+        self.state.lock().index.entries()
+    }
+
     pub(crate) fn active(&self) -> usize {
         self.state.lock().index.active()
     }

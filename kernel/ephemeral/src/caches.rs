@@ -66,6 +66,11 @@ impl<M: Machine> Caches<M> {
         self.0[cache].va(id)
     }
 
+    /// Buffers of the smallest, if there is any.
+    pub(crate) fn smallest(&self) -> Option<usize> {
+        self.0.iter().map(Cache::buffers).min()
+    }
+
     pub(crate) fn active(&self) -> usize {
         self.0.iter().map(Cache::active).sum()
     }

@@ -269,6 +269,16 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
         }
     }
 
+    /// How many frames there can be mappings of at a time, for certain: the buffers of the cache, or of the smallest of
+    /// several. None where no cache sets a bound.
+    pub fn buffers(&self) -> Option<usize> {
+        match &self.imp {
+            Imp::Cache(cache) => Some(cache.buffers()),
+            Imp::Hybrid(Hybrid { caches, .. }) | Imp::PerProcess(caches) => caches.smallest(),
+            Imp::Direct(_) | Imp::Original(_) => None,
+        }
+    }
+
     /// Runs of addresses that exist.
     pub fn kva_runs(&self) -> usize {
         self.runs.live()

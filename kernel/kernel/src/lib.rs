@@ -55,5 +55,7 @@ pub use pageferry_ispc::{
     Completed, FileServiceConfig, FileServiceDefect, Inquiry, IspcConfig, IspcDefect, IspcError, IspcPaths,
     Method, NetServiceConfig, NetServiceDefect, NetServicePaths, RequestId, Wait,
 };
-pub use pageferry_net::{Counts as NetCounts, NetConfig, NetPaths, Repack, clusters_for_card};
+pub use pageferry_net::{
+    Counts as NetCounts, NetConfig, NetPaths, ReceiveMapping, Repack, clusters_for_card,
+};
 pub use sys::{FileServer, NetServer, Procedure, Program, User};

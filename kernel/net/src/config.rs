@@ -49,6 +49,18 @@ pub struct Repack {
     pub flushes: bool,
 }
 
+/// How the kernel comes by addresses for the pages that its card receives into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ReceiveMapping {
+    /// They are clusters, whose addresses are for ever. A page that a receiver takes over is unmapped, and another
+    /// takes its place.
+    #[default]
+    Permanent,
+    /// Each is a disposable page with an ephemeral mapping that any CPU may use, until its mbuf's storage is freed
+    /// (sf_buf paper, 2.3: zero-copy receive).
+    Ephemeral,
+}
+
 /// The Internet protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetConfig {
@@ -72,6 +84,8 @@ pub struct NetConfig {
     pub datagram_buffer_bytes: usize,
     /// The driver copies what arrives into pages of its own, where the card does not split headers off.
     pub repack: Option<Repack>,
+    /// How the kernel comes by addresses for what its card receives into.
+    pub receive_mapping: ReceiveMapping,
     /// What the card can do about checksums, it does.
     pub checksum_offload: bool,
     /// Cycles of a millisecond.

@@ -18,7 +18,7 @@ mod soreceive;
 mod sosend;
 mod sotee;
 
-pub use config::{NetConfig, NetPaths, Repack};
+pub use config::{NetConfig, NetPaths, ReceiveMapping, Repack};
 pub use inet::{Counts, clusters_for_card};
 pub use inet::{InetSocket, Net, Parts, PcbId, ProtocolHost, Protocols};
 pub use sockbuf::{MAX_SOCKETS, SOCKET_BYTES, SockBuf, SockBufs, Socket};

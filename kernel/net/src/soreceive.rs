@@ -2,10 +2,11 @@
 //! 5.2).
 //!
 //! A receiver gets what there is, up to what it asked for. By *copy*, each mbuf is copied out and freed. By *transfer*,
-//! the page of a full cluster with one reference is donated (kernel page transfer), pages that their sender has lent
-//! are lent on (anonymous page transfer), and everything else is copied: parts of pages, small mbufs, shared clusters,
-//! and whatever does not fall on a page of the receiver's or is refused there. A page is transferred only if all of its
-//! bytes were sent, so nothing else of the sender's or of the kernel's can be read.
+//! the page of a full cluster with one reference is donated (kernel page transfer), as is a disposable page that a
+//! driver has received into (sf_buf paper, 2.3: zero-copy receive); pages that their sender has lent are lent on
+//! (anonymous page transfer), and everything else is copied: parts of pages, small mbufs, shared clusters, and whatever
+//! does not fall on a page of the receiver's or is refused there. A page is transferred only if all of its bytes were
+//! sent, so nothing else of the sender's or of the kernel's can be read.
 //!
 //! With an address given, pages and copied bytes go there, in order. Without, the first run of pages goes to the
 //! transfer area and the call returns with it; if there is no such run, up to a page of bytes is gathered in a clear
@@ -130,7 +131,10 @@ impl<'a, M: Machine> Receiver<'a, M> {
         let pages = if aligned && !self.refused { self.left() / PAGE_SIZE } else { 0 };
         let max_pages = if self.no_donation { 0 } else { pages };
         let pool = &self.call.core.mbufs;
-        let donatable = self.mbufs.iter().take(max_pages).take_while(|m| pool.is_donatable(m)).count();
+        // Pages of clusters and disposable pages are given away in different ways: a run is of one kind.
+        let disposable = self.mbufs.front().is_some_and(Mbuf::is_disposable);
+        let donates = |m: &&Mbuf| pool.is_donatable(m) && m.is_disposable() == disposable;
+        let donatable = self.mbufs.iter().take(max_pages).take_while(donates).count();
         if donatable > 0 && self.donation_pays(donatable) && self.donate(donatable) {
             return Ok(());
         }
@@ -166,17 +170,23 @@ impl<'a, M: Machine> Receiver<'a, M> {
         (!self.to_area).then(|| self.uio.at())
     }
 
-    /// Donates the pages of the first `count` clusters; false when they were refused.
+    /// Donates the pages of the first `count` mbufs, which are of one kind; false when they were refused.
     fn donate(&mut self, count: usize) -> bool {
         let (call, target) = (self.call, self.target());
         call.machine().execute(call.core.config.paths.transfer_call);
-        let clusters: Vec<Mbuf> = self.mbufs.drain(..count).collect();
-        let give = |pages| {
-            call.space
-                .transfer_pages(call.thread, target, pages)
-                .map_err(|refused| (refused.error, refused.back))
+        let (space, pool) = (call.space, &call.core.mbufs);
+        let mbufs: Vec<Mbuf> = self.mbufs.drain(..count).collect();
+        let donated = match mbufs.first().is_some_and(Mbuf::is_disposable) {
+            true => pool.give_disposables(mbufs, |pages| {
+                let given = space.transfer_pages_wired(call.thread, target, pages);
+                given.map_err(|refused| (refused.error, refused.back))
+            }),
+            false => pool.donate(mbufs, |pages| {
+                let given = space.transfer_pages(call.thread, target, pages);
+                given.map_err(|refused| (refused.error, refused.back))
+            }),
         };
-        match call.core.mbufs.donate(clusters, give) {
+        match donated {
             Ok(va) => {
                 self.uio.pages_came(va, count * PAGE_SIZE, PagesCame::Donated);
                 true

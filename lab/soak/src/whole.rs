@@ -47,6 +47,7 @@ pub(crate) fn kernel(name: &str, m: &Model, defect: Option<NetDefect>, seed: u64
         send_buffer_bytes: 32768,
         receive_buffer_bytes: 65536,
         repack: None,
+        receive_mapping: ReceiveMapping::Permanent,
         datagram_buffer_bytes: 65536,
         checksum_offload: true,
         ms_cycles: Cycles(small(name, MEMORY_MB).cpu.clock_mhz.value * 1000),

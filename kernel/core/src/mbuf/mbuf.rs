@@ -1,14 +1,16 @@
 //! Mbufs: the pieces that data is in while it is in a socket (4.4BSD; UVM paper, 4.2.3).
 //!
-//! An [`Mbuf`] is a header with bytes behind it, of one of four kinds. *Small*: in the mbuf itself. *Cluster*: a page
-//! of the kernel's, from a pool. *External*: pages that a process has lent. *Card*: a page of a device's own memory,
-//! which can be neither given away nor lent on, only copied. Clusters and loans are reference-counted, because several
-//! mbufs may show parts of the same; with the last reference a cluster goes back to the pool, and a loan to its lender.
+//! An [`Mbuf`] is a header with bytes behind it, of one of five kinds. *Small*: in the mbuf itself. *Cluster*: a page
+//! of the kernel's, from a pool. *Disposable*: a page that a driver receives into, made to be given away. *External*:
+//! pages that a process has lent. *Card*: a page of a device's own memory, which can be neither given away nor lent on,
+//! only copied. Storage is reference-counted, because several mbufs may show parts of the same; with the last reference
+//! a cluster goes back to the pool, a disposable page is freed, and a loan goes back to its lender.
 //!
 //! # Who owns it
 //! Whoever has the mbuf, and its bytes with it. An mbuf that is dropped instead of given to [`Pool::free`](super::Pool)
 //! leaks: the checks at rest find that, and lost loans are counted by the VM system.
 
+use super::disposable::Disposable;
 use super::lent::External;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -44,6 +46,7 @@ pub struct CardPage {
 pub(super) enum Storage {
     Small,
     Cluster(Arc<Cluster>),
+    Disposable(Arc<Disposable>),
     External(Arc<External>),
     Card(Arc<CardPage>),
 }
@@ -73,7 +76,7 @@ impl Mbuf {
     pub fn memory_bytes(&self) -> usize {
         match &self.storage {
             Storage::Small => MBUF_BYTES,
-            Storage::Cluster(_) | Storage::Card(_) => MBUF_BYTES + PAGE_SIZE,
+            Storage::Cluster(_) | Storage::Disposable(_) | Storage::Card(_) => MBUF_BYTES + PAGE_SIZE,
             Storage::External(_) => MBUF_BYTES + self.len.next_multiple_of(PAGE_SIZE),
         }
     }
@@ -124,6 +127,11 @@ impl Mbuf {
         self.len += len;
     }
 
+    /// It shows a page that a driver has received into, made to be given away.
+    pub fn is_disposable(&self) -> bool {
+        matches!(self.storage, Storage::Disposable(_))
+    }
+
     /// How many whole pages of a loan it begins with.
     pub fn whole_lent_pages(&self) -> usize {
         match self.storage {
@@ -138,6 +146,7 @@ impl Mbuf {
         let frames = match &self.storage {
             Storage::Small => return None,
             Storage::Cluster(c) => c.pages.frames(),
+            Storage::Disposable(d) => d.frames(),
             Storage::External(e) => e.frames(),
             Storage::Card(page) => core::slice::from_ref(&page.frame),
         };

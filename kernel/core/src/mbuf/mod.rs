@@ -2,11 +2,13 @@
 
 mod addresses;
 mod chain;
+mod disposable;
 mod lending;
 mod lent;
 #[expect(clippy::module_inception, reason = "the mbuf itself, in the folder that is named after it")]
 mod mbuf;
 mod pool;
+mod receive;
 
 pub use chain::{Chain, from_bytes, share};
 pub use lending::Lenders;

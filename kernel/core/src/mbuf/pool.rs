@@ -4,7 +4,8 @@
 //! Mbufs and clusters are used last in, first out, so that what is used next is warm. Clusters keep their addresses,
 //! where the kernel maps pages one by one, for ever; what the pool has taken it gives back in [`Pool::drain`] only,
 //! which the page daemon calls where memory is short. A cluster whose page was donated to a process gets another page
-//! at the same address. Where there is a direct map it is used instead.
+//! at the same address. Where there is a direct map it is used instead. Pages that a driver receives into may be
+//! `disposable` ones instead (see `receive`), which the pool counts with the clusters and does not keep.
 //!
 //! # Locks
 //! The pool is under a lock of class `Mbuf`, held for one step. The data belongs to the owner of the mbuf.
@@ -15,6 +16,7 @@
 //! help. A pool that has as many mbufs or clusters as may be is not waited for.
 
 use super::addresses::Addresses;
+use super::disposable::Disposables;
 use super::lending::{Lender, Lenders};
 use super::lent::Loans;
 use super::mbuf::{
@@ -42,25 +44,30 @@ use pageferry_vm::{AnonLoan, KernelLoan, KernelPages, Vm, VmError};
 /// Mbufs at a time.
 const MAX_MBUFS: usize = 4096;
 
-struct State {
-    mbufs: Zone,
+pub(super) struct State {
+    pub(super) mbufs: Zone,
     /// Last in, first out.
     free: Vec<Cluster>,
-    /// Clusters that exist.
-    clusters: usize,
+    /// Clusters that exist, and disposable pages.
+    pub(super) clusters: usize,
+    /// The disposable pages among them.
+    pub(super) disposables: usize,
 }
 
 /// Where mbufs and clusters come from: last in, first out.
 pub struct Pool<M: Machine> {
-    machine: M,
-    vm: Arc<Vm<M>>,
+    pub(super) machine: M,
+    pub(super) vm: Arc<Vm<M>>,
     addresses: Addresses<M>,
     loans: Loans<M>,
-    defect: Planted<NetDefect>,
-    paths: KernelPaths,
-    /// Clusters that may exist.
-    max_clusters: usize,
-    state: M::Lock<State>,
+    pub(super) disposables: Disposables<M>,
+    pub(super) defect: Planted<NetDefect>,
+    pub(super) paths: KernelPaths,
+    /// Clusters and disposable pages that may exist.
+    pub(super) max_clusters: usize,
+    /// Disposable pages that may exist.
+    pub(super) max_disposables: usize,
+    pub(super) state: M::Lock<State>,
 }
 
 /// A cluster that could not be given away: all is as before.
@@ -84,11 +91,15 @@ impl<M: Machine> Pool<M> {
     ) -> Result<Pool<M>, ArenaFull> {
         let machine = vm.machine().clone();
         let mbufs = arena.zone("mbufs", MAX_MBUFS, MBUF_BYTES)?;
-        let state = machine.new_lock(LockClass::MBUF, State { mbufs, free: Vec::new(), clusters: 0 });
+        let state = State { mbufs, free: Vec::new(), clusters: 0, disposables: 0 };
+        let state = machine.new_lock(LockClass::MBUF, state);
+        let disposables = Disposables::new(vm.clone(), ephemeral.clone(), sched, defect);
         Ok(Pool {
             machine,
             addresses: Addresses::new(vm.clone()),
             loans: Loans::new(vm.clone(), ephemeral, (sched, lenders), config.lent_mapping, defect),
+            max_disposables: disposables.max_among(config.clusters),
+            disposables,
             vm,
             defect,
             paths,
@@ -124,7 +135,7 @@ impl<M: Machine> Pool<M> {
     // ------------------------------------------------------------------------------------------- making and freeing
 
     /// An mbuf over the bytes from `offset` on of `storage`, which is released if there is none.
-    fn header_at(&self, storage: Storage, offset: usize, len: usize) -> Result<Mbuf, Errno> {
+    pub(super) fn header_at(&self, storage: Storage, offset: usize, len: usize) -> Result<Mbuf, Errno> {
         let made = self.header(storage, len).map_err(|storage| {
             self.release(storage);
             Errno::NoMemory
@@ -328,12 +339,25 @@ impl<M: Machine> Pool<M> {
                     self.state.lock().free.push(cluster);
                 }
             }
+            Storage::Disposable(shared) => {
+                if let Some(disposable) = Arc::into_inner(shared) {
+                    self.machine.execute(self.paths.cluster);
+                    self.disposables.end(disposable);
+                    self.count_less(1);
+                }
+            }
             Storage::External(shared) => {
                 if let Some(external) = Arc::into_inner(shared) {
                     self.loans.end(external);
                 }
             }
         }
+    }
+
+    /// So many disposable pages are no longer the pool's.
+    pub(super) fn count_less(&self, pages: usize) {
+        let mut state = self.state.lock();
+        (state.clusters, state.disposables) = (state.clusters - pages, state.disposables - pages);
     }
 
     // ------------------------------------------------------------------------------------------- addresses
@@ -345,6 +369,7 @@ impl<M: Machine> Pool<M> {
         match &mbuf.storage {
             Storage::Small => mbuf.at.0 + HEADER_BYTES + at,
             Storage::Cluster(c) => c.mapped_at.map_or_else(|| direct(c.pages.frames()[0]), |va| va + at),
+            Storage::Disposable(d) => self.disposables.va(d) + at,
             Storage::External(_) => panic!("pages on loan are looked at by way of `look`"),
             Storage::Card(page) => page.mapped.map_or_else(|| direct(page.frame), |range| range.start() + at),
         }
@@ -410,11 +435,16 @@ impl<M: Machine> Pool<M> {
 
     // ------------------------------------------------------------------------------------------- giving pages away
 
-    /// True for a cluster that is full, and that no other mbuf refers to: its page may be given away.
+    /// True for a cluster or a disposable page that is full, and that no other mbuf refers to: its page may be given
+    /// away.
     pub fn is_donatable(&self, mbuf: &Mbuf) -> bool {
-        let Storage::Cluster(cluster) = &mbuf.storage else { return false };
+        let references = match &mbuf.storage {
+            Storage::Cluster(cluster) => Arc::strong_count(cluster),
+            Storage::Disposable(disposable) => Arc::strong_count(disposable),
+            _ => return false,
+        };
         let whole = mbuf.len == PAGE_SIZE || self.defect.is(NetDefect::FlipOfPart);
-        let alone = Arc::strong_count(cluster) == 1 || self.defect.is(NetDefect::FlipOfShared);
+        let alone = references == 1 || self.defect.is(NetDefect::FlipOfShared);
         mbuf.offset == 0 && whole && alone
     }
 

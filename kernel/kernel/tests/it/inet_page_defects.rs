@@ -25,7 +25,7 @@ fn with(defect: Planted<NetDefect>) -> KernelConfig {
 }
 
 /// What is wrong behind a run, if anything.
-fn complaint(ended: &Ended) -> Result<(), String> {
+pub(crate) fn complaint(ended: &Ended) -> Result<(), String> {
     ended.result.as_ref().map_err(ToString::to_string)?;
     if let Some(stale) = ended.m.stale_uses().first() {
         return Err(stale.to_string());

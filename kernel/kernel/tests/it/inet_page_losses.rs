@@ -369,24 +369,28 @@ fn receive_into(u: &U, fd: Fd, into: Buffer, from: usize) -> usize {
 
 #[test]
 fn whatever_a_buffer_is_the_receiver_gets_what_was_said_and_others_keep_what_they_had() {
+    for name in ["xeon-mp", "today"] {
+        receives_into_any_buffer(name, internet());
+    }
+}
+
+pub(crate) fn receives_into_any_buffer(name: &str, config: KernelConfig) {
     const LEN: usize = 8 * CHUNK;
     for into in BUFFERS {
-        for name in ["xeon-mp", "today"] {
-            let m = with_talker(name, MTU, LEN);
-            let ended = run_on(m, name, &format!("{into:?}"), internet(), move |u| {
-                let fd = connected(u, SOURCE);
-                let mut got = 0;
-                while got < LEN {
-                    got += receive_into(u, fd, into, got);
-                }
-                u.close(fd).expect("open");
-            });
-            let flipped = ended.counter(KernelCounter::PagesDonated);
-            match into {
-                // A page that is locked, or that others see at this place, stays; its bytes are copied.
-                Buffer::Locked | Buffer::SharedFile => assert_eq!(flipped, 0, "{into:?} on {name}"),
-                _ => assert!(flipped > 0, "{into:?} on {name}: nothing was flipped"),
+        let m = with_talker(name, MTU, LEN);
+        let ended = run_on(m, name, &format!("{into:?}"), config, move |u| {
+            let fd = connected(u, SOURCE);
+            let mut got = 0;
+            while got < LEN {
+                got += receive_into(u, fd, into, got);
             }
+            u.close(fd).expect("open");
+        });
+        let flipped = ended.counter(KernelCounter::PagesDonated);
+        match into {
+            // A page that is locked, or that others see at this place, stays; its bytes are copied.
+            Buffer::Locked | Buffer::SharedFile => assert_eq!(flipped, 0, "{into:?} on {name}"),
+            _ => assert!(flipped > 0, "{into:?} on {name}: nothing was flipped"),
         }
     }
 }
@@ -395,34 +399,37 @@ fn whatever_a_buffer_is_the_receiver_gets_what_was_said_and_others_keep_what_the
 /// go on.
 #[test]
 fn who_is_killed_with_pages_under_way_takes_none_along() {
-    for seed in 0..60_u64 {
-        let m = with_talker("xeon-mp", MTU, 64 * CHUNK);
-        run_on(m, "xeon-mp", &format!("killed, {seed}"), hasty(), move |u| {
-            let victim = fork(u, "victim", |u| {
-                let fd = u.socket(SocketKind::Stream).expect("a socket");
-                let at = map(u, CHUNK);
-                let work = || {
-                    u.connect(fd, SOURCE)?;
-                    while u.signals_taken() == 0 {
-                        let got = u.receive_transfer(fd, Some(at), CHUNK)?;
-                        if got.len_bytes == 0 {
-                            break;
-                        }
-                        // What it has is lent at once, to itself over loopback's kind of socket.
-                        let (ours, theirs) = u.socket_pair()?;
-                        u.send(ours, at, got.len_bytes.min(PAGE), SendMode::Loan)?;
-                        u.receive_transfer(theirs, Some(at), PAGE)?;
-                        u.close(ours)?;
-                        u.close(theirs)?;
+    (0..60).for_each(|seed| is_killed_while_it_receives(hasty(), seed));
+}
+
+/// `seed` says when.
+pub(crate) fn is_killed_while_it_receives(config: KernelConfig, seed: u64) {
+    let m = with_talker("xeon-mp", MTU, 64 * CHUNK);
+    run_on(m, "xeon-mp", &format!("killed, {seed}"), config, move |u| {
+        let victim = fork(u, "victim", |u| {
+            let fd = u.socket(SocketKind::Stream).expect("a socket");
+            let at = map(u, CHUNK);
+            let work = || {
+                u.connect(fd, SOURCE)?;
+                while u.signals_taken() == 0 {
+                    let got = u.receive_transfer(fd, Some(at), CHUNK)?;
+                    if got.len_bytes == 0 {
+                        break;
                     }
-                    Ok::<_, Errno>(())
-                };
-                let _ = work();
-            });
-            u.sleep_for(Cycles(20_000 + seed * 43_000)).expect("alive");
-            // On a slow machine it may have failed to connect by then.
-            assert!(matches!(u.signal(victim), Ok(()) | Err(Errno::NoProcess)));
-            assert_eq!(u.wait(), Ok(victim));
+                    // What it has is lent at once, to itself over loopback's kind of socket.
+                    let (ours, theirs) = u.socket_pair()?;
+                    u.send(ours, at, got.len_bytes.min(PAGE), SendMode::Loan)?;
+                    u.receive_transfer(theirs, Some(at), PAGE)?;
+                    u.close(ours)?;
+                    u.close(theirs)?;
+                }
+                Ok::<_, Errno>(())
+            };
+            let _ = work();
         });
-    }
+        u.sleep_for(Cycles(20_000 + seed * 43_000)).expect("alive");
+        // On a slow machine it may have failed to connect by then.
+        assert!(matches!(u.signal(victim), Ok(()) | Err(Errno::NoProcess)));
+        assert_eq!(u.wait(), Ok(victim));
+    });
 }

@@ -258,6 +258,17 @@ fn lent_pages_outlive_their_process_and_their_connection() {
 
 /// A machine with such an MTU, and a source at the far end of its wire.
 fn with_source(name: &str, mtu: u64, split: bool, len: u64) -> pageferry_model::Model {
+    with_source_over(Wire::default(), name, mtu, split, len)
+}
+
+/// As [`with_source`], over such a wire.
+pub(crate) fn with_source_over(
+    wire: Wire,
+    name: &str,
+    mtu: u64,
+    split: bool,
+    len: u64,
+) -> pageferry_model::Model {
     let mut far = SmolFarEnd::new(SmolConfig {
         ip: FAR_ADDRESS,
         seed: 1,
@@ -270,8 +281,27 @@ fn with_source(name: &str, mtu: u64, split: bool, len: u64) -> pageferry_model::
         nic.mtu_bytes = Sourced::assumed(mtu, "a test's");
         nic.header_split = Sourced::assumed(split, "a test's");
     });
-    m.attach_over(Wire::default(), Box::new(far));
+    m.attach_over(wire, Box::new(far));
     m
+}
+
+/// Receives all that the source sends by transfer, so many bytes at a time, `offset` bytes behind a page boundary.
+pub(crate) fn receive_patterned(u: &U, offset: usize, chunk: usize, len: usize) {
+    let fd = connected(u, SOURCE);
+    let area = map(u, chunk.next_multiple_of(PAGE) + PAGE);
+    u.store(area, &vec![0xdd; chunk.next_multiple_of(PAGE) + PAGE]);
+    let mut heard = Vec::new();
+    loop {
+        let got = u.receive_transfer(fd, Some(area + offset), chunk).expect("connected");
+        let mut part = vec![0; got.len_bytes];
+        u.load(area + offset, &mut part);
+        heard.extend(part);
+        if got.len_bytes == 0 {
+            break;
+        }
+    }
+    assert!(heard == patterned(len), "what was sent");
+    u.close(fd).expect("open");
 }
 
 /// By conditions the card's page becomes the receiver's (page-flip paper; checklist F.10): split headers, a payload of
@@ -293,23 +323,7 @@ fn full_pages_from_the_card_become_the_receivers() {
         for name in ["xeon-mp", "today", "mini-soft"] {
             let m = with_source(name, mtu, split, LEN as u64);
             let what = format!("MTU {mtu}, split {split}, at {offset}, {chunk}");
-            let ended = run_on(m, name, &what, internet(), move |u| {
-                let fd = connected(u, SOURCE);
-                let area = map(u, 9 * PAGE);
-                u.store(area, &vec![0xdd; 9 * PAGE]);
-                let mut heard = Vec::new();
-                loop {
-                    let got = u.receive_transfer(fd, Some(area + offset), chunk).expect("connected");
-                    let mut part = vec![0; got.len_bytes];
-                    u.load(area + offset, &mut part);
-                    heard.extend(part);
-                    if got.len_bytes == 0 {
-                        break;
-                    }
-                }
-                assert!(heard == patterned(LEN), "what was sent");
-                u.close(fd).expect("open");
-            });
+            let ended = run_on(m, name, &what, internet(), move |u| receive_patterned(u, offset, chunk, LEN));
             let donated = ended.counter(KernelCounter::PagesDonated);
             match flips {
                 true => assert!(donated >= 12, "{what}, {name}: {donated} pages"),
@@ -350,9 +364,27 @@ pub(crate) fn with_talker(name: &str, mtu: u64, len: usize) -> pageferry_model::
     talker_of(name, mtu, true, Says { len, may_break: true })
 }
 
+/// As [`with_talker`], with a card that has so few descriptors for receiving.
+pub(crate) fn with_talker_and_ring(name: &str, mtu: u64, len: usize, slots: u64) -> pageferry_model::Model {
+    talker_by(name, mtu, true, Says { len, may_break: true }, Some(slots))
+}
+
 fn talker_of(name: &str, mtu: u64, split: bool, says: Says) -> pageferry_model::Model {
+    talker_by(name, mtu, split, says, None)
+}
+
+fn talker_by(
+    name: &str,
+    mtu: u64,
+    split: bool,
+    says: Says,
+    receive_slots: Option<u64>,
+) -> pageferry_model::Model {
     let m = machine_by(name, Schedule::Timed, |config| {
         let nic = config.nic.as_mut().expect("it has a card");
+        if let Some(slots) = receive_slots {
+            nic.receive_slots = Sourced::assumed(slots, "a test's");
+        }
         nic.mtu_bytes = Sourced::assumed(mtu, "a test's");
         nic.header_split = Sourced::assumed(split, "a test's");
     });

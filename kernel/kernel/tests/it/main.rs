@@ -23,6 +23,8 @@ mod inet_fragments;
 mod inet_frames;
 mod inet_page_defects;
 mod inet_page_losses;
+mod inet_receive_mapping;
+mod inet_receive_mapping_defects;
 mod inet_unread;
 mod inet_values;
 mod inet_wire;

@@ -2,9 +2,9 @@
 //!
 //! # What it holds
 //! The card's two rings, as kernel structures that are touched when a descriptor is written or read, and what is posted
-//! to them: for each frame that may arrive as many clusters as the longest takes, and with header split a small mbuf
-//! for the headers; and the chains that are being sent. Behind headers that were split off the data begins with a page:
-//! pages that are full can become a receiver's memory.
+//! to them: for each frame that may arrive as many pages as the longest takes, clusters or disposable pages, and with
+//! header split a small mbuf for the headers; and the chains that are being sent. Behind headers that were split off
+//! the data begins with a page: pages that are full can become a receiver's memory.
 //!
 //! A short frame is copied, and its buffers are posted again. A longer one is handed up in its own buffers and others
 //! take their place; when there is none the frame is dropped and its buffers are posted again, so that the card never
@@ -14,9 +14,11 @@
 //! # What can fail
 //! A card that was removed sends and receives nothing more; all of its buffers come back.
 
+use crate::config::ReceiveMapping;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use litemap::LiteMap;
+use pageferry_abi::Errno;
 use pageferry_core::counter::KernelCounter;
 use pageferry_core::mbuf::Chain;
 use pageferry_core::mbuf::{Mbuf, Pool, SMALL_BYTES};
@@ -44,6 +46,8 @@ pub(super) struct Card<M: Machine> {
     pub(super) works: bool,
     /// What giving it a buffer takes.
     pub(super) buffer_path: CodePath,
+    /// What it receives into.
+    pub(super) receive_mapping: ReceiveMapping,
     pub(super) machine: core::marker::PhantomData<M>,
 }
 
@@ -97,6 +101,17 @@ impl Buffers {
     }
 }
 
+/// A page for a frame that arrives.
+///
+/// # Errors
+/// [`Errno::NoMemory`], at once.
+pub(super) fn page_to_receive<M: Machine>(mapping: ReceiveMapping, pool: &Pool<M>) -> Result<Mbuf, Errno> {
+    match mapping {
+        ReceiveMapping::Permanent => pool.cluster_for(None, PAGE_SIZE),
+        ReceiveMapping::Ephemeral => pool.page_to_receive(),
+    }
+}
+
 /// Clusters that hold the longest frame, whose headers may be in front of it all the same.
 fn frame_clusters(info: &NicInfo) -> usize {
     let offset = if info.header_split { 0 } else { ETHER_ALIGN };
@@ -121,7 +136,7 @@ impl<M: Machine> Card<M> {
     pub(super) fn new(
         m: &M,
         nic: Box<dyn Nic>,
-        buffer_path: CodePath,
+        (buffer_path, receive_mapping): (CodePath, ReceiveMapping),
         arena: &mut StructArena,
     ) -> Result<Card<M>, ArenaFull> {
         let info = nic.info();
@@ -144,6 +159,7 @@ impl<M: Machine> Card<M> {
             next_tag: 0,
             works: true,
             buffer_path,
+            receive_mapping,
             machine: core::marker::PhantomData,
         })
     }
@@ -171,29 +187,44 @@ impl<M: Machine> Card<M> {
         self.next_tag
     }
 
-    /// Buffers for one frame.
-    pub(super) fn buffers(&self, pool: &Pool<M>) -> Option<Buffers> {
-        let mut buffers = Buffers { header: None, data: Vec::with_capacity(frame_clusters(&self.info)) };
-        for _ in 0..frame_clusters(&self.info) {
-            match pool.cluster_for(None, PAGE_SIZE) {
-                Ok(cluster) => buffers.data.push(cluster),
+    /// Takes the pages that a frame with so many bytes of data has left unused out of its buffers, to be used for
+    /// another: a disposable page would be unmapped and mapped again for nothing. Clusters lose nothing: they stay
+    /// there.
+    pub(super) fn unused(&self, buffers: &mut Buffers, data_bytes: usize) -> Vec<Mbuf> {
+        let used = match self.receive_mapping {
+            ReceiveMapping::Permanent => buffers.data.len(),
+            // The first may begin behind the start of its page.
+            ReceiveMapping::Ephemeral => (PAGE_SIZE - buffers.data[0].len() + data_bytes).div_ceil(PAGE_SIZE),
+        };
+        buffers.data.split_off(used.clamp(1, buffers.data.len()))
+    }
+
+    /// Buffers for one frame; `spare` pages are the last of them, as far as they are needed.
+    pub(super) fn buffers(&self, pool: &Pool<M>, spare: &mut Vec<Mbuf>) -> Option<Buffers> {
+        let count = frame_clusters(&self.info);
+        let mut buffers = Buffers { header: None, data: Vec::with_capacity(count) };
+        for _ in spare.len()..count {
+            match page_to_receive(self.receive_mapping, pool) {
+                Ok(page) => buffers.data.push(page),
                 Err(_) => {
                     buffers.free(pool);
                     return None;
                 }
             }
         }
-        if !self.info.header_split {
-            buffers.data[0].advance(ETHER_ALIGN);
-            return Some(buffers);
-        }
-        match pool.alloc(SMALL_BYTES) {
-            Ok(header) => Some(Buffers { header: Some(header), ..buffers }),
-            Err(_) => {
-                buffers.free(pool);
-                None
+        if self.info.header_split {
+            match pool.alloc(SMALL_BYTES) {
+                Ok(header) => buffers.header = Some(header),
+                Err(_) => {
+                    buffers.free(pool);
+                    return None;
+                }
             }
+        } else {
+            buffers.data[0].advance(ETHER_ALIGN);
         }
+        buffers.data.append(spare);
+        Some(buffers)
     }
 
     /// A short frame as a copy in a small mbuf. It takes little memory while it waits in a socket, and needs no other

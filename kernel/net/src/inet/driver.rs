@@ -43,7 +43,7 @@ impl<M: Machine> Stack<'_, M> {
         let needed = frame_descriptors(&card.info);
         let mut posted = 0;
         while card.receive_ring.free() >= needed {
-            let Some(buffers) = card.buffers(pool) else { break };
+            let Some(buffers) = card.buffers(pool, &mut Vec::new()) else { break };
             card.post(m, pool, buffers);
             posted += 1;
             if posted % DOORBELL_EVERY == 0 {
@@ -166,7 +166,8 @@ impl<M: Machine> Stack<'_, M> {
             let Some(answer) = card.nic.take_received() else { break };
             any = true;
             m.execute(path);
-            let buffers = card.receiving.remove(&answer.tag).expect("the card answers for what it was given");
+            let mut buffers =
+                card.receiving.remove(&answer.tag).expect("the card answers for what it was given");
             let slots = buffers.iter().count();
             card.receive_ring.look(m, slots);
             let Ok(arrival) = answer.result else {
@@ -189,7 +190,9 @@ impl<M: Machine> Stack<'_, M> {
             }
             let Some(card) = self.s.card_mut() else { return any };
             // Others take their place first: without those the frame is lost, and the card keeps what it has.
-            let Some(fresh) = card.buffers(pool) else {
+            let mut unused = card.unused(&mut buffers, arrival.data_bytes);
+            let Some(fresh) = card.buffers(pool, &mut unused) else {
+                buffers.data.append(&mut unused);
                 card.post(m, pool, buffers);
                 card.nic.start_receive();
                 self.s.counts.no_room += 1;

@@ -5,6 +5,7 @@
 //! the cache, where a card that writes to memory would not have put them; so the driver can flush their lines, as the
 //! paper proposes. The flush stands for what a card does, and takes no time.
 
+use super::card::page_to_receive;
 use super::stack::Stack;
 use super::wire::{IP_BYTES, MAX_HEADER_BYTES, TCP_BYTES, TYPE_IP};
 use crate::config::Repack;
@@ -50,8 +51,11 @@ impl<M: Machine> Stack<'_, M> {
             let mut at = 0;
             while at < from.len() && done < len {
                 if filled == to.len() {
-                    let next = match pool.cluster_for(None, PAGE_SIZE.min(len - done)) {
-                        Ok(next) => next,
+                    let next = match page_to_receive(self.config().receive_mapping, pool) {
+                        Ok(mut next) => {
+                            next.truncate(PAGE_SIZE.min(len - done));
+                            next
+                        }
                         Err(_) => {
                             pool.free(to);
                             return None;

@@ -146,7 +146,12 @@ impl<M: Machine> Parts<M> {
         arena: &mut StructArena,
     ) -> Result<Parts<M>, ArenaFull> {
         let link = match nic {
-            Some(nic) => Some(Link::Card(Card::new(m, nic, config.paths.receive_buffer, arena)?)),
+            Some(nic) => Some(Link::Card(Card::new(
+                m,
+                nic,
+                (config.paths.receive_buffer, config.receive_mapping),
+                arena,
+            )?)),
             None => driven.map(|info| Link::Driver(Frames::new(info))),
         };
         let state = State {

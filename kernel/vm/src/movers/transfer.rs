@@ -18,7 +18,7 @@ use crate::anon::{Amap, AmapState, Anon};
 use crate::config::Kind;
 use crate::error::VmError;
 use crate::map::{Advice, AmapRef, Attributes, Entry, Inherit, Map, collect_entries, of_colour, page_range};
-use crate::page::KernelUse;
+use crate::page::{KernelUse, Wired};
 use crate::probe::{Tally, VmDefect};
 use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
@@ -147,6 +147,36 @@ impl<M: Machine> Space<M> {
         at: Option<Va>,
         pages: KernelPages,
     ) -> Result<Va, Refused<KernelPages>> {
+        self.transfer_kernel_pages(t, at, pages, false)
+    }
+
+    /// As [`Space::transfer_pages`], for pages that the kernel still maps: they stay wired until the caller has undone
+    /// that, and has unwired them.
+    ///
+    /// # Errors
+    /// As [`Space::transfer_pages`].
+    ///
+    /// # Locks
+    /// Sleeps for the map lock: no spin lock may be held.
+    pub fn transfer_pages_wired(
+        &self,
+        t: &dyn Threads,
+        at: Option<Va>,
+        pages: KernelPages,
+    ) -> Result<(Va, Wired), Refused<KernelPages>> {
+        let frames = pages.frames.clone();
+        let va = self.transfer_kernel_pages(t, at, pages, true)?;
+        let len_bytes = frames.len() * PAGE_SIZE;
+        Ok((va, Wired::of(frames, 0, len_bytes)))
+    }
+
+    fn transfer_kernel_pages(
+        &self,
+        t: &dyn Threads,
+        at: Option<Va>,
+        pages: KernelPages,
+        stay_wired: bool,
+    ) -> Result<Va, Refused<KernelPages>> {
         let vm = self.vm();
         let _c = vm.machine().scope(Cause::Vm);
         let mut anons = Vec::with_capacity(pages.frames.len());
@@ -163,7 +193,10 @@ impl<M: Machine> Space<M> {
         let adopt = |anons: &[Arc<Anon<M>>]| {
             let mut table = vm.frames().lock();
             for (anon, &frame) in anons.iter().zip(&pages.frames) {
-                table.adopt(frame, anon);
+                match stay_wired {
+                    true => table.adopt_wired(frame, anon),
+                    false => table.adopt(frame, anon),
+                }
             }
         };
         let moved = match error {

@@ -604,6 +604,25 @@ impl<M: Machine> FramesGuard<'_, M> {
             }
             _ => panic!("{frame:?} has an owner and cannot be adopted"),
         }
+        self.own(frame, anon);
+    }
+
+    /// Gives a frame of the kernel's data to an anon. The wire that the kernel had is a caller's from now on.
+    pub(crate) fn adopt_wired(&mut self, frame: Pfn, anon: &Arc<Anon<M>>) {
+        let f = self.get(frame);
+        assert!(
+            matches!(f.owner, Owner::Kernel(KernelUse::Data)),
+            "{frame:?} is not the kernel's to give away"
+        );
+        assert!(f.wire_count == 1 && f.loan_count == 0, "{frame:?} is wired twice, or lent");
+        self.table.held_wires += 1;
+        self.frames.machine.count(VmCounter::FramesWired, 1);
+        self.own(frame, anon);
+    }
+
+    /// A frame that its owner has let go is the anon's.
+    fn own(&mut self, frame: Pfn, anon: &Arc<Anon<M>>) {
+        let f = self.get_mut(frame);
         f.owner = Owner::Anon(Arc::downgrade(anon));
         f.dirty = true;
         self.touch(frame);

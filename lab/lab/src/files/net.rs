@@ -4,6 +4,7 @@
 //! (addresses, neighbours) is not in it: that is said where a kernel is put on a network.
 
 use super::paths::paths;
+use super::words::ReceiveMappingName;
 use pageferry_hal::{CodePath, Cycles};
 use pageferry_kernel::{NetConfig, NetPaths, Planted};
 use pageferry_sourced::{Fault, Sourced};
@@ -33,6 +34,8 @@ pub struct NetFile {
     pub receive_buffer_bytes: Sourced<u64>,
     /// Memory of the datagrams that a socket keeps, likewise.
     pub datagram_buffer_bytes: Sourced<u64>,
+    /// How the kernel comes by addresses for what its card receives into. See [`pageferry_kernel::ReceiveMapping`].
+    pub receive_mapping: Sourced<ReceiveMappingName>,
     /// What the card can do about checksums, it does.
     pub checksum_offload: Sourced<bool>,
     /// A segment with more data is cut to a multiple of it; 0 where none is.
@@ -87,6 +90,7 @@ impl NetFile {
             receive_buffer_bytes: bytes(&self.receive_buffer_bytes),
             datagram_buffer_bytes: bytes(&self.datagram_buffer_bytes),
             repack: None,
+            receive_mapping: self.receive_mapping.value.into(),
             checksum_offload: self.checksum_offload.value,
             ms_cycles: Cycles(clock_mhz * 1000),
             delayed_ack_ms: self.delayed_ack_ms.value,

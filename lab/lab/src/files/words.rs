@@ -3,6 +3,7 @@
 use pageferry_ephemeral::AccessedRule;
 use pageferry_kernel::{
     ForwardWakeup, FrameMapping, KernelDefect, LentMapping, PipeKind, PipeMapping, Planted, PtraceBy,
+    ReceiveMapping,
 };
 use pageferry_pmap::Reload;
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,8 @@ words! {
     PtraceName for PtraceBy { QuickRef, Frames }
     /// How the kernel comes by addresses for what is lent to sockets. See [`LentMapping`].
     LentMappingName for LentMapping { Run, Pages, WhileRead }
+    /// How the kernel comes by addresses for what its card receives into. See [`ReceiveMapping`].
+    ReceiveMappingName for ReceiveMapping { Permanent, Ephemeral }
     /// How the refill handler works. See [`Reload`].
     ReloadName for Reload { Fast, Slow, SlowInsert }
     /// Which idle CPUs a wakeup interrupts. See [`ForwardWakeup`].

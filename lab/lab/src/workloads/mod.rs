@@ -49,6 +49,7 @@ impl Registry {
             .with::<message::Message>()
             .with::<mixed::Mixed>()
             .with::<net::flip_receive::FlipReceive>()
+            .with::<net::zero_copy_receive::ZeroCopyReceive>()
             .with::<net::netperf::Netperf>()
             .with::<net::web::Web>()
             .with::<null_read::NullRead>()

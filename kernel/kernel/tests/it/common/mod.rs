@@ -184,6 +184,7 @@ pub fn internet() -> KernelConfig {
         receive_buffer_bytes: 65536,
         datagram_buffer_bytes: 65536,
         repack: None,
+        receive_mapping: ReceiveMapping::Permanent,
         checksum_offload: true,
         // As the machine has it.
         ms_cycles: Cycles(0),

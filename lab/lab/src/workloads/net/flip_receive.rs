@@ -44,8 +44,51 @@ const COMPUTE_INSTRUCTIONS: u32 = 16;
 /// branch.
 const COMPARE_INSTRUCTIONS: u32 = 3;
 
-/// Puts the transmitter at the far end.
-fn connect(testbed: &mut Testbed, p: &Parameters) {
+/// What a receiver does.
+pub(super) struct Receiving {
+    pub(super) mode: ReceiveMode,
+    /// It compares what it gets.
+    pub(super) touch: bool,
+    pub(super) socket_bytes: usize,
+    pub(super) read_bytes: usize,
+    /// How far behind a page boundary its buffer begins.
+    pub(super) offset_bytes: usize,
+    pub(super) warmup_bytes: u64,
+    pub(super) total_bytes: u64,
+    /// Others that compute beside it, and over how many bytes each; none where nobody asks what they get done.
+    pub(super) beside: Option<(usize, usize)>,
+}
+
+impl Receiving {
+    fn all_bytes(&self) -> u64 {
+        self.warmup_bytes + self.total_bytes
+    }
+
+    /// The program of the only process, or of the first; the transmitter is at the far end of the card's wire.
+    pub(super) fn program(
+        self,
+        testbed: &mut Testbed,
+        cell: OutcomeCell,
+    ) -> Result<Program<Model>, LabError> {
+        testbed.give_address(true)?;
+        connect(testbed, self.all_bytes());
+        let (others, other_bytes) = self.beside.unwrap_or((0, 0));
+        let others = others.saturating_mul(other_bytes);
+        let buffers =
+            (2 * self.read_bytes + self.offset_bytes + 2 * self.socket_bytes).saturating_add(others);
+        let work = FlipReceive {
+            model: testbed.model.clone(),
+            cell: cell.clone(),
+            clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
+            payload: Payload::new(testbed.seed, CHUNK_BYTES),
+            it: self,
+        };
+        Ok(first_process(cell, buffers, move |user| work.run(user)))
+    }
+}
+
+/// Puts the transmitter of `len` bytes at the far end.
+fn connect(testbed: &mut Testbed, len: u64) {
     let mtu = testbed.machine.config.nic.as_ref().map_or(1500, |nic| nic.mtu_bytes.value);
     let config = LineConfig { ip: FAR_END, mtu_bytes: mtu as usize, ..LineConfig::default() };
     let payload = Rc::new(Payload::new(testbed.seed, CHUNK_BYTES));
@@ -54,15 +97,8 @@ fn connect(testbed: &mut Testbed, p: &Parameters) {
             into[from..from + piece.len()].copy_from_slice(piece);
         })
     });
-    let speech = Speech { len: all(p), write, closes_first: true };
+    let speech = Speech { len, write, closes_first: true };
     testbed.model.attach(Box::new(LineHost::new(config, Transmitter(speech))));
-    if let (true, Some(net)) = (p.by.is_mock(), &mut testbed.net) {
-        net.repack = Some(Repack { flushes: p.driver_flushes });
-    }
-}
-
-fn all(p: &Parameters) -> u64 {
-    p.warmup_bytes + p.total_bytes
 }
 
 /// Calls `with` for each piece of the stream's bytes from `at` on: where it begins among them, and what it is.
@@ -97,17 +133,9 @@ impl Talker for Transmitter {
 pub(crate) struct FlipReceive {
     model: Model,
     cell: OutcomeCell,
-    mode: ReceiveMode,
-    touch: bool,
-    socket_bytes: usize,
-    read_bytes: usize,
-    warmup_bytes: u64,
-    all_bytes: u64,
     clock_mhz: f64,
     payload: Payload,
-    /// Others that compute beside it, over so many bytes each.
-    others: usize,
-    other_bytes: usize,
+    it: Receiving,
 }
 
 crate::choice! {
@@ -171,11 +199,7 @@ impl Workload for FlipReceive {
 
     /// The program of the only process.
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
-        testbed.give_address(true)?;
-        connect(testbed, &p);
-        let work = FlipReceive {
-            model: testbed.model.clone(),
-            cell,
+        let receiving = Receiving {
             mode: match p.by {
                 By::Flip | By::MockFlip => ReceiveMode::Transfer,
                 By::Auto => ReceiveMode::Auto,
@@ -184,16 +208,16 @@ impl Workload for FlipReceive {
             touch: p.touch,
             socket_bytes: p.socket_bytes,
             read_bytes: p.read_bytes,
+            offset_bytes: 0,
             warmup_bytes: p.warmup_bytes,
-            all_bytes: all(&p),
-            clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
-            payload: Payload::new(testbed.seed, CHUNK_BYTES),
-            others: p.processes - 1,
-            other_bytes: p.process_bytes,
+            total_bytes: p.total_bytes,
+            beside: Some((p.processes - 1, p.process_bytes)),
         };
-        let others = work.others.saturating_mul(work.other_bytes);
-        let buffers = (2 * work.read_bytes + 2 * work.socket_bytes).saturating_add(others);
-        Ok(first_process(work.cell.clone(), buffers, move |user| work.run(user)))
+        let program = receiving.program(testbed, cell)?;
+        if let (true, Some(net)) = (p.by.is_mock(), &mut testbed.net) {
+            net.repack = Some(Repack { flushes: p.driver_flushes });
+        }
+        Ok(program)
     }
 
     fn plots(of: &Reproduction, experiment: &Experiment) -> Vec<Plot> {
@@ -204,42 +228,44 @@ impl Workload for FlipReceive {
 impl FlipReceive {
     fn run(&self, user: &User<Model>) -> Result<(), CallError> {
         let beside = Rc::new(Beside::default());
-        for _ in 0..self.others {
-            let (beside, bytes) = (beside.clone(), self.other_bytes);
+        let (others, bytes) = self.it.beside.unwrap_or((0, 0));
+        for _ in 0..others {
+            let beside = beside.clone();
             let body = other_process(self.cell.clone(), move |user| beside.compute(user, bytes));
             user.fork("computing", body).map_err(named("fork"))?;
         }
         let result = self.receive(user, &beside);
         beside.over.set(true);
-        (0..self.others).try_for_each(|_| user.wait().map_err(named("wait")).map(|_| ()))?;
+        (0..others).try_for_each(|_| user.wait().map_err(named("wait")).map(|_| ()))?;
         result
     }
 
     fn receive(&self, user: &User<Model>, beside: &Beside) -> Result<(), CallError> {
-        let buffer = user.map(self.read_bytes, Prot::RW, Inherit::Copy).map_err(named("map the buffer"))?;
-        let expected = user.map(self.read_bytes, Prot::RW, Inherit::Copy).map_err(named("map the buffer"))?;
-        user.store(buffer, &vec![1; self.read_bytes]);
-        user.store(expected, &vec![1; self.read_bytes]);
-        measure_first(user, SendMode::Copy, self.mode)?;
-        let fd = stream_socket(user, self.socket_bytes)?;
+        let Receiving { mode, touch, read_bytes, offset_bytes, warmup_bytes, .. } = self.it;
+        let all_bytes = self.it.all_bytes();
+        let mapped = |len| user.map(len, Prot::RW, Inherit::Copy).map_err(named("map the buffer"));
+        let buffer = mapped(offset_bytes + read_bytes)? + offset_bytes;
+        let expected = mapped(read_bytes)?;
+        user.store(buffer, &vec![1; read_bytes]);
+        user.store(expected, &vec![1; read_bytes]);
+        measure_first(user, SendMode::Copy, mode)?;
+        let fd = stream_socket(user, self.it.socket_bytes)?;
         user.connect(fd, NTTCP).map_err(named("connect"))?;
         let (mut began, mut got, mut aside) = (None, 0, Duration::ZERO);
-        while got < self.all_bytes {
-            if got >= self.warmup_bytes && began.is_none() {
+        while got < all_bytes {
+            if got >= warmup_bytes && began.is_none() {
                 aside = Duration::ZERO;
                 beside.bytes.set(0);
                 began = Some(Began::now(user, &self.model));
             }
-            let end = if got < self.warmup_bytes { self.warmup_bytes } else { self.all_bytes };
-            let want = (end - got).min(self.read_bytes as u64) as usize;
-            let (len, _) = receive_by(user, fd, buffer, want, self.mode).map_err(named("receive"))?;
+            let end = if got < warmup_bytes { warmup_bytes } else { all_bytes };
+            let want = (end - got).min(read_bytes as u64) as usize;
+            let (len, _) = receive_by(user, fd, buffer, want, mode).map_err(named("receive"))?;
             if len == 0 {
-                self.cell
-                    .borrow_mut()
-                    .damage(format!("the stream ended after {got} of {} bytes", self.all_bytes));
+                self.cell.borrow_mut().damage(format!("the stream ended after {got} of {all_bytes} bytes"));
                 return Ok(());
             }
-            if self.touch {
+            if touch {
                 compare(user, buffer, expected, len);
             }
             let checking = ThreadTime::now();
@@ -247,13 +273,15 @@ impl FlipReceive {
             aside += checking.elapsed();
             got += len as u64;
         }
-        let (began, bytes) =
-            (began.expect("there is at least one byte to measure"), self.all_bytes - self.warmup_bytes);
+        let bytes = self.it.total_bytes;
+        let began = began.expect("there is at least one byte to measure");
         let outcome = &mut self.cell.borrow_mut();
         began.ended(user, &self.model, self.clock_mhz, bytes, aside, outcome);
-        // Bytes a microsecond are MB a second.
-        let beside = beside.bytes.get() as f64 / outcome.results["elapsed_us"];
-        outcome.results.insert("beside_mb_s".into(), beside);
+        if self.it.beside.is_some() {
+            // Bytes a microsecond are MB a second.
+            let beside = beside.bytes.get() as f64 / outcome.results["elapsed_us"];
+            outcome.results.insert("beside_mb_s".into(), beside);
+        }
         user.close(fd).map_err(named("close"))
     }
 
