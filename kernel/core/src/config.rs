@@ -172,9 +172,9 @@ pub enum ForwardWakeup {
     One,
     /// Every idle CPU; the first takes the thread (FreeBSD 5.3's default).
     All,
-    /// The CPU that the thread ran on last if that is idle, so that the thread finds its data in the cache; else the
-    /// lowest-numbered idle one. No other takes the thread then (NetBSD 5.0, `sched_takecpu()`, which looks for an idle
-    /// CPU in both cases).
+    /// The CPU that the thread ran on last if that has nothing else to run, so that the thread finds its data in the
+    /// cache: it is idle, or on its way there. Else the lowest-numbered idle one. No other takes the thread then
+    /// (NetBSD 5.0, `sched_takecpu()`).
     Last,
 }
 

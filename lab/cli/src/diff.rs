@@ -14,7 +14,7 @@ use pageferry_lab::record::Record;
 use pageferry_lab::{LabError, Registry, nearest, text};
 use pageferry_report::diff::{Change, Diff, RunChange, Scope};
 use pageferry_report::folder;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -190,7 +190,25 @@ fn summary(diff: &Diff<'_>, options: &Options) -> String {
         line += &format!(" {} only in {}.", text::grouped(runs.len() as i64), side.display());
     }
     line.push('\n');
-    line
+    line + &taken(diff, options)
+}
+
+/// What is assumed of runs that are older than a parameter.
+fn taken(diff: &Diff<'_>, options: &Options) -> String {
+    let mut by_setting: BTreeMap<(bool, String), Vec<&str>> = BTreeMap::new();
+    for t in &diff.taken {
+        let setting = (t.by_second, format!("{}={}", t.key, t.value));
+        by_setting.entry(setting).or_default().push(t.experiment);
+    }
+    let one = |((by_second, setting), experiments): (&(bool, String), &Vec<&str>)| {
+        let side = if *by_second { &options.second } else { &options.first };
+        format!(
+            "The runs of {} in {} do not say {setting}, the default now: they are taken to have had it.\n",
+            experiments.join(", "),
+            side.display()
+        )
+    };
+    by_setting.iter().map(one).collect()
 }
 
 /// A change as people read it.

@@ -66,7 +66,9 @@ pub(crate) fn reproduce(options: &Reproduce) -> Result<ExitCode, LabError> {
             100.0 * c.ratio
         ));
     }
-    Ok(ExitCode::from(u8::from(!(unexpected.is_empty() && choices.is_empty()))))
+    let wrong = if options.check { reproduction.wrong_quotes() } else { Vec::new() };
+    wrong.iter().for_each(|quote| note(&quote.to_string()));
+    Ok(ExitCode::from(u8::from(!(unexpected.is_empty() && choices.is_empty() && wrong.is_empty()))))
 }
 
 /// The runs of the experiments of these names, each once; of all if there are none.

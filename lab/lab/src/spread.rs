@@ -30,6 +30,12 @@ impl Spread {
         Some(Spread { median, low, high, repeats: values.len() })
     }
 
+    /// Both ends of the interval as tables tell them, where they differ there.
+    pub fn told(&self) -> Option<(String, String)> {
+        let (low, high) = (text::number(self.low), text::number(self.high));
+        (low != high).then_some((low, high))
+    }
+
     /// True when all repeats gave the same.
     pub fn is_exact(&self) -> bool {
         self.low == self.high

@@ -40,11 +40,29 @@ def test_other_settings_are_lines_and_seeds_are_a_bar(frame: pd.DataFrame) -> No
     spread = pd.concat([two, two.assign(seed=2, bandwidth_mb_s=two.bandwidth_mb_s * 2)], ignore_index=True)
     spread.attrs = {**frame.attrs, "vary": ["chunk_bytes", "send"]}
     figure = lab.plot(spread, "bandwidth_mb_s", "chunk_bytes", title="Mine")
-    assert words(figure)[0] == "original, send copy" and len(words(figure)) == 4
+    assert words(figure)[0] == "original, send copy" and len(words(figure)) == 5
+    assert words(figure)[-1] == "interval of the median"
     drawn = {(line.get_color(), line.get_marker(), line.get_markerfacecolor()) for line in figure.axes[0].get_lines()}
     assert len(drawn) >= 4, "no two look the same"
     assert len(figure.axes[0].containers) == 4, "a bar of errors for each line"
     assert figure.legends[0].get_title().get_text() == "Mine"
+
+
+def test_a_bar_is_the_interval_of_the_median_and_not_there_where_seeds_agree(frame: pd.DataFrame) -> None:
+    seeds = [frame.assign(seed=seed) for seed in range(1, 10)]
+    alike = pd.concat(seeds, ignore_index=True)
+    alike.attrs = frame.attrs
+    assert not lab.plot(alike).axes[0].containers and "interval of the median" not in words(lab.plot(alike))
+    factors = alike.seed.where(alike.machine == "today", 1)
+    differ = alike.assign(bandwidth_mb_s=alike.bandwidth_mb_s * factors)
+    differ.attrs = frame.attrs
+    left, right = lab.plot(differ).axes
+    assert not left.containers and len(right.containers) == 2
+    # Of nine values the least and the greatest are left out.
+    one = frame.query("machine == 'today' and kernel == 'original'").iloc[0]
+    [bars] = right.containers[0].lines[2]
+    low, high = bars.get_segments()[0][:, 1]
+    assert (low, high) == pytest.approx((2 * one.bandwidth_mb_s, 8 * one.bandwidth_mb_s))
 
 
 def test_what_has_a_zero_is_on_an_axis_of_equal_steps(frame: pd.DataFrame) -> None:

@@ -41,6 +41,14 @@ fn figure(of: &Judgement<'_>) -> Figure {
         predicted => format!("{}: {predicted} come out", of.paper.short),
     };
     let (wide, narrow) = both(|width| chart(width, all, &title));
+    let mut legend = vec![
+        Key::mark(&AGREES, "agrees"),
+        Key::mark(&DIFFERS, "differs: its name leads to the reason"),
+        Key::band("within 10 % of the published number"),
+    ];
+    if all.iter().filter(|s| s.in_numbers).flat_map(|s| &s.rows).any(|c| interval(c).is_some()) {
+        legend.push(Key::interval());
+    }
     Figure {
         id: id(of.name),
         experiment: of.name.to_owned(),
@@ -48,11 +56,7 @@ fn figure(of: &Judgement<'_>) -> Figure {
         subtitle: "Numbers: here divided by the published one; words: a mark for each statement".into(),
         wide,
         narrow,
-        legend: vec![
-            Key::mark(&AGREES, "agrees"),
-            Key::mark(&DIFFERS, "differs: its name leads to the reason"),
-            Key::band("within 10 % of the published number"),
-        ],
+        legend,
         note: "Only predictions say that the model is right: calibrated numbers were fitted, given ones were told to \
                it. A range that holds our number is a ratio of 1."
             .into(),
@@ -158,8 +162,9 @@ fn within(ratio: f64) -> f64 {
 
 /// All numbers by standing. Where they end is returned.
 fn draw_numbers(svg: &mut Svg, layout: &Layout, numbers: &[&Statement]) -> f64 {
-    let ratios = numbers.iter().flat_map(|s| &s.rows).filter_map(|c| c.ratio);
-    let scale = scale(ratios, layout.plot);
+    let all = || numbers.iter().flat_map(|s| &s.rows);
+    let ends = all().filter_map(interval).flat_map(|(low, high)| [low, high]);
+    let scale = scale(all().filter_map(|c| c.ratio).chain(ends), layout.plot);
     let groups = STANDINGS.map(|(standing, title)| {
         let rows: Vec<_> = numbers.iter().copied().filter(|s| s.standing == standing).collect();
         (title, rows)
@@ -252,10 +257,30 @@ fn draw_number(svg: &mut Svg, layout: &Layout, scale: &LogScale, s: &Statement, 
     }
     svg.line((layout.plot.0, middle), (layout.plot.1, middle), "rail");
     svg.trend(&[(scale.at(1.0), middle), (scale.at(within(ratio)), middle)], &look);
+    if let Some((low, high)) = interval(c) {
+        svg.whisker((scale.at(within(low)), middle), (scale.at(within(high)), middle), &look);
+    }
     svg.mark((scale.at(within(ratio)), middle), 5.5, &look, &hint);
     svg.text(layout.values, middle - 3.0, "value", Anchor::Start, &format!("{ratio:.2}: {}", c.ours));
     let theirs = format!("published {}", c.theirs);
     svg.text(layout.values, middle + 12.0, "tick", Anchor::Start, &theirs);
+}
+
+/// The ratio at both ends of the interval, where tables tell one. Of a range that is missed the nearer end is 1; where
+/// ours is within, both ends count as there.
+fn interval(c: &Comparison) -> Option<(f64, f64)> {
+    let (ratio, repeats) = (c.ratio?, c.repeats.as_ref()?);
+    let spread = repeats.spread;
+    if !repeats.told.contains(" to ") || (c.theirs_value.is_none() && ratio == 1.0) {
+        return None;
+    }
+    let theirs = c.theirs_value.unwrap_or(spread.median / ratio);
+    let at = |end: f64| match c.theirs_value {
+        Some(_) => end / theirs,
+        None if ratio > 1.0 => (end / theirs).max(1.0),
+        None => (end / theirs).min(1.0),
+    };
+    Some((at(spread.low), at(spread.high)))
 }
 
 /// The name of a statement; that of one that does not come out leads to the reason.

@@ -9,12 +9,21 @@ use pageferry_lab::text::{self, size};
 pub(super) struct Curve {
     pub(super) look: Look,
     pub(super) name: String,
-    /// By x: the value here.
+    /// By x: the value here, of repeats the median.
     pub(super) points: Vec<(f64, f64)>,
+    /// By x: both ends of the median's interval, where repeats differ.
+    pub(super) intervals: Vec<(f64, (f64, f64))>,
     /// By x: values from elsewhere.
     pub(super) beside: Vec<(f64, f64)>,
     /// What these are: `published`, or `measured`.
     pub(super) beside_is: &'static str,
+}
+
+impl Curve {
+    /// The interval at `x`, where there is one.
+    pub(super) fn interval(&self, x: f64) -> Option<(f64, f64)> {
+        self.intervals.iter().find(|interval| interval.0 == x).map(|interval| interval.1)
+    }
 }
 
 /// The axes of a chart.

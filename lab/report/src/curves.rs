@@ -15,9 +15,13 @@ use super::scale::{LogScale, Scale};
 use super::svg::{Anchor, Svg, Width, text_pixels};
 use super::then_now::place;
 use pageferry_lab::files::{Compare, CurveLine, Curves, Experiment, How, MachineChoice};
-use pageferry_lab::judge::{Crossover, Reproduction, points};
+use pageferry_lab::judge::{Crossover, Reproduction, spreads};
 use pageferry_lab::plot::{Axis, Bar, Group};
-use pageferry_lab::text;
+use pageferry_lab::{Spread, text};
+
+/// What is said of bars through points.
+const WHISKERS: &str = "A bar through a point goes from end to end of an interval that holds the true median in at \
+                        least 93 of 100 such sets of repeats; where there is none, all repeats gave the same.";
 
 /// The figures of `experiment`, if it has curves and their runs were made.
 pub(super) fn figures(of: &Reproduction, experiment: &Experiment, looks: &Looks) -> Vec<Figure> {
@@ -46,12 +50,20 @@ fn figure(
     let in_units = |points: Vec<(f64, f64)>| {
         points.into_iter().map(|(x, value)| (x * across_by, value * up_by)).collect::<Vec<_>>()
     };
-    let line = |line: &CurveLine| Curve {
-        look: looks.look(&line.name),
-        name: line.name.clone(),
-        points: in_units(points(of.records(), &experiment.name, curves, &machine.name, line)),
-        beside: in_units(published(of, experiment, curves, machine, line)),
-        beside_is: "published",
+    let line = |line: &CurveLine| {
+        let all = spreads(of.records(), &experiment.name, curves, &machine.name, line);
+        let differ = all.iter().filter_map(|(x, spread)| {
+            let scaled = Spread { low: spread.low * up_by, high: spread.high * up_by, ..*spread };
+            scaled.told().map(|_| (x * across_by, (scaled.low, scaled.high)))
+        });
+        Curve {
+            look: looks.look(&line.name),
+            name: line.name.clone(),
+            intervals: differ.collect(),
+            points: in_units(all.into_iter().map(|(x, spread)| (x, spread.median)).collect()),
+            beside: in_units(published(of, experiment, curves, machine, line)),
+            beside_is: "published",
+        }
     };
     let drawn: Vec<Curve> = curves.lines.iter().map(line).filter(|c| !c.points.is_empty()).collect();
     let mut xs: Vec<f64> = drawn.iter().flat_map(|c| &c.points).map(|p| p.0).collect();
@@ -80,7 +92,13 @@ fn figure(
     let finding = of_crossovers(&crossovers, |x| place(x, experiment.file.unit(&curves.x)));
     let finding = finding.or_else(|| of_curves(&drawn, &axes));
     let marked = drawn.iter().filter(|c| !c.beside.is_empty());
-    let legend = drawn.iter().map(key).chain(marked.map(|c| Key::published(&c.look, &c.name))).collect();
+    let mut legend: Vec<Key> =
+        drawn.iter().map(key).chain(marked.map(|c| Key::published(&c.look, &c.name))).collect();
+    let mut note = curves.note.clone();
+    if drawn.iter().any(|c| !c.intervals.is_empty()) {
+        legend.push(Key::interval());
+        note = format!("{note} {WHISKERS}").trim_start().to_owned();
+    }
     Some(Figure {
         id: format!("{}-{}", experiment.name, machine.name),
         experiment: experiment.name.clone(),
@@ -89,7 +107,7 @@ fn figure(
         wide,
         narrow,
         legend,
-        note: curves.note.clone(),
+        note,
         table: table(&drawn, &xs, &axes),
         data: data::of_curves(&drawn, &axes),
     })
@@ -140,7 +158,11 @@ pub(super) fn table(curves: &[Curve], xs: &[f64], axes: &Axes) -> Table {
     for &x in xs {
         let mut row = vec![axes.place(x)];
         for curve in curves {
-            row.push(at(&curve.points, x).unwrap_or_default());
+            let value = at(&curve.points, x).unwrap_or_default();
+            row.push(match curve.interval(x) {
+                Some((low, high)) => format!("{value} ({} to {})", text::number(low), text::number(high)),
+                None => value,
+            });
             if !curve.beside.is_empty() {
                 row.push(at(&curve.beside, x).unwrap_or_default());
             }
@@ -186,8 +208,14 @@ pub(super) fn chart(width: Width, curves: &[Curve], axes: &Axes, label: &str) ->
     let right = if width == Width::Wide { 26.0 + text_pixels(longest) } else { 10.0 };
     let (left, end) = (LEFT_PIXELS, width.pixels() - right);
     let range = |pick: fn(&(f64, f64)) -> f64| {
-        let all = curves.iter().flat_map(|c| c.points.iter().chain(&c.beside));
-        all.map(pick).fold((f64::MAX, f64::MIN), |(min, max), v| (min.min(v), max.max(v)))
+        let of_intervals = |c: &Curve| {
+            let ends = c.intervals.iter().flat_map(|&(x, (low, high))| [(x, low), (x, high)]);
+            ends.collect::<Vec<_>>()
+        };
+        let all = curves.iter().flat_map(|c| {
+            c.points.iter().chain(&c.beside).copied().chain(of_intervals(c)).collect::<Vec<_>>()
+        });
+        all.map(|p| pick(&p)).fold((f64::MAX, f64::MIN), |(min, max), v| (min.min(v), max.max(v)))
     };
     let x_scale = Across::new(range(|p| p.0), left + 10.0, end - left - 20.0);
     let y_scale = LogScale::new(range(|p| p.1), TOP_PIXELS + PLOT_PIXELS, -PLOT_PIXELS);
@@ -203,8 +231,15 @@ pub(super) fn chart(width: Width, curves: &[Curve], axes: &Axes, label: &str) ->
                 format!("{}, {}, {}: {}", curve.beside_is, curve.name, axes.place(x), text::number(value));
             svg.published((x_scale.at(x), y_scale.at(value)), &curve.look, &hint);
         }
+        for &(x, (low, high)) in &curve.intervals {
+            let x = x_scale.at(x);
+            svg.whisker((x, y_scale.at(low)), (x, y_scale.at(high)), &curve.look);
+        }
         for &(x, value) in &curve.points {
-            let hint = format!("{}, {}: {}", curve.name, axes.place(x), text::number(value));
+            let mut hint = format!("{}, {}: {}", curve.name, axes.place(x), text::number(value));
+            if let Some((low, high)) = curve.interval(x) {
+                hint += &format!(" ({} to {})", text::number(low), text::number(high));
+            }
             svg.mark((x_scale.at(x), y_scale.at(value)), 3.8, &curve.look, &hint);
         }
     }

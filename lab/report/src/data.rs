@@ -91,6 +91,11 @@ pub(super) fn of_curves(curves: &[Curve], axes: &Axes) -> Table {
     let beside = curves.iter().find(|c| !c.beside.is_empty()).map_or("published", |c| c.beside_is);
     let mut table =
         Table { head: head(["line", &column(&axes.across), &column(&axes.up), beside]), rows: Vec::new() };
+    // Columns of their own, where repeats differ anywhere.
+    let repeated = curves.iter().any(|c| !c.intervals.is_empty());
+    if repeated {
+        table.head.extend(head(["interval_low", "interval_high"]));
+    }
     for curve in curves {
         let at = |points: &[(f64, f64)], x: f64| points.iter().find(|p| p.0 == x).map(|p| p.1);
         let mut xs: Vec<f64> = curve.points.iter().chain(&curve.beside).map(|p| p.0).collect();
@@ -98,7 +103,12 @@ pub(super) fn of_curves(curves: &[Curve], axes: &Axes) -> Table {
         xs.dedup();
         for x in xs {
             let (here, there) = (maybe(at(&curve.points, x)), maybe(at(&curve.beside, x)));
-            table.rows.push(vec![curve.name.clone(), x.to_string(), here, there]);
+            let mut row = vec![curve.name.clone(), x.to_string(), here, there];
+            if repeated {
+                let (low, high) = curve.interval(x).unzip();
+                row.extend([maybe(low), maybe(high)]);
+            }
+            table.rows.push(row);
         }
     }
     table

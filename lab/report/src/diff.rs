@@ -1,8 +1,10 @@
 //! Two sets of runs side by side: what moved from the first to the second, and in which causes the cycles moved.
 //!
-//! Runs are matched by experiment, machine, kernel and settings. Of several that are alike in all of these (they differ
-//! in their seeds), the first is matched with the first by seed, and so on. Where each side has one run, and both are
-//! of one experiment, these are matched whatever they ran on: who names two runs asks for their difference.
+//! Runs are matched by experiment, machine, kernel and settings. A parameter that one side does not know at all came
+//! later than its runs: it is taken as having been what is its default now. Of several that are alike in all of these
+//! (they differ in their seeds), the first is matched with the first by seed, and so on. Where each side has one run,
+//! and both are of one experiment, these are matched whatever they ran on: who names two runs asks for their
+//! difference.
 //!
 //! Looked at are the metrics of judgement, those that the rules and curves of an experiment name, or its results where
 //! it names none; or all that there are. A metric moves where it changes by more than a threshold, a percentage of what
@@ -11,7 +13,7 @@
 //! Nothing here can fail: runs that have no match are told as such.
 
 use super::csv::{metrics, table};
-use pageferry_lab::files::Setting;
+use pageferry_lab::files::{Scale, Setting};
 use pageferry_lab::judge::Reproduction;
 use pageferry_lab::record::Record;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,8 +40,23 @@ pub struct Diff<'a> {
     pub only_first: Vec<&'a Record>,
     /// Runs of the second set that the first does not have.
     pub only_second: Vec<&'a Record>,
+    /// Parameters that came after the runs of one side were made, and what these were taken to have been run with.
+    pub taken: Vec<Assumption<'a>>,
     /// By experiment, the settings by which its runs differ.
     varied: BTreeMap<&'a str, BTreeSet<&'a str>>,
+}
+
+/// A parameter that the runs of one side do not know, where the other's have its default.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Assumption<'a> {
+    /// The experiment.
+    pub experiment: &'a str,
+    /// The parameter.
+    pub key: &'a str,
+    /// Its default.
+    pub value: &'a Setting,
+    /// It is the second side whose runs do not know it.
+    pub by_second: bool,
 }
 
 /// A run in which something moved.
@@ -108,13 +125,23 @@ impl<'a> Diff<'a> {
             runs: Vec::new(),
             only_first: Vec::new(),
             only_second: Vec::new(),
+            taken: Vec::new(),
             varied: varied(first.records().chain(second.records())),
         };
         let units: BTreeMap<&str, &str> = (first.dictionary.iter().chain(&second.dictionary))
             .map(|entry| (&*entry.metric, &*entry.unit))
             .collect();
         let judged = judged(&[first, second]);
-        for (from, to) in pairs(first, second, &mut diff.only_first, &mut diff.only_second) {
+        let (pairs, taken) = pairs(first, second, &mut diff.only_first, &mut diff.only_second);
+        diff.taken = taken;
+        for Assumption { experiment, key, .. } in &diff.taken {
+            if let Some(keys) = diff.varied.get_mut(experiment)
+                && first.records().chain(second.records()).all(|r| alike(r, experiment, key, &diff.taken))
+            {
+                keys.remove(key);
+            }
+        }
+        for (from, to) in pairs {
             diff.runs_in_both += 1;
             let names = names(from, to, &judged, scope);
             let change = |metric: String| Change {
@@ -255,44 +282,102 @@ fn names(
     }
 }
 
-/// What runs are matched by.
-type Match<'a> = (&'a str, &'a str, &'a str, &'a BTreeMap<String, Setting>);
+/// True where `record` is of another experiment, does not know `key`, or has the value that was taken for it.
+fn alike(record: &Record, experiment: &str, key: &str, taken: &[Assumption<'_>]) -> bool {
+    let value = record.settings.get(key);
+    let is_taken = |t: &Assumption<'_>| (t.experiment, t.key, Some(t.value)) == (experiment, key, value);
+    record.experiment != experiment || value.is_none() || taken.iter().any(is_taken)
+}
 
-/// The runs that are in both, in the order of the first; what is left of each side.
+/// What runs are matched by: of the settings, those that both sides know.
+type Match<'a> = (&'a str, &'a str, &'a str, Vec<(&'a str, &'a Setting)>);
+
+/// By experiment, the keys of its records.
+type Keys<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
+
+fn keys(side: &Reproduction) -> Keys<'_> {
+    let mut all: Keys<'_> = BTreeMap::new();
+    for record in side.records() {
+        all.entry(&record.experiment).or_default().extend(record.settings.keys().map(String::as_str));
+    }
+    all
+}
+
+/// Whether a parameter or a choice has its default: in long runs, in those of a matrix, or in quick ones.
+fn is_default(of: &Reproduction, experiment: &str, key: &str, value: &Setting) -> bool {
+    let Some(file) = of.experiments.iter().find(|e| e.name == experiment).map(|e| &e.file) else {
+        return false;
+    };
+    if let Some(parameter) = file.parameters.get(key) {
+        let scales = [Scale::Full, Scale::Reproduce, Scale::Quick];
+        return scales.into_iter().any(|scale| value.number() == Some(parameter.at(scale)));
+    }
+    file.choices.get(key).is_some_and(|choice| value.to_string() == choice.value)
+}
+
+/// What `record` of `of` is matched by, and which of its settings `known`, the other side, does not know.
+fn matched<'a>(
+    of: &Reproduction,
+    record: &'a Record,
+    known: &Keys<'_>,
+) -> (Match<'a>, Vec<(&'a str, &'a Setting)>) {
+    let known = known.get(&*record.experiment);
+    let later = |(key, value): &(&'a str, &'a Setting)| {
+        known.is_some_and(|keys| !keys.contains(key)) && is_default(of, &record.experiment, key, value)
+    };
+    let settings = record.settings.iter().map(|(key, value)| (key.as_str(), value));
+    let (later, both): (Vec<_>, Vec<_>) = settings.partition(later);
+    ((&record.experiment, &record.machine, &record.kernel, both), later)
+}
+
+/// Runs that belong together.
+type Pairs<'a> = Vec<(&'a Record, &'a Record)>;
+
+/// The runs that are in both, in the order of the first, and what was taken as their defaults; what is left of each
+/// side.
 fn pairs<'a>(
     first: &'a Reproduction,
     second: &'a Reproduction,
     only_first: &mut Vec<&'a Record>,
     only_second: &mut Vec<&'a Record>,
-) -> Vec<(&'a Record, &'a Record)> {
+) -> (Pairs<'a>, Vec<Assumption<'a>>) {
     if let ([from], [to]) = (&*first.runs, &*second.runs)
         && from.record.experiment == to.record.experiment
     {
-        return vec![(&from.record, &to.record)];
+        return (vec![(&from.record, &to.record)], Vec::new());
     }
-    let of = |record: &'a Record| -> Match<'a> {
-        (&record.experiment, &record.machine, &record.kernel, &record.settings)
-    };
+    let (first_keys, second_keys) = (keys(first), keys(second));
     let mut left: BTreeMap<Match<'_>, Vec<&Record>> = BTreeMap::new();
-    second.records().for_each(|record| left.entry(of(record)).or_default().push(record));
+    for record in second.records() {
+        left.entry(matched(second, record, &first_keys).0).or_default().push(record);
+    }
     // The last is taken first.
     left.values_mut().for_each(|alike| alike.sort_by_key(|record| std::cmp::Reverse(record.seed)));
     let mut froms: Vec<(usize, &Record)> = first.records().enumerate().collect();
     froms.sort_by_key(|(_, record)| record.seed);
     let mut found = Vec::new();
     let mut alone = Vec::new();
+    let mut taken = BTreeSet::new();
     for (place, from) in froms {
-        match left.get_mut(&of(from)).and_then(Vec::pop) {
-            Some(to) => found.push((place, (from, to))),
-            None => alone.push((place, from)),
-        }
+        let (by, later) = matched(first, from, &second_keys);
+        let Some(to) = left.get_mut(&by).and_then(Vec::pop) else {
+            alone.push((place, from));
+            continue;
+        };
+        found.push((place, (from, to)));
+        let of = |by_second| {
+            let experiment = &*from.experiment;
+            move |(key, value): (&'a str, &'a Setting)| Assumption { experiment, key, value, by_second }
+        };
+        taken.extend(later.into_iter().map(of(true)));
+        taken.extend(matched(second, to, &first_keys).1.into_iter().map(of(false)));
     }
     found.sort_by_key(|(place, _)| *place);
     alone.sort_by_key(|(place, _)| *place);
     only_first.extend(alone.into_iter().map(|(_, record)| record));
-    let taken: BTreeSet<*const Record> = found.iter().map(|(_, (_, to))| std::ptr::from_ref(*to)).collect();
-    only_second.extend(second.records().filter(|record| !taken.contains(&std::ptr::from_ref(*record))));
-    found.into_iter().map(|(_, pair)| pair).collect()
+    let pairs: BTreeSet<*const Record> = found.iter().map(|(_, (_, to))| std::ptr::from_ref(*to)).collect();
+    only_second.extend(second.records().filter(|record| !pairs.contains(&std::ptr::from_ref(*record))));
+    (found.into_iter().map(|(_, pair)| pair).collect(), taken.into_iter().collect())
 }
 
 /// By experiment, the settings that not all of its runs share.

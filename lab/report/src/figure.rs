@@ -3,7 +3,7 @@
 use super::charts::draw;
 use super::data::{self, Table};
 use super::headline::{of_chart, titled};
-use super::looks::{Look, Looks};
+use super::looks::{Look, Looks, Mark};
 use super::svg::{Anchor, KEY_PIXELS, Svg, Width};
 use pageferry_lab::plot::{self, Plot, Sample};
 use serde::Serialize;
@@ -84,6 +84,14 @@ impl Key {
         Key::drawn(label, |svg| {
             svg.rect((8.0, 0.5), (20.0, 15.0), &format!("f-{colour}"), label);
             svg.text(18.0, 12.0, &format!("sign on-{colour}"), Anchor::Middle, sign);
+        })
+    }
+
+    /// The interval around a point, of whatever series.
+    pub(super) fn interval() -> Key {
+        const ANY: Look = Look { colour: "published", mark: Mark::Circle, hollow: false, dash: "" };
+        Key::drawn("interval of the median", |svg| {
+            svg.whisker((MIDDLE.0, 1.5), (MIDDLE.0, KEY_PIXELS.1 - 1.5), &ANY);
         })
     }
 

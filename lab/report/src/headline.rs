@@ -237,6 +237,7 @@ mod tests {
             look: Looks::of(std::iter::empty()).look(name),
             name: name.into(),
             points: points.to_vec(),
+            intervals: Vec::new(),
             beside: Vec::new(),
             beside_is: "published",
         }

@@ -173,6 +173,7 @@ fn drawn(points: &[Point], looks: &Looks) -> Vec<Figure> {
                 look: looks.look(series),
                 name: name.to_owned(),
                 points: of(|point| point.predicted),
+                intervals: Vec::new(),
                 beside: of(|point| point.measured),
                 beside_is: "measured",
             }

@@ -150,6 +150,17 @@ impl Svg {
         let _ = writeln!(self.body, r#"<polyline points="{points}" class="trend s-{colour}"{dash}/>"#);
     }
 
+    /// A bar straight up or across, with a stroke at each end: an interval.
+    pub(super) fn whisker(&mut self, from: (f64, f64), to: (f64, f64), look: &Look) {
+        const HALF: f64 = 4.0;
+        let class = format!("whisker s-{}", look.colour);
+        let (dx, dy) = if from.0 == to.0 { (HALF, 0.0) } else { (0.0, HALF) };
+        self.line(from, to, &class);
+        for (x, y) in [from, to] {
+            self.line((x - dx, y - dy), (x + dx, y + dy), &class);
+        }
+    }
+
     /// What is drawn from here to [`Svg::end_link`] leads to `target`, an id of the page.
     pub(super) fn begin_link(&mut self, target: &str) {
         let _ = writeln!(self.body, r##"<a href="#{}">"##, escape(target));

@@ -94,8 +94,8 @@ impl<M: Machine> Queues<M> {
         self.threads.get_mut(&id).expect("a thread that does not exist any more")
     }
 
-    /// The CPU that alone may run the thread next: the one it is pinned or bound to, or, if `affine`, an idle one, at
-    /// best that which it ran on last.
+    /// The CPU that alone may run the thread next: the one it is pinned or bound to, or, if `affine`, that which it ran
+    /// on last where that has nothing else to run, or else an idle one.
     pub fn place(&mut self, id: ThreadId, affine: bool) -> Option<CpuId> {
         let entry = self.entry(id);
         let (last, stays) = (entry.last_cpu, affine && !entry.tcb.soft_interrupt);
@@ -103,13 +103,25 @@ impl<M: Machine> Queues<M> {
             Some(last)
         } else if let Some(bound) = entry.tcb.bound.load(Ordering::Relaxed).checked_sub(1) {
             Some(CpuId(bound as u8))
-        } else if stays && self.idle.contains(last) {
+        } else if stays && self.has_nothing_but(id, last) {
             Some(last)
         } else if stays {
             self.idle.iter().next()
         } else {
             None
         }
+    }
+
+    /// True when `cpu` has nothing to run but `id`. To take a CPU for busy that is not idle yet would let two CPUs swap
+    /// their threads, which then find nothing in the caches.
+    fn has_nothing_but(&self, id: ThreadId, cpu: CpuId) -> bool {
+        self.idle.contains(cpu) || (self.looks_by_itself(id, cpu) && !self.has_work(cpu))
+    }
+
+    /// True when `cpu` takes `id` from its queue without an interrupt: it is on its way from a thread into its idle
+    /// context, or is leaving `id`, which was woken before it was gone, and looks at its queues before it halts.
+    pub fn looks_by_itself(&self, id: ThreadId, cpu: CpuId) -> bool {
+        !self.idle.contains(cpu) && self.running[cpu.index()].is_none_or(|running| running == id)
     }
 
     /// Appends a thread to the run queue of `cpu`, or to the one that all share.

@@ -438,9 +438,11 @@ impl<M: Machine> Sched<M> {
     fn make_runnable(&self, q: &mut Queues<M>, id: ThreadId) {
         let me = self.machine.cpu();
         let level = q.entry(id).tcb.level();
-        let place = q.place(id, self.config.forward == ForwardWakeup::Last);
+        let affine = self.config.forward == ForwardWakeup::Last;
+        let place = q.place(id, affine);
         q.enqueue(id, place);
         match place {
+            Some(cpu) if affine && q.looks_by_itself(id, cpu) => {}
             Some(cpu) if cpu == me && q.idle.contains(me) => {
                 self.interrupt_idle(q);
             }

@@ -213,6 +213,44 @@ fn woken_threads_stay_on_their_cpu_or_do_not() {
     }
 }
 
+/// Two that wake each other stay where they are, though one is often woken while its CPU is on the way into its idle
+/// context: that CPU has nothing else to run. Otherwise the waker's takes it, and the two swap.
+#[test]
+fn a_thread_that_is_woken_on_its_way_out_keeps_its_cpu() {
+    let mut config = sf_buf(4);
+    config.sched.forward = ForwardWakeup::Last;
+    let ran_on = Rc::new(RefCell::new([CpuSet::EMPTY; 2]));
+    let seen = ran_on.clone();
+    run("xeon-mp", Schedule::Timed, config, move |u| {
+        let (to_child, from_parent) = (u.pipe().unwrap(), u.pipe().unwrap());
+        let ((there, to), (back, from)) = (to_child, from_parent);
+        let at = map(u, PAGE_SIZE);
+        let child_ran_on = ran_on.clone();
+        let child = fork(u, "child", move |u| {
+            for round in 0..400 {
+                u.read(there, at, 1).unwrap();
+                u.write(from, at, 1).unwrap();
+                // Each comes at another point of the other's way to sleep.
+                u.compute(Instructions(37 * round % 4000));
+                if round > 0 {
+                    child_ran_on.borrow_mut()[1].insert(u.machine().cpu());
+                }
+            }
+        });
+        for round in 0..400 {
+            u.write(to, at, 1).unwrap();
+            u.compute(Instructions(53 * round % 4000));
+            u.read(back, at, 1).unwrap();
+            if round > 0 {
+                ran_on.borrow_mut()[0].insert(u.machine().cpu());
+            }
+        }
+        assert_eq!(u.wait(), Ok(child));
+    });
+    let seen = seen.borrow();
+    assert_eq!(seen.map(CpuSet::len), [1, 1], "{seen:?}");
+}
+
 /// On one CPU the woken thread runs when its waker returns to user mode: it has slept in the kernel, the other has not.
 #[test]
 fn the_woken_runs_before_its_waker_goes_on() {

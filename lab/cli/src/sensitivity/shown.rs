@@ -3,7 +3,7 @@
 use crate::terminal::{self, table};
 use pageferry_lab::sensitivity::{CrossoverRange, Effect, MAX_RANKED, Ranked, Sensitivity};
 use pageferry_lab::text;
-use pageferry_report::sensitivity::title;
+use pageferry_report::sensitivity::{range_words, title};
 
 /// Lines of what was refused.
 const MAX_REFUSED: usize = 5;
@@ -76,22 +76,12 @@ fn crossovers(of: &Sensitivity) -> String {
     if of.crossovers.is_empty() {
         return String::new();
     }
-    let by = |at: Option<usize>| at.map_or(String::new(), |at| of.knobs[at].full_key());
     let row = |c: &CrossoverRange| {
         let (base, low, high) = c.gain_percent;
-        vec![
-            c.experiment.clone(),
-            c.name.clone(),
-            c.machine.clone(),
-            c.base.clone(),
-            c.low.0.clone(),
-            by(c.low.1),
-            c.high.0.clone(),
-            by(c.high.1),
-            format!("{base:+.0} % ({low:+.0} to {high:+.0})"),
-        ]
+        let gain = format!("{base:+.0} % ({low:+.0} to {high:+.0})");
+        range_words(of, c).into_iter().chain([gain]).collect()
     };
-    let rows: Vec<_> = of.crossovers.iter().map(row).collect();
+    let rows: Vec<Vec<String>> = of.crossovers.iter().map(row).collect();
     let heading =
         terminal::stdout().strong("From where on each mechanism pays, and the range in which that moves");
     let head = [

@@ -125,6 +125,6 @@ fn shown_table(grid: &Grid, metric: &str, runs: &[RunResult]) -> String {
 /// The median, and how sure it is if the values differ.
 fn shown_cell(mut values: Vec<f64>) -> String {
     let Some(spread) = Spread::of(&mut values) else { return "-".to_owned() };
-    let [median, low, high] = [spread.median, spread.low, spread.high].map(text::number);
-    if low == high { median } else { format!("{median} ({low} to {high})") }
+    let median = text::number(spread.median);
+    spread.told().map_or(median.clone(), |(low, high)| format!("{median} ({low} to {high})"))
 }

@@ -118,6 +118,42 @@ fn runs_that_differ_in_their_seeds_are_matched_in_order() {
     assert_eq!(code, Some(0), "{told}");
 }
 
+/// A folder that is older than a parameter: its runs were made as the default has it, and match those that have it.
+#[test]
+fn runs_from_before_a_parameter_match_those_with_its_default() {
+    let dir = here();
+    let at = dir.path();
+    let forget = |run: &mut Value| {
+        assert!(run["settings"].as_object_mut().expect("settings").remove("pin").is_some());
+    };
+    for kernel in ["original", "sf_buf"] {
+        run(at, &format!("old/{kernel}.json"), &["--kernel", kernel], forget);
+        run(at, &format!("new/{kernel}.json"), &["--kernel", kernel], |_| ());
+        run(at, &format!("bound/{kernel}.json"), &["--kernel", kernel, "--set", "pin=same"], |_| ());
+    }
+    for (a, b) in [("old", "new"), ("new", "old")] {
+        let (told, said, code) = diff(at, &[a, b, "--threshold", "0"]);
+        assert_eq!(code, Some(0), "{told}{said}");
+        let mut lines = told.lines();
+        assert!(
+            lines.next().is_some_and(|line| line.starts_with("Nothing moved by more than 0 % in 2 runs"))
+        );
+        let expected =
+            "The runs of bw-pipe in old do not say pin=free, the default now: they are taken to have had it.";
+        assert_eq!((lines.next(), lines.next()), (Some(expected), None), "{told}");
+    }
+    // What moved is told without a word of it.
+    run(at, "new/original.json", &["--kernel", "original"], |run| {
+        add(&mut run["results"]["bandwidth_mb_s"], 20.0);
+    });
+    let (told, _, code) = diff(at, &["old", "new"]);
+    assert!(code == Some(1) && told.contains("bw-pipe, xeon-mp, original  bandwidth_mb_s"), "{told}");
+    // Another value than the default is another run.
+    let (_, said, code) = diff(at, &["old", "bound"]);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("has pin as in its file here and pin=same there"), "{said}");
+}
+
 #[test]
 fn bad_input_is_named() {
     let dir = here();

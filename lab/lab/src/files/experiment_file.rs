@@ -244,7 +244,8 @@ pub enum Scale {
 }
 
 impl Parameter {
-    pub(super) fn at(&self, scale: Scale) -> i64 {
+    /// The value where none is given.
+    pub fn at(&self, scale: Scale) -> i64 {
         match scale {
             Scale::Full => self.value,
             Scale::Reproduce => self.reproduce.unwrap_or(self.value),

@@ -4,6 +4,7 @@
 //! that another has, too; or a number that is not stated as its relation says.
 
 use super::catalogue::{self, Kind};
+use super::quotes::Quote;
 use crate::error::LabError;
 use crate::text::{number, report_unit};
 use pageferry_sourced::{ConfigError, Fault, load_toml};
@@ -83,6 +84,12 @@ pub struct Published {
     /// Why it does not come out here, where that is known. `book/src/caveats.md` says the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub otherwise: Option<String>,
+    /// The figures of that reason that are those of runs.
+    #[serde(default, rename = "quote", skip_serializing_if = "Vec::is_empty")]
+    pub quotes: Vec<Quote>,
+    /// Its other figures, as they stand there: of the paper, of constants, of runs that `reproduce` does not make.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub given: Vec<String>,
     /// Why nothing here is held against it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_judged: Option<String>,
@@ -228,6 +235,35 @@ mod tests {
                     assert!(other.restates.is_none() && other.role == Role::Result, "{}", number.id);
                 }
                 assert!(number.by_construction.is_none() || ruled.contains(&number.id), "{}", number.id);
+            }
+        }
+    }
+
+    #[test]
+    fn every_figure_in_a_reason_is_quoted_from_runs_or_given() {
+        for name in catalogue::names(Kind::Paper) {
+            let paper = Paper::find(name).expect("embedded");
+            for number in &paper.numbers {
+                let Some(reason) = &number.otherwise else {
+                    assert!(number.quotes.is_empty() && number.given.is_empty(), "{}", number.id);
+                    continue;
+                };
+                // Numbers with one reason have its figures once.
+                let same = || paper.numbers.iter().filter(|other| other.otherwise.as_ref() == Some(reason));
+                let quoted = same().flat_map(|other| &other.quotes).map(|quote| quote.text.as_str());
+                let given = same().flat_map(|other| &other.given).map(String::as_str);
+                let known: Vec<&str> = quoted.chain(given).collect();
+                let plain = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+                for text in &known {
+                    assert!(plain.contains(text), "{}: `{text}` is not in its reason", number.id);
+                }
+                let left = crate::files::figures_beside(reason, known.into_iter());
+                assert_eq!(left, [""; 0], "{}: neither a `quote` nor `given`", number.id);
+                for quote in &number.quotes {
+                    let experiment = crate::files::Experiment::unchecked(&quote.experiment);
+                    let runs_on = |m: &String| experiment.file.matrix.iter().any(|b| b.machines.contains(m));
+                    assert!(quote.machines.iter().all(runs_on), "{}: {}", number.id, quote.text);
+                }
             }
         }
     }

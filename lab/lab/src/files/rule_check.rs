@@ -235,7 +235,7 @@ mod tests {
             refusal("along", 0, &format!("receive=copy warmup_reads=0 {size}"))
         );
         let plain = refused("how = \"zero\"\nset = [\"receive=copy\"]\n");
-        assert_eq!(plain, refusal("set", 10, "receive=copy"));
+        assert_eq!(plain, refusal("set", 19, "receive=copy"));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use crate::files::{CurveLine, Curves, Experiment};
 use crate::record::Record;
-use crate::text;
+use crate::spread::Spread;
 use pageferry_costs::{Pays, pays};
 use serde::Serialize;
 
@@ -80,6 +80,18 @@ pub fn points<'a>(
     machine: &str,
     line: &CurveLine,
 ) -> Vec<(f64, f64)> {
+    let all = spreads(records, experiment, curves, machine, line);
+    all.into_iter().map(|(x, spread)| (x, spread.median)).collect()
+}
+
+/// As [`points`], with all that the repeats say of each.
+pub fn spreads<'a>(
+    records: impl Iterator<Item = &'a Record>,
+    experiment: &str,
+    curves: &Curves,
+    machine: &str,
+    line: &CurveLine,
+) -> Vec<(f64, Spread)> {
     let meant = |r: &&Record| {
         let kernel = line.kernel.as_ref().is_none_or(|kernel| *kernel == r.kernel);
         let set = line.set.iter().all(|text| r.has_setting(text));
@@ -91,11 +103,11 @@ pub fn points<'a>(
         .filter(|(x, value)| *x >= 0.0 && *value > 0.0)
         .collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let median = |same: &[(f64, f64)]| {
+    let spread = |same: &[(f64, f64)]| {
         let mut values: Vec<f64> = same.iter().map(|point| point.1).collect();
-        (same[0].0, text::median(&mut values))
+        Some((same[0].0, Spread::of(&mut values)?))
     };
-    points.chunk_by(|a, b| a.0 == b.0).map(median).collect()
+    points.chunk_by(|a, b| a.0 == b.0).filter_map(spread).collect()
 }
 
 /// The ratios of two lines, where both have a point.

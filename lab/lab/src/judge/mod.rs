@@ -7,13 +7,15 @@ mod case;
 mod compare;
 mod coverage;
 mod crossover;
+mod quoted;
 mod reproduction;
 mod shape;
 
 pub use case::TOLERANCE;
 pub use compare::{Comparison, Repeats, Standing, Statement, compare, statements};
 pub use coverage::Coverage;
-pub use crossover::{AutoChoice, Crossover, NOW, SHARE_OF_BEST, chosen, crossovers, points};
+pub use crossover::{AutoChoice, Crossover, NOW, SHARE_OF_BEST, chosen, crossovers, points, spreads};
 pub use pageferry_costs::Pays;
+pub use quoted::WrongQuote;
 pub use reproduction::{Calibration, Finding, Records, Reproduction};
 pub use shape::{ShapeCheck, greatest_fall};

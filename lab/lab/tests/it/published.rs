@@ -37,6 +37,11 @@ fn all_numbers_come_out_as_the_papers_files_say_and_the_kernel_chooses_well() {
     assert!(unexpected.is_empty(), "{unexpected:#?}");
     assert!(all.iter().filter(once).count() > 60);
 
+    // What reasons quote of experiments with several repeats is left to `reproduce --check`, as above.
+    let quotes = of.wrong_quotes().into_iter().filter(|quote| !repeated.contains(&quote.experiment));
+    let wrong: Vec<String> = quotes.map(|quote| quote.to_string()).collect();
+    assert_eq!(wrong, [""; 0], "what reasons say is what the runs give");
+
     let unexpected: Vec<_> = of.unexpected_choices().collect();
     assert!(unexpected.is_empty(), "{unexpected:#?}");
     assert!(of.chosen.len() > 100, "{} choices", of.chosen.len());

@@ -15,7 +15,10 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
 from ._looks import Look, looks
+from ._spread import interval
 
+#: What the legend says of bars through points.
+_INTERVAL = "interval of the median"
 _INK, _FAINT, _AXIS, _GRID = "#1d2429", "#5a666e", "#3b464d", "#d9dfe3"
 #: Suffixes that a name goes without where its unit is told.
 _SUFFIXES = ("_bytes", "_mb_s", "_cycles", "_ns", "_percent", "_us", "_mhz", "_mbit_s")
@@ -56,8 +59,9 @@ def plot(
     """A metric of a sweep along a setting: a chart for each machine, a line for each kernel and each other setting.
 
     Colours, marks, dashes and units are those of the report. Both axes are logarithmic, but for one that has a zero or
-    what is below. Where there are several seeds, a line goes through their medians, and a bar goes from the least to
-    the greatest.
+    what is below. Where there are several seeds, a line goes through their medians; where these differ, a bar goes from
+    end to end of an interval that holds the true median in at least 93 of 100 such sets (of fewer than five seeds it is
+    their range), and the legend says so.
 
     Args:
         frame: What :func:`~pageferry_lab.sweep` gave, or some of its rows.
@@ -104,8 +108,9 @@ def plot(
             values = here[metric].astype("float64").groupby(here[x])
             if len(here):
                 places = np.asarray(values.median().index, dtype=float) * across_by
-                medians, low, high = (of_x.to_numpy() * up_by for of_x in (values.median(), values.min(), values.max()))
-                _line(chart, places, medians, low, high, name, drawn[name])
+                medians = values.median().to_numpy() * up_by
+                ends = np.array([interval(list(of_x)) for _, of_x in values]) * up_by
+                _line(chart, places, medians, ends, name, drawn[name])
         _scale(chart, "x", log_x, across == "bytes")
         _scale(chart, "y", log_y, up == "bytes")
         chart.set_title(machine, loc="left", color=_INK, fontsize=10.5, fontweight="bold")
@@ -120,7 +125,7 @@ def plot(
         found |= dict(zip(names, handles, strict=True))
     whole = axes[0].get_figure(root=True)
     assert isinstance(whole, Figure)
-    names = [name for name in lines if name in found]
+    names = [name for name in (*lines, _INTERVAL) if name in found]
     handles = [found[name] for name in names]
     style: dict[str, Any] = {"ncols": 4, "frameon": False, "fontsize": 9.5, "handlelength": 3.6}
     if figure is None:
@@ -146,11 +151,21 @@ def _lines(rows: pd.DataFrame, others: list[str]) -> dict[str, pd.Series[bool]]:
     return lines
 
 
-def _line(chart: Axes, places: Any, medians: Any, low: Any, high: Any, name: str, look: Look) -> None:
+def _line(chart: Axes, places: Any, medians: Any, ends: Any, name: str, look: Look) -> None:
     width = 1.6
-    if (low < high).any():
-        spread = [medians - low, high - medians]
-        chart.errorbar(places, medians, yerr=spread, fmt="none", ecolor=look.colour, elinewidth=1.1, capsize=2.5)
+    # Ends that read the same are no interval.
+    differ = np.array([_number(low) != _number(high) for low, high in ends])
+    if differ.any():
+        chart.errorbar(
+            places[differ],
+            medians[differ],
+            yerr=np.abs(ends[differ].T - medians[differ]),
+            fmt="none",
+            ecolor=look.colour,
+            elinewidth=1.1,
+            capsize=2.5,
+            label=_INTERVAL,
+        )
     (line,) = chart.plot(
         places,
         medians,

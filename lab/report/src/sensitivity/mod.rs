@@ -7,7 +7,7 @@ mod tornado;
 pub use tornado::{tornado, tornado_csv};
 
 use super::csv::table;
-use pageferry_lab::sensitivity::{Effect, Knob, Sensitivity};
+use pageferry_lab::sensitivity::{CrossoverRange, Effect, Knob, Sensitivity};
 
 /// Every value that moved, a row for each.
 pub fn effects_csv(of: &Sensitivity) -> String {
@@ -75,23 +75,22 @@ pub fn crossovers_csv(of: &Sensitivity) -> String {
         "gain_percent_low",
         "gain_percent_high",
     ];
-    let by = |knob: Option<usize>| knob.map(|at| of.knobs[at].full_key()).unwrap_or_default();
     let rows = of.crossovers.iter().map(|c| {
-        vec![
-            c.experiment.clone(),
-            c.name.clone(),
-            c.machine.clone(),
-            c.base.clone(),
-            c.low.0.clone(),
-            by(c.low.1),
-            c.high.0.clone(),
-            by(c.high.1),
-            format!("{:?}", c.gain_percent.0),
-            format!("{:?}", c.gain_percent.1),
-            format!("{:?}", c.gain_percent.2),
-        ]
+        let (base, low, high) = c.gain_percent;
+        let gains = [base, low, high].map(|gain| format!("{gain:?}"));
+        range_words(of, c).into_iter().chain(gains).collect()
     });
     table(&head, rows)
+}
+
+/// A crossover in words: whose it is, from where on it pays, and the earliest and the latest of it, each with the
+/// constant that makes it so.
+pub fn range_words(of: &Sensitivity, c: &CrossoverRange) -> [String; 8] {
+    let by = |knob: Option<usize>| knob.map(|at| of.knobs[at].full_key()).unwrap_or_default();
+    let ends = [c.low.0.clone(), by(c.low.1), c.high.0.clone(), by(c.high.1)];
+    let [earliest, earliest_by, latest, latest_by] = ends;
+    let [experiment, name, machine, base] = [&c.experiment, &c.name, &c.machine, &c.base].map(String::clone);
+    [experiment, name, machine, base, earliest, earliest_by, latest, latest_by]
 }
 
 /// The key of a constant, and whose it is where few have it.

@@ -152,3 +152,32 @@ fn throughput_is_drawn_as_an_eighth_of_its_megabits() {
     // Tables keep what was measured.
     assert!(read("results.csv").contains(",throughput_mbit_s,Mbit/s,800\n"));
 }
+
+/// A median has a whisker where tables tell its interval, and only there; the legend says what it is.
+#[test]
+fn repeats_that_differ_have_whiskers() {
+    let of = reproduction(|run| {
+        let repeat = run.record.seed as f64;
+        let step = if run.record.machine == "xeon-mp" { 80.0 } else { 1e-9 };
+        run.record.results.insert("throughput_mbit_s".into(), 800.0 + step * repeat);
+    });
+    let dir = tempfile::tempdir().expect("a directory");
+    let out = dir.path().join("out");
+    pageferry_report::Report::write_to(&of, &out).expect("written");
+    let read = |file: &str| std::fs::read_to_string(out.join(file)).expect("written");
+    let (differ, same) = (read("figures/netperf-xeon-mp.svg"), read("figures/netperf-xeon-up.svg"));
+    assert!(differ.contains(r#"class="whisker s-"#) && differ.contains("interval of the median"), "{differ}");
+    assert!(!same.contains(r#"class="whisker"#) && !same.contains("interval of the median"), "{same}");
+    let data = read("figures/netperf-xeon-mp.csv");
+    let mut lines = data.lines();
+    assert!(
+        lines.next().is_some_and(|head| head.ends_with(",published,interval_low,interval_high")),
+        "{data}"
+    );
+    assert!(lines.all(|row| row.ends_with(",130,,110,150")), "of seeds 1 to 5: {data}");
+    assert!(!read("figures/netperf-xeon-up.csv").contains("interval"));
+    assert!(
+        read("report.html").contains("an interval that holds the true median")
+            || read("papers/sf-buf.html").contains("an interval that holds the true median")
+    );
+}
