@@ -212,7 +212,9 @@ impl Machine for Metal {
             Flush::Page(_, va) => cpu::invalidate_page(va),
             Flush::Context(_) => cpu::invalidate_context(),
             Flush::All | Flush::Everything => cpu::invalidate_all(),
-            Flush::Broadcast(..) | Flush::Synchronise => unreachable!("the board says that nothing is broadcast"),
+            Flush::Broadcast(..) | Flush::Synchronise => {
+                unreachable!("the board says that nothing is broadcast")
+            }
         }
     }
 
