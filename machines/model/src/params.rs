@@ -41,8 +41,6 @@ pub(crate) struct Params {
     pub(crate) trap_enter: u64,
     pub(crate) trap_exit: u64,
     pub(crate) invalidate_page: u64,
-    /// More, when the TLB holds the page.
-    pub(crate) invalidate_live: u64,
     pub(crate) invalidate_all: u64,
     /// What is invalidated by a tag that is not the own, where hardware walks page tables.
     pub(crate) invalidate_other: u64,
@@ -192,7 +190,6 @@ impl Params {
             trap_enter: c.cpu.trap_enter_cycles.value,
             trap_exit: c.cpu.trap_exit_cycles.value,
             invalidate_page: c.cpu.invalidate_page_cycles.value,
-            invalidate_live: c.cpu.invalidate_live_cycles.value,
             invalidate_all: c.cpu.invalidate_all_cycles.value,
             invalidate_other: c.mmu.invalidate_other_cycles.as_ref().map_or(0, |cycles| cycles.value),
             load_root: c.cpu.load_root_cycles.value,

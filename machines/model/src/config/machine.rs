@@ -105,8 +105,6 @@ pub struct CpuConfig {
     pub trap_exit_cycles: Number,
     /// Invalidation of one page in the own TLB (`invlpg`), without the reading of its PTE.
     pub invalidate_page_cycles: Number,
-    /// What that takes longer when the TLB holds the page.
-    pub invalidate_live_cycles: Number,
     /// Invalidation of all entries of the own TLB, global ones too.
     pub invalidate_all_cycles: Number,
     /// Loading the root of the page tables (`CR3`); drops the entries that are not global.

@@ -347,20 +347,17 @@ impl Tlb {
         live
     }
 
-    /// Drops the CPU's entries of the set that the page at `va` belongs to, whatever they map; true when there was one.
-    pub(crate) fn invalidate_class(&mut self, cpu: CpuId, va: Va) -> bool {
+    /// Drops the CPU's entries of the set that the page at `va` belongs to, whatever they map.
+    pub(crate) fn invalidate_class(&mut self, cpu: CpuId, va: Va) {
         let page = self.shifts.number(va, PageSize::Base);
-        let mut live = false;
         for array in self.arrays() {
             let start = array.set(page);
             for slot in start..start + array.ways {
                 if array.tags[slot] != FREE && array.entries[slot].cpu == cpu {
                     array.clear(slot);
-                    live = true;
                 }
             }
         }
-        live
     }
 
     /// Drops the CPU's entries, but not reserved ones.

@@ -304,13 +304,16 @@ impl Hw {
         if self.params.asids == 0 || va >= self.params.layout.user_end { Asid::KERNEL } else { asid }
     }
 
-    /// Drops a page in the TLBs of one CPU; true when it was there.
-    fn drop_page(&mut self, cpu: usize, asid: Asid, va: Va) -> bool {
+    /// Drops a page in the TLBs of one CPU.
+    fn drop_page(&mut self, cpu: usize, asid: Asid, va: Va) {
         let (id, class) = (CpuId(cpu as u8), self.params.invalidates_class);
-        self.own_tlbs(cpu).fold(false, |live, tlb| match class {
-            true => tlb.invalidate_class(id, va) | live,
-            false => tlb.invalidate_page(id, asid, va) | live,
-        })
+        for tlb in self.own_tlbs(cpu) {
+            if class {
+                tlb.invalidate_class(id, va);
+            } else {
+                tlb.invalidate_page(id, asid, va);
+            }
+        }
     }
 
     /// # Panics
@@ -328,11 +331,10 @@ impl Hw {
                 // A hash table's processors know no invalidation that stays with one of them.
                 let all = self.params.broadcast.is_some() && matches!(self.params.mmu, Mmu::Hash);
                 let cpus = if all { 0..self.cpus.len() } else { cpu..cpu + 1 };
-                let live = cpus.fold(false, |live, holder| self.drop_page(holder, asid, va) | live);
-                let more = if live { self.params.invalidate_live } else { 0 };
+                cpus.for_each(|holder| self.drop_page(holder, asid, va));
                 let other = va < self.params.layout.user_end && self.is_other_tag(cpu, asid);
                 let cycles = if other { self.params.invalidate_other } else { self.params.invalidate_page };
-                self.charge(cpu, cycles + more);
+                self.charge(cpu, cycles);
                 self.did(cpu, Action::Flushes(what));
             }
             Flush::Broadcast(asid, va) => {
@@ -346,9 +348,7 @@ impl Hw {
             Flush::Synchronise => {
                 self.charge(cpu, self.broadcast().sync);
                 for (asid, va) in std::mem::take(&mut self.cpus[cpu].broadcast) {
-                    (0..self.cpus.len()).for_each(|holder| {
-                        self.drop_page(holder, asid, va);
-                    });
+                    (0..self.cpus.len()).for_each(|holder| self.drop_page(holder, asid, va));
                 }
                 self.did(cpu, Action::Flushes(what));
             }
