@@ -332,7 +332,7 @@ enum Memory {
 }
 
 /// Frames that are left to all of it when memory is scarce: fewer than one part has pages.
-const SCARCE_PAGES: usize = 70;
+const SCARCE_PAGES: usize = 66;
 
 /// Runs both parts of `play` on four CPUs, of which one may end before its time; returns how many steps each made, and
 /// whether it got to its end.
