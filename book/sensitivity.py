@@ -1,11 +1,11 @@
 """Renews the page of the book on which constants the results hang, and its pictures.
 
-    python book/sensitivity.py PAGEFERRY FOLDER          runs `pageferry sensitivity` for each paper, and renews the page
+    python book/sensitivity.py PAGEFERRY FOLDER          runs `pageferry sensitivity` for each paper, renews the page
     python book/sensitivity.py PAGEFERRY FOLDER --kept   renews the page from what is in FOLDER
 
-PAGEFERRY is the program, built with --release. FOLDER keeps what it writes for each paper; one that was interrupted goes
-on from there. What is between the comments of a paper in `src/sensitivity.md` is replaced, and nothing else. It fails
-where a run fails, or where the page has no place for a paper.
+PAGEFERRY is the program, built with --release. FOLDER keeps what it writes for each paper; one that was interrupted
+goes on from there. What is between the comments of a paper in `src/sensitivity.md` is replaced, and nothing else. It
+fails where a run fails, or where the page has no place for a paper.
 """
 
 import argparse
@@ -38,30 +38,20 @@ def table(head: list[str], body: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def short(text: str) -> str:
-    """A number with three digits, or a word."""
-    try:
-        return f"{float(text):,.0f}"
-    except ValueError:
-        return text
-
-
 def constants(folder: Path) -> str:
     """The ten that matter most: each with what it moves most, up and down."""
-    effects = rows(folder / "sensitivity.csv")
-    value = {row["constant"]: row["constant_before"] for row in effects}
     by_constant: dict[str, list[dict[str, str]]] = {}
     for row in rows(folder / "tornado.csv"):
         by_constant.setdefault(row["constant"], []).append(row)
     body = []
     for name, moved in by_constant.items():
         first = moved[0]
-        key = name.split(" of ")[0]
+        key, _, files = name.partition(" of ")
         changes = ", ".join(f"{row['direction']} {float(row['change_percent']):+.1f} %" for row in moved)
         what = f"`{first['id']}`" if first["id"].count("-") > 1 else f"{first['experiment']}, {first['id']}"
-        kind = first["kind"]
-        body.append([f"`{key}`", kind, short(value.get(key, "")), first["flips"], changes, f"{what} on {first['machine']}"])
-    return table(["constant", "kind", ">value", ">verdicts", "largest change", "of"], body)
+        where = f"{what} on {first['machine']}"
+        body.append([f"`{key}` of {files}", first["kind"], first["flips"], changes, where])
+    return table(["constant", "kind", ">verdicts", "largest change", "of"], body)
 
 
 def crossovers(folder: Path) -> str:
@@ -69,8 +59,10 @@ def crossovers(folder: Path) -> str:
     for row in rows(folder / "crossovers-range.csv"):
         gain = f"{float(row['gain_percent']):+.0f} %"
         low, high = (f"{float(row[f'gain_percent_{end}']):+.0f}" for end in ("low", "high"))
-        ends = [f"{row[end]}" + (f" (`{row[f'{end}_by']}`)" if row[f"{end}_by"] else "") for end in ("earliest", "latest")]
-        body.append([row["experiment"], row["crossover"], row["machine"], row["pays"], *ends, f"{gain} ({low} to {high})"])
+        by = {end: f" (`{row[f'{end}_by']}`)" if row[f"{end}_by"] else "" for end in ("earliest", "latest")}
+        ends = [f"{row[end]}{told}" for end, told in by.items()]
+        gains = f"{gain} ({low} to {high})"
+        body.append([row["experiment"], row["crossover"], row["machine"], row["pays"], *ends, gains])
     if not body:
         return "It has no crossover.\n"
     head = ["experiment", "mechanism", "machine", ">pays from", ">earliest (by)", ">latest (by)", ">gain at the end"]
@@ -97,13 +89,13 @@ def main() -> None:
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         picture = f"sensitivity-{paper}.svg"
         shutil.copyfile(folder / "tornado.svg", SOURCE / "pictures" / picture)
-        told = (
-            f"![The constants that matter most]({Path('pictures') / picture})\n\n{constants(folder)}\n{crossovers(folder)}"
-        )
+        figure = f"![The constants that matter most]({Path('pictures') / picture})"
+        told = f"{figure}\n\n{constants(folder)}\n{crossovers(folder)}"
         block = re.compile(rf"(<!-- {re.escape(paper)} -->\n).*?(<!-- / -->)", re.DOTALL)
         page, found = block.subn(lambda at, told=told: f"{at[1]}\n{told}\n{at[2]}", page)
         if found != 1:
-            raise SystemExit(f"{page_file}: {found} places for {paper}, expected `<!-- {paper} -->` to `<!-- / -->` once")
+            places = f"expected `<!-- {paper} -->` to `<!-- / -->` once"
+            raise SystemExit(f"{page_file}: {found} places for {paper}, {places}")
     page_file.write_text(page)
 
 
