@@ -173,6 +173,7 @@ impl<M: Machine> Pmaps<M> {
     {
         let m = &self.machine;
         let _c = m.scope(Cause::InvalidateLocal);
+        let mut begun = false;
         for part in parts() {
             let tags = part.tags.as_deref();
             let holders = self.active_cpus(part.space, tags);
@@ -186,8 +187,11 @@ impl<M: Machine> Pmaps<M> {
                 m.count(PmapCounter::TlbInvalidationsRemoteIssued, pages);
             }
             self.broadcast_pages(tags.and_then(Tags::shared).unwrap_or(Asid::KERNEL), part.range);
+            begun = true;
         }
-        self.synchronise();
+        if begun {
+            self.synchronise();
+        }
     }
 
     /// Begins to invalidate pages in the TLBs of all CPUs: [`Pmaps::synchronise`] has to follow.
