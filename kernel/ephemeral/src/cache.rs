@@ -25,7 +25,8 @@ use crate::counter::EphemeralCounter;
 use crate::defect::EphemeralDefect;
 use crate::flusher::Flusher;
 use crate::index::{BufferId, MappingIndex, Trace};
-use crate::mapping::Backing;
+use crate::mapping::{Backing, Request};
+use crate::user::MappingUser;
 use alloc::string::String;
 use alloc::sync::Arc;
 use pageferry_defects::Planted;
@@ -148,7 +149,7 @@ impl<M: Machine> Cache<M> {
     pub(crate) fn alloc(
         &self,
         threads: &dyn Threads,
-        frame: Pfn,
+        request: Request,
         flags: Flags,
     ) -> Result<Backing, AllocError> {
         let m = &self.machine;
@@ -158,12 +159,12 @@ impl<M: Machine> Cache<M> {
         let mut state = self.state.lock();
         let (id, cpu) = loop {
             let cpu = m.cpu();
-            if let Some(id) = state.index.find(frame, &mut self.toucher()) {
-                self.hit(&mut state.index, id, cpu, private);
+            if let Some(id) = state.index.find(request.frame, &mut self.toucher()) {
+                self.hit(&mut state.index, id, (cpu, request.by), private);
                 break (id, cpu);
             }
             if let Some(id) = state.index.victim() {
-                self.miss(&mut state.index, id, frame, cpu, private);
+                self.miss(&mut state.index, id, request, cpu, private);
                 break (id, cpu);
             }
             if flags.contains(Flags::NOWAIT) {
@@ -190,48 +191,57 @@ impl<M: Machine> Cache<M> {
     }
 
     /// The frame is mapped by `id`.
-    fn hit(&self, index: &mut MappingIndex, id: BufferId, cpu: CpuId, private: bool) {
+    fn hit(&self, index: &mut MappingIndex, id: BufferId, (cpu, by): (CpuId, MappingUser), private: bool) {
         self.machine.execute(self.paths.alloc_hit);
         self.machine.count(EphemeralCounter::EphemeralHits, 1);
-        self.cohere(index, id, cpu, private);
+        by.mapped(&self.machine, 1);
+        self.cohere(index, id, (cpu, by), private);
         index.acquire(id, &mut self.toucher());
     }
 
     /// Makes the address safe for this CPU, or for all: those outside the mask invalidate and join it.
-    fn cohere(&self, index: &mut MappingIndex, id: BufferId, cpu: CpuId, private: bool) {
+    fn cohere(&self, index: &mut MappingIndex, id: BufferId, (cpu, by): (CpuId, MappingUser), private: bool) {
         let mut cpus = index.cpus(id);
         if !cpus.contains(cpu) {
-            self.pmaps.invalidate_local(self.va(id));
+            by.invalidated(&self.machine, self.pmaps.invalidate_local(self.va(id)));
             cpus.insert(cpu);
         }
         let missing = self.machine.cpus().difference(cpus);
         if !private && !missing.is_empty() {
             if !self.flusher.planted.is(EphemeralDefect::FlushedHereOnly) {
-                self.pmaps.invalidate_remote(self.va(id), missing);
+                by.invalidated(&self.machine, self.pmaps.invalidate_remote(self.va(id), missing));
             }
             cpus = cpus.union(missing);
         }
         index.set_cpus(id, cpus);
     }
 
-    /// The inactive buffer `id` takes `frame` over.
-    fn miss(&self, index: &mut MappingIndex, id: BufferId, frame: Pfn, cpu: CpuId, private: bool) {
+    /// The inactive buffer `id` takes a frame over.
+    fn miss(
+        &self,
+        index: &mut MappingIndex,
+        id: BufferId,
+        Request { frame, by }: Request,
+        cpu: CpuId,
+        private: bool,
+    ) {
         self.machine.execute(self.paths.alloc_miss);
         self.machine.count(EphemeralCounter::EphemeralMisses, 1);
+        by.mapped(&self.machine, 1);
         index.rebind(id, frame, &mut self.toucher());
         let flush = self.pmaps.kenter(self.va(id), &[frame], Prot::RW);
         if !flush.old_accessed() {
             // No walker has loaded the old entry, and from now on none can.
             flush.not_cached(&self.pmaps);
             match self.rule {
-                AccessedRule::Safe => self.cohere(index, id, cpu, private),
+                AccessedRule::Safe => self.cohere(index, id, (cpu, by), private),
                 AccessedRule::AsPrinted => index.set_cpus(id, self.machine.cpus()),
             }
         } else if private {
-            flush.flush_local(&self.pmaps);
+            by.invalidated(&self.machine, flush.flush_local(&self.pmaps));
             index.set_cpus(id, CpuSet::only(cpu));
         } else {
-            self.flusher.flush(flush, &self.pmaps);
+            self.flusher.flush(flush, by, &self.pmaps);
             index.set_cpus(id, self.machine.cpus());
         }
     }

@@ -7,7 +7,7 @@
 use crate::cache::Cache;
 use crate::config::{AccessedRule, AllocError, ConfigError, EphemeralPaths, Flags, KernelAddresses};
 use crate::index::BufferId;
-use crate::mapping::Backing;
+use crate::mapping::{Backing, Request};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -42,10 +42,10 @@ impl<M: Machine> Caches<M> {
         &self,
         cache: usize,
         threads: &dyn Threads,
-        frame: Pfn,
+        request: Request,
         flags: Flags,
     ) -> Result<Backing, AllocError> {
-        match self.0[cache].alloc(threads, frame, flags)? {
+        match self.0[cache].alloc(threads, request, flags)? {
             Backing::Cached { id, private_on } => Ok(Backing::Among { cache, id, private_on }),
             other => unreachable!("{other:?} is from no cache"),
         }

@@ -1,6 +1,7 @@
-//! How far changes of shared mappings are flushed.
+//! How far changes of shared mappings are flushed, and for whom.
 
 use crate::defect::EphemeralDefect;
+use crate::user::MappingUser;
 use pageferry_defects::Planted;
 use pageferry_hal::Machine;
 use pageferry_pmap::{Pmaps, TlbFlush};
@@ -12,11 +13,12 @@ pub(crate) struct Flusher {
 }
 
 impl Flusher {
-    pub(crate) fn flush<M: Machine>(self, flush: TlbFlush<M>, pmaps: &Pmaps<M>) {
-        if self.planted.is(EphemeralDefect::FlushedHereOnly) {
+    pub(crate) fn flush<M: Machine>(self, flush: TlbFlush<M>, by: MappingUser, pmaps: &Pmaps<M>) {
+        let issued = if self.planted.is(EphemeralDefect::FlushedHereOnly) {
             flush.flush_local(pmaps)
         } else {
             flush.flush(pmaps)
-        }
+        };
+        by.invalidated(pmaps.machine(), issued);
     }
 }

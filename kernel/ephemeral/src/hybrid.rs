@@ -14,10 +14,10 @@ use crate::caches::Caches;
 use crate::config::{AccessedRule, AllocError, ConfigError, EphemeralPaths, Flags, KernelAddresses};
 use crate::counter::EphemeralCounter;
 use crate::direct::Direct;
-use crate::mapping::Backing;
+use crate::mapping::{Backing, Request};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use pageferry_hal::{Machine, PAGE_SIZE, Pfn, StructArena, Threads};
+use pageferry_hal::{Machine, PAGE_SIZE, StructArena, Threads};
 use pageferry_pmap::Pmaps;
 
 pub(crate) struct Hybrid<M: Machine> {
@@ -60,14 +60,15 @@ impl<M: Machine> Hybrid<M> {
     pub(crate) fn alloc(
         &self,
         threads: &dyn Threads,
-        frame: Pfn,
+        request: Request,
         flags: Flags,
     ) -> Result<Backing, AllocError> {
-        let colour = self.pmaps.best_colour(frame);
-        if colour == self.pmaps.own_colour(frame) {
+        let colour = self.pmaps.best_colour(request.frame);
+        if colour == self.pmaps.own_colour(request.frame) {
             self.pmaps.machine().count(EphemeralCounter::EphemeralDirect, 1);
+            request.by.mapped(self.pmaps.machine(), 1);
             return Ok(Backing::Direct);
         }
-        self.caches.alloc(colour as usize, threads, frame, flags)
+        self.caches.alloc(colour as usize, threads, request, flags)
     }
 }

@@ -9,7 +9,9 @@
 //! The pages of a buffer follow one another, and so do their colours.
 
 use crate::config::{AllocError, KernelAddresses};
+use crate::counter::EphemeralCounter;
 use crate::flusher::Flusher;
+use crate::user::MappingUser;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use pageferry_defects::Planted;
@@ -24,6 +26,7 @@ pub struct KvaRun {
     /// The most pages that are mapped at once.
     len_pages: usize,
     mapped: Option<VaRange>,
+    by: MappingUser,
 }
 
 impl KvaRun {
@@ -46,13 +49,13 @@ impl<M: Machine, K: KernelAddresses> KvaRuns<M, K> {
         KvaRuns { pmaps, addresses, live: AtomicUsize::new(0), flusher: Flusher { planted: Planted::NONE } }
     }
 
-    pub(crate) fn make(&self, len_pages: usize) -> Result<KvaRun, AllocError> {
+    pub(crate) fn make(&self, len_pages: usize, by: MappingUser) -> Result<KvaRun, AllocError> {
         assert!(len_pages > 0, "a run of no pages");
         let wanted = len_pages + self.pmaps.colours() as usize - 1;
         let range = self.addresses.alloc(wanted).ok_or(AllocError::NoAddresses)?;
         assert_eq!(range.len_pages(), wanted, "the address allocator gave {range:?}");
         self.live.fetch_add(1, Ordering::Relaxed);
-        Ok(KvaRun { range, len_pages, mapped: None })
+        Ok(KvaRun { range, len_pages, mapped: None, by })
     }
 
     pub(crate) fn enter(&self, run: &mut KvaRun, frames: &[Pfn]) -> Va {
@@ -67,7 +70,9 @@ impl<M: Machine, K: KernelAddresses> KvaRuns<M, K> {
         let ahead = pmaps.best_colour(frames[0]).wrapping_sub(pmaps.colour(start)) & (pmaps.colours() - 1);
         let start = start + ahead as usize * PAGE_SIZE;
         let flush = pmaps.kenter(start, frames, Prot::RW);
-        self.flusher.flush(flush, pmaps);
+        self.flusher.flush(flush, run.by, pmaps);
+        pmaps.machine().count(EphemeralCounter::RunPages, frames.len() as u64);
+        run.by.mapped(pmaps.machine(), frames.len());
         run.mapped = Some(VaRange::pages_from(start, frames.len()));
         start
     }
@@ -75,7 +80,7 @@ impl<M: Machine, K: KernelAddresses> KvaRuns<M, K> {
     pub(crate) fn remove(&self, run: &mut KvaRun) {
         let mapped = run.mapped.take().expect("something is mapped in this run");
         let flush = self.pmaps.kremove(mapped);
-        self.flusher.flush(flush, &self.pmaps);
+        self.flusher.flush(flush, run.by, &self.pmaps);
     }
 
     pub(crate) fn release(&self, run: KvaRun) {

@@ -21,6 +21,7 @@
 //! * [`index`]: hash and inactive list of the cache, as plain data.
 //! * `cache`, `direct`, `hybrid`, `caches` (of processes), `original`: the schemes. `kva_run`: addresses kept by their
 //!   user. `flusher`: what they share.
+//! * `user`: who asks, and `counter`: what is counted for each.
 //! * `config`: what the crate is built from, what it asks for, and what can go wrong.
 //!
 //! # Ownership
@@ -48,6 +49,7 @@ pub mod index;
 mod kva_run;
 mod mapping;
 mod original;
+mod user;
 
 pub use config::{
     AccessedRule, AllocError, ConfigError, EphemeralConfig, EphemeralPaths, Flags, KernelAddresses, Scheme,
@@ -56,6 +58,7 @@ pub use counter::EphemeralCounter;
 pub use defect::EphemeralDefect;
 pub use kva_run::KvaRun;
 pub use mapping::Mapping;
+pub use user::MappingUser;
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -64,7 +67,7 @@ use caches::Caches;
 use direct::Direct;
 use hybrid::Hybrid;
 use kva_run::KvaRuns;
-use mapping::Backing;
+use mapping::{Backing, Request};
 use original::Original;
 use pageferry_hal::{Level, Machine, Pfn, StructArena, Threads, Va};
 use pageferry_pmap::{Pmaps, Reach};
@@ -133,8 +136,8 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
         self.runs.flusher.planted = defect.into();
     }
 
-    /// A mapping of `frame` (`sf_buf_alloc`; sf_buf paper, 4.1). Callers that map the same frame may share one. The
-    /// caller keeps `frame` wired until it has freed the mapping, and stays pinned as long if `flags` has
+    /// A mapping of `frame` for `by` (`sf_buf_alloc`; sf_buf paper, 4.1). Callers that map the same frame may share
+    /// one. The caller keeps `frame` wired until it has freed the mapping, and stays pinned as long if `flags` has
     /// [`Flags::PRIVATE`].
     ///
     /// # Errors
@@ -144,19 +147,27 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
     /// # Locks
     /// Takes `Ephemeral` or what [`KernelAddresses`] takes, and what the pmap takes below ([`Pmaps::claim`]). Without
     /// [`Flags::NOWAIT`] the cache may sleep: the caller then holds no spin lock.
-    pub fn alloc(&self, threads: &dyn Threads, frame: Pfn, flags: Flags) -> Result<Mapping, AllocError> {
+    pub fn alloc(
+        &self,
+        threads: &dyn Threads,
+        frame: Pfn,
+        by: MappingUser,
+        flags: Flags,
+    ) -> Result<Mapping, AllocError> {
+        let request = Request { frame, by };
         let flags = if self.honour_private { flags } else { flags.difference(Flags::PRIVATE) };
         let backing = match &self.imp {
-            Imp::Cache(cache) => cache.alloc(threads, frame, flags)?,
+            Imp::Cache(cache) => cache.alloc(threads, request, flags)?,
             Imp::Direct(_) => {
                 self.machine.count(EphemeralCounter::EphemeralDirect, 1);
+                by.mapped(&self.machine, 1);
                 Backing::Direct
             }
-            Imp::Hybrid(hybrid) => hybrid.alloc(threads, frame, flags)?,
-            Imp::PerProcess(caches) => caches.alloc(caches.of(threads), threads, frame, flags)?,
-            Imp::Original(original) => original.alloc(frame)?,
+            Imp::Hybrid(hybrid) => hybrid.alloc(threads, request, flags)?,
+            Imp::PerProcess(caches) => caches.alloc(caches.of(threads), threads, request, flags)?,
+            Imp::Original(original) => original.alloc(request)?,
         };
-        let mapping = Mapping { frame, backing };
+        let mapping = Mapping { frame, by, backing };
         if self.pmaps.colours() > 1 {
             self.pmaps.claim(frame, self.kva(&mapping), Reach::Write);
         }
@@ -184,7 +195,7 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
             ) => {
                 caches.free(cache, threads, id, mapping.frame, private_on);
             }
-            (Imp::Original(original), Backing::Own(range)) => original.free(range),
+            (Imp::Original(original), Backing::Own(range)) => original.free(range, mapping.by),
             (_, backing) => panic!("{backing:?} is not a mapping of this kernel"),
         }
         self.machine.count(EphemeralCounter::EphemeralFrees, 1);
@@ -212,16 +223,16 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
         mapping.frame
     }
 
-    /// A run of `len_pages` pages of addresses, to be mapped again and again by its owner, as each pipe of the original
-    /// kernel kept one (sf_buf paper, 5). Independent of the scheme.
+    /// A run of `len_pages` pages of addresses for `by`, to be mapped again and again by its owner, as each pipe of the
+    /// original kernel kept one (sf_buf paper, 5). Independent of the scheme.
     ///
     /// # Errors
     /// [`AllocError::NoAddresses`].
     ///
     /// # Panics
     /// When `len_pages` is zero.
-    pub fn kva_run(&self, len_pages: usize) -> Result<KvaRun, AllocError> {
-        self.runs.make(len_pages)
+    pub fn kva_run(&self, len_pages: usize, by: MappingUser) -> Result<KvaRun, AllocError> {
+        self.runs.make(len_pages, by)
     }
 
     /// Maps `frames` from the run's start on, with one unconditional flush for all of them (`pmap_qenter` of FreeBSD

@@ -1,6 +1,7 @@
 //! One ephemeral mapping, as its user holds it.
 
 use crate::index::BufferId;
+use crate::user::MappingUser;
 use pageferry_hal::{CpuId, Pfn, VaRange};
 
 /// An ephemeral mapping (`struct sf_buf *`): opaque, one reference, to be given back with [`crate::Ephemeral::free`].
@@ -8,7 +9,15 @@ use pageferry_hal::{CpuId, Pfn, VaRange};
 #[must_use = "an ephemeral mapping must be freed"]
 pub struct Mapping {
     pub(crate) frame: Pfn,
+    pub(crate) by: MappingUser,
     pub(crate) backing: Backing,
+}
+
+/// A frame, and who asks for a mapping of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) frame: Pfn,
+    pub(crate) by: MappingUser,
 }
 
 /// What a mapping stands on, and what giving it back takes.

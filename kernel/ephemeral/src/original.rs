@@ -12,12 +12,13 @@
 use crate::config::{AllocError, KernelAddresses};
 use crate::counter::EphemeralCounter;
 use crate::flusher::Flusher;
-use crate::mapping::Backing;
+use crate::mapping::{Backing, Request};
+use crate::user::MappingUser;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use pageferry_defects::Planted;
-use pageferry_hal::{Cause, CodePath, LockClass, Machine, Pfn, Prot, SpinLock, VaRange};
+use pageferry_hal::{Cause, CodePath, LockClass, Machine, Prot, SpinLock, VaRange};
 use pageferry_pmap::Pmaps;
 
 pub(crate) struct Original<M: Machine, K: KernelAddresses> {
@@ -57,22 +58,23 @@ impl<M: Machine, K: KernelAddresses> Original<M, K> {
         }
     }
 
-    pub(crate) fn alloc(&self, frame: Pfn) -> Result<Backing, AllocError> {
+    pub(crate) fn alloc(&self, Request { frame, by }: Request) -> Result<Backing, AllocError> {
         let m = self.pmaps.machine();
         let _c = m.scope(Cause::Ephemeral);
         let range = self.take_address().ok_or(AllocError::NoAddresses)?;
         assert_eq!(range.len_pages(), 1, "the address allocator gave {range:?} for one page");
         let flush = self.pmaps.kenter(range.start(), &[frame], Prot::RW);
-        self.flusher.flush(flush, &self.pmaps);
+        self.flusher.flush(flush, by, &self.pmaps);
         m.count(EphemeralCounter::EphemeralMisses, 1);
+        by.mapped(m, 1);
         self.live.fetch_add(1, Ordering::Relaxed);
         Ok(Backing::Own(range))
     }
 
-    pub(crate) fn free(&self, range: VaRange) {
+    pub(crate) fn free(&self, range: VaRange, by: MappingUser) {
         let _c = self.pmaps.machine().scope(Cause::Ephemeral);
         let flush = self.pmaps.kremove(range);
-        self.flusher.flush(flush, &self.pmaps);
+        self.flusher.flush(flush, by, &self.pmaps);
         self.give_address(range);
         let before = self.live.fetch_sub(1, Ordering::Relaxed);
         assert!(before > 0, "more ephemeral mappings freed than allocated");

@@ -52,7 +52,7 @@ pub use config::{
 pub use counter::PmapCounter;
 pub use defect::{AreaDefect, PmapDefect};
 pub use error::{PmapError, Whole};
-pub use flush::TlbFlush;
+pub use flush::{Invalidations, TlbFlush};
 pub use map::HashCensus;
 pub use pageferry_defects::Planted;
 pub use pmap::{Pmap, Pmaps};

@@ -26,6 +26,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 use pageferry_abi::{Errno, SendMode};
+use pageferry_ephemeral::MappingUser;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{Cause, Machine, PAGE_SIZE, Pfn, Prot, StructArena, Threads, Va};
 use pageferry_vm::KernelPages;
@@ -150,7 +151,7 @@ impl<M: Machine> MemoryDisk<M> {
         let (held, taken) = self.state.acquire(threads, self.state.lock(), |s| &mut s.io, "mdwait", true);
         drop(held);
         taken?;
-        let result = Window::open(core).and_then(|mut window| {
+        let result = Window::open(core, MappingUser::MemoryDisk).and_then(|mut window| {
             let result = self.move_pages(core, threads, &mut window, uio, piece);
             window.close(core);
             result

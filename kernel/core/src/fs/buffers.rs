@@ -22,7 +22,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use pageferry_abi::Errno;
-use pageferry_ephemeral::KvaRun;
+use pageferry_ephemeral::{KvaRun, MappingUser};
 use pageferry_hal::{Cause, Machine, Mode, PAGE_SIZE, Pfn, Threads, Va};
 use pageferry_vm::{Backing, Object, Wired};
 
@@ -108,7 +108,7 @@ impl<M: Machine> Strategy for Disk<'_, M> {
     fn show(&mut self, index: u64, room: Room<Mapping>) -> Result<Mapping, Errno> {
         let Disk { core, threads, object, .. } = *self;
         let mut run = match room {
-            Room::New(_) => core.ephemeral.kva_run(BUFFER_PAGES)?,
+            Room::New(_) => core.ephemeral.kva_run(BUFFER_PAGES, MappingUser::Buffers)?,
             Room::Used(shown) => unmap(core, shown),
         };
         let mut wired = Vec::new();

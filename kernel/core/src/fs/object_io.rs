@@ -10,7 +10,7 @@
 use crate::proc::Syscall;
 use alloc::sync::Arc;
 use pageferry_abi::Errno;
-use pageferry_ephemeral::Flags;
+use pageferry_ephemeral::{Flags, MappingUser};
 use pageferry_hal::{Cause, Machine, PAGE_SIZE, Threads, Va};
 use pageferry_vm::Object;
 
@@ -25,7 +25,7 @@ pub(super) fn with_page<M: Machine, R>(
     let (vm, ephemeral, thread) = (&call.core.vm, &call.core.ephemeral, call.thread);
     let wired = vm.wire_page(thread, object, page, write)?;
     thread.pin();
-    let mapped = ephemeral.alloc(thread, wired.frames()[0], Flags::PRIVATE);
+    let mapped = ephemeral.alloc(thread, wired.frames()[0], MappingUser::Files, Flags::PRIVATE);
     let result = mapped.map(|mapping| {
         let result = work(ephemeral.kva(&mapping));
         ephemeral.free(thread, mapping);

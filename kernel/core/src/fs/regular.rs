@@ -15,6 +15,7 @@ use crate::defect::NetDefect;
 use crate::proc::{Syscall, Uio, UioMode, Visibility, Window};
 use alloc::boxed::Box;
 use pageferry_abi::Errno;
+use pageferry_ephemeral::MappingUser;
 use pageferry_hal::{Cause, Machine, PAGE_SIZE, Pfn, Va};
 use pageferry_vm::{Inherit, KernelLoan, Mapped, PushDown};
 
@@ -158,7 +159,7 @@ pub(super) fn show_header<M: Machine>(
     len: usize,
     work: &mut dyn FnMut(Va, usize) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
-    let mut window = Window::open(call.core)?;
+    let mut window = Window::open(call.core, MappingUser::Exec)?;
     let shown = window.show(call.core, call.thread, frame, Visibility::Shared, |va| work(va, len));
     window.close(call.core);
     shown.and_then(|done| done)

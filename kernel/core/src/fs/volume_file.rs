@@ -22,6 +22,7 @@ use crate::proc::{Syscall, Uio, UioMode, Visibility, Window};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use pageferry_abi::Errno;
+use pageferry_ephemeral::MappingUser;
 use pageferry_fs::{Ino, Volume};
 use pageferry_hal::{Cause, Machine, PAGE_SIZE, Prot, Va};
 use pageferry_vm::{Backing, Inherit, KernelLoan, Mapped, Object, Wired};
@@ -297,7 +298,7 @@ fn page_in<M: Machine>(
     let (core, thread) = (call.core, call.thread);
     let wired = core.vm.wire_page(thread, object, page, true)?;
     let frame = wired.frames()[0];
-    let filled = Window::open(core).and_then(|mut window| {
+    let filled = Window::open(core, MappingUser::VnodePager).and_then(|mut window| {
         let shown = window.show(core, thread, frame, Visibility::Shared, |va| fill(va, at));
         window.close(core);
         shown.and_then(|filled| filled)

@@ -16,6 +16,7 @@ use crate::counter::KernelCounter;
 use crate::proc::{Uio, UioRw, Visibility, Window};
 use alloc::sync::{Arc, Weak};
 use pageferry_abi::{Errno, SendMode};
+use pageferry_ephemeral::MappingUser;
 use pageferry_fs::{Ino, Store as _, Volume};
 use pageferry_hal::{Cause, Machine, PAGE_SIZE, Pfn, Threads, Va};
 use pageferry_vm::{PagerError, VnodePager};
@@ -43,7 +44,7 @@ impl<M: Machine> FilePager<M> {
             return Err(Errno::Io);
         };
         mounted.with(&core, t, false, |volume, disk, _| {
-            let mut window = Window::open(&core)?;
+            let mut window = Window::open(&core, MappingUser::VnodePager)?;
             let shown = window.show(&core, t, frame, Visibility::Shared, |va| work(&core, volume, disk, va));
             window.close(&core);
             shown.and_then(|done| done)

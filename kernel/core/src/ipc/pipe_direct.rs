@@ -27,7 +27,7 @@ use crate::proc::{Syscall, Uio};
 use alloc::sync::Arc;
 use core::ops::Range;
 use pageferry_abi::Errno;
-use pageferry_ephemeral::Flags;
+use pageferry_ephemeral::{Flags, MappingUser};
 use pageferry_hal::{Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Pfn, Place, Prot, Threads, Va};
 use pageferry_vm::VmError;
 
@@ -219,7 +219,7 @@ impl<M: Machine> Pipe<M> {
             Some(kva) if kva.len_pages() >= pages => kva,
             outgrown => {
                 outgrown.into_iter().for_each(|kva| ephemeral.release_run(kva));
-                ephemeral.kva_run(pages)?
+                ephemeral.kva_run(pages, MappingUser::Pipe)?
             }
         };
         let at = ephemeral.enter_run(&mut kva, frames);
@@ -327,7 +327,7 @@ impl<M: Machine> Pipe<M> {
             let at = run.offset + done + copied;
             let piece = (PAGE_SIZE - at % PAGE_SIZE).min(len - copied);
             result = ephemeral
-                .alloc(thread, run.frames[at / PAGE_SIZE], Flags::PRIVATE)
+                .alloc(thread, run.frames[at / PAGE_SIZE], MappingUser::Pipe, Flags::PRIVATE)
                 .map_err(Errno::from)
                 .and_then(|mapping| {
                     let result = copy(ephemeral.kva(&mapping) + at % PAGE_SIZE, piece);

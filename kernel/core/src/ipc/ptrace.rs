@@ -13,6 +13,7 @@
 use crate::config::PtraceBy;
 use crate::proc::{Syscall, Uio, UioRw, Visibility, Window};
 use pageferry_abi::{Errno, SendMode};
+use pageferry_ephemeral::MappingUser;
 use pageferry_hal::{Access, Machine, PAGE_SIZE, Prot, Va};
 use pageferry_vm::{QUICK_REF_PAGES, Space, VmError, quick_ref};
 
@@ -96,7 +97,7 @@ fn trace_frames<M: Machine>(
     own: &mut Uio,
 ) -> Result<(), Errno> {
     let (core, thread) = (call.core, call.thread);
-    let mut window = Window::open(core)?;
+    let mut window = Window::open(core, MappingUser::Ptrace)?;
     let prot = if own.rw() == UioRw::Write { Prot::RW } else { Prot::READ };
     let mut result = Ok(());
     while own.left() > 0 && result.is_ok() {

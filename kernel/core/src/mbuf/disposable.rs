@@ -18,7 +18,7 @@ use crate::sched::{Sched, Waker};
 use alloc::sync::Arc;
 use pageferry_abi::Errno;
 use pageferry_defects::Planted;
-use pageferry_ephemeral::{Ephemeral, Flags, Mapping};
+use pageferry_ephemeral::{Ephemeral, Flags, Mapping, MappingUser};
 use pageferry_hal::{Flow, FlowStep, Machine, Pfn, Va};
 use pageferry_vm::{KernelPages, Vm};
 
@@ -65,7 +65,8 @@ impl<M: Machine> Disposables<M> {
         let private = self.defect.is(NetDefect::ReceiveMappingPrivate);
         let private = if private { Flags::PRIVATE } else { Flags::empty() };
         let pages = self.vm.kernel_pages(1)?;
-        match self.ephemeral.alloc(&self.waker, pages.frames()[0], Flags::NOWAIT | private) {
+        let (frame, flags) = (pages.frames()[0], Flags::NOWAIT | private);
+        match self.ephemeral.alloc(&self.waker, frame, MappingUser::Socket, flags) {
             Ok(mapping) => Ok(Disposable { pages, mapping }),
             Err(e) => {
                 self.vm.free_kernel_pages(pages);

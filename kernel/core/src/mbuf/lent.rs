@@ -22,7 +22,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_abi::Errno;
 use pageferry_defects::Planted;
-use pageferry_ephemeral::{Ephemeral, Flags, Mapping};
+use pageferry_ephemeral::{Ephemeral, Flags, Mapping, MappingUser};
 use pageferry_hal::{Machine, PAGE_SIZE, Pfn, Prot, Threads, Va, VaRange};
 use pageferry_pmap::Reach;
 use pageferry_vm::{KernelLoan, Vm};
@@ -141,7 +141,7 @@ impl<M: Machine> Loans<M> {
                     let private = if private { Flags::PRIVATE } else { Flags::empty() };
                     let waiting = if waits.is_some() { Flags::INTERRUPTIBLE } else { Flags::NOWAIT };
                     let threads = sleeper.unwrap_or(&self.waker);
-                    let made = self.ephemeral.alloc(threads, frame, waiting | private);
+                    let made = self.ephemeral.alloc(threads, frame, MappingUser::Socket, waiting | private);
                     match made {
                         Ok(mapping) => mappings.push(mapping),
                         Err(e) => {
@@ -217,7 +217,7 @@ impl<M: Machine> Loans<M> {
         };
         let flags = Flags::PRIVATE | patience;
         threads.pin();
-        let result = self.ephemeral.alloc(threads, frame, flags).map(|mapping| {
+        let result = self.ephemeral.alloc(threads, frame, MappingUser::Socket, flags).map(|mapping| {
             let result = look(self.ephemeral.kva(&mapping) + position % PAGE_SIZE, in_page);
             self.ephemeral.free(threads, mapping);
             result

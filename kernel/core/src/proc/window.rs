@@ -20,7 +20,7 @@
 use crate::base::Core;
 use crate::config::FrameMapping;
 use pageferry_abi::Errno;
-use pageferry_ephemeral::{AllocError, Flags, KvaRun};
+use pageferry_ephemeral::{AllocError, Flags, KvaRun, MappingUser};
 use pageferry_hal::{Machine, Pfn, Threads, Va};
 
 /// Which threads will use the address of a page that is shown.
@@ -36,20 +36,21 @@ pub enum Visibility {
 /// [closed](Window::close).
 #[must_use = "a window must be closed"]
 pub struct Window {
+    by: MappingUser,
     own: Option<KvaRun>,
 }
 
 impl Window {
-    /// A window for one request.
+    /// A window for one request of `by`.
     ///
     /// # Errors
     /// [`Errno::NoMemory`].
-    pub fn open<M: Machine>(core: &Core<M>) -> Result<Window, Errno> {
+    pub fn open<M: Machine>(core: &Core<M>, by: MappingUser) -> Result<Window, Errno> {
         let own = match core.config.disk.mapping {
-            FrameMapping::Own => Some(core.ephemeral.kva_run(1)?),
+            FrameMapping::Own => Some(core.ephemeral.kva_run(1, by)?),
             FrameMapping::Ephemeral => None,
         };
-        Ok(Window { own })
+        Ok(Window { by, own })
     }
 
     /// Calls `work` with the kernel address of `frame`, which stays where it is meanwhile.
@@ -78,13 +79,13 @@ impl Window {
             }
             Visibility::Shared => Flags::empty(),
         };
-        let result = match ephemeral.alloc(threads, frame, flags | Flags::NOWAIT) {
+        let result = match ephemeral.alloc(threads, frame, self.by, flags | Flags::NOWAIT) {
             Ok(mapping) => {
                 let result = work(ephemeral.kva(&mapping));
                 ephemeral.free(threads, mapping);
                 Ok(result)
             }
-            Err(AllocError::WouldBlock) => ephemeral.kva_run(1).map(|mut run| {
+            Err(AllocError::WouldBlock) => ephemeral.kva_run(1, self.by).map(|mut run| {
                 let result = work(ephemeral.enter_run(&mut run, &[frame]));
                 ephemeral.remove_run(&mut run);
                 ephemeral.release_run(run);

@@ -106,7 +106,7 @@ fn the_original_scheme_runs_out_of_addresses() {
         for flags in all_flags() {
             assert_eq!(rig.alloc(0, flags).unwrap_err(), AllocError::NoAddresses);
         }
-        assert_eq!(rig.eph.kva_run(1).unwrap_err(), AllocError::NoAddresses);
+        assert_eq!(rig.eph.kva_run(1, MappingUser::Other).unwrap_err(), AllocError::NoAddresses);
         rig.kva.free(held.pop().expect("there were addresses"));
         rig.cycle(0, Flags::empty(), false);
     });
@@ -124,12 +124,14 @@ fn a_run_flushes_once_for_each_change() {
     for (name, scheme, others) in schemes {
         run(name, Schedule::Timed, with_scheme(scheme), move |rig| {
             rig.tag_frames(16);
-            let mut run = rig.eph.kva_run(17).unwrap();
+            let start = rig.m.snapshot();
+            let mut run = rig.eph.kva_run(17, MappingUser::Physio).unwrap();
             assert_eq!((run.len_pages(), rig.eph.kva_runs()), (17, 1));
             let mut first = None;
             for round in 0..3u32 {
                 let frames: Vec<Pfn> = (0..16).map(|n| rig.frame((n + round) % 16)).collect();
                 let before = rig.m.snapshot();
+                assert_users_account(&start, &before);
                 let va = rig.eph.enter_run(&mut run, &frames);
                 let stays = *first.get_or_insert(va) == va;
                 assert!(stays || rig.pmaps.colours() > 1, "the addresses stay where colours do not matter");
@@ -153,6 +155,13 @@ fn a_run_flushes_once_for_each_change() {
             }
             rig.eph.release_run(run);
             assert_eq!(rig.eph.kva_runs(), 0);
+            let end = rig.m.snapshot();
+            assert_users_account(&start, &end);
+            let by = |counter: EphemeralCounter| end.counter(counter) - start.counter(counter);
+            let remote = if others > 0 { 96 } else { 0 };
+            assert_eq!(by(MappingUser::Physio.mappings()), 48);
+            assert_eq!(by(MappingUser::Physio.invalidations()), 96 + remote);
+            assert_eq!(by(MappingUser::Physio.remote_invalidations()), remote);
         });
     }
 }
@@ -160,16 +169,16 @@ fn a_run_flushes_once_for_each_change() {
 #[test]
 fn runs_are_not_overfilled_nor_released_full() {
     let enter_twice = |rig: &Rig| {
-        let mut run = rig.eph.kva_run(2).unwrap();
+        let mut run = rig.eph.kva_run(2, MappingUser::Other).unwrap();
         rig.eph.enter_run(&mut run, &[rig.frame(0)]);
         rig.eph.enter_run(&mut run, &[rig.frame(1)]);
     };
     let too_long = |rig: &Rig| {
-        let mut run = rig.eph.kva_run(1).unwrap();
+        let mut run = rig.eph.kva_run(1, MappingUser::Other).unwrap();
         rig.eph.enter_run(&mut run, &[rig.frame(0), rig.frame(1)]);
     };
     let release_full = |rig: &Rig| {
-        let mut run = rig.eph.kva_run(1).unwrap();
+        let mut run = rig.eph.kva_run(1, MappingUser::Other).unwrap();
         rig.eph.enter_run(&mut run, &[rig.frame(0)]);
         rig.eph.release_run(run);
     };

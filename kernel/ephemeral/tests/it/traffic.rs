@@ -117,6 +117,7 @@ fn storm(name: &str, seed: u64, config: EphemeralConfig, mix: Mix, steps: usize)
     let shared = findings.clone();
     let (m, result) = try_run(name, Schedule::Seeded(seed), config, move |rig| {
         rig.tag_frames(FRAMES);
+        let before = rig.m.snapshot();
         let cpus = rig.m.board().cpus as u8;
         for cpu in (0..cpus).rev() {
             let findings = shared.clone();
@@ -124,6 +125,7 @@ fn storm(name: &str, seed: u64, config: EphemeralConfig, mix: Mix, steps: usize)
         }
         (1..cpus).for_each(|cpu| rig.join(cpu));
         assert_eq!(rig.eph.held(), 0, "everything was freed");
+        assert_users_account(&before, &rig.m.snapshot());
     });
     result.unwrap_or_else(|e| panic!("{name}, seed {seed}, {mix:?}: {e}"));
     m.check().expect("the machine's laws hold");

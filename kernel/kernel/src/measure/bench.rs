@@ -32,7 +32,7 @@ use pageferry_abi::{Errno, ReceiveMode};
 use pageferry_core::mbuf::Mbuf;
 use pageferry_core::proc::Syscall;
 use pageferry_costs::{Arrived, CLASSES, Linear, MoveCosts};
-use pageferry_ephemeral::Flags;
+use pageferry_ephemeral::{Flags, MappingUser};
 use pageferry_hal::{Crossing, Machine, PAGE_SIZE, Prot, Threads, Va};
 use pageferry_net::{deliver, lend_or_copy};
 use pageferry_vm::Inherit;
@@ -168,7 +168,8 @@ impl<M: Machine> Bench<'_, M> {
         let result = self.min_cycles(|| {
             let work = || {
                 thread.pin();
-                let mapped = core.ephemeral.alloc(thread, pages.frames()[0], Flags::PRIVATE);
+                let mapped =
+                    core.ephemeral.alloc(thread, pages.frames()[0], MappingUser::Other, Flags::PRIVATE);
                 let mapped = mapped.map(|mapping| core.ephemeral.free(thread, mapping));
                 thread.unpin();
                 Ok(mapped?)

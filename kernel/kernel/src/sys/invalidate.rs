@@ -34,7 +34,9 @@ pub(super) fn invalidate<M: Machine>(
                 pmaps.read_kernel_entry(va);
                 pmaps.invalidate_local(va);
             }
-            InvalidateKind::Remote => pmaps.invalidate_remote(va, others),
+            InvalidateKind::Remote => {
+                pmaps.invalidate_remote(va, others);
+            }
         }
         total += m.now() - start;
     }

@@ -1,7 +1,7 @@
 //! Planted defects: each is caught by the check that is there for it, and the same program passes without it.
 
 use crate::common::*;
-use pageferry_ephemeral::Flags;
+use pageferry_ephemeral::{Flags, MappingUser};
 use pageferry_hal::{Instructions, LockClass, Machine, SpinLock};
 use pageferry_kernel::*;
 use pageferry_model::{RunError, Schedule, WaitCause, Waits};
@@ -121,7 +121,7 @@ fn wait_for_a_shootdown(u: &U, held: LockClass) {
         u.compute(Instructions(10));
     }
     let (ephemeral, t) = (u.kernel().ephemeral(), u.thread());
-    let mapping = ephemeral.alloc(t, pages.frames()[0], Flags::empty()).unwrap();
+    let mapping = ephemeral.alloc(t, pages.frames()[0], MappingUser::Other, Flags::empty()).unwrap();
     mapped.set(true);
     ephemeral.free(t, mapping);
     u.wait().unwrap();

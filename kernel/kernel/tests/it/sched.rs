@@ -1,7 +1,7 @@
 //! Threads: sleeping, waking, pinning, signals, idle CPUs; and ephemeral mappings that are waited for.
 
 use crate::common::*;
-use pageferry_ephemeral::{AllocError, Flags};
+use pageferry_ephemeral::{AllocError, Flags, MappingUser};
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::{ModelLock, RunError, Schedule};
@@ -302,7 +302,7 @@ fn threads_wait_for_ephemeral_mappings() {
                         if private {
                             t.pin();
                         }
-                        match ephemeral.alloc(t, frames[n], flags) {
+                        match ephemeral.alloc(t, frames[n], MappingUser::Other, flags) {
                             Ok(mapping) => {
                                 let mut buf = [0; 64];
                                 u.machine().load(Mode::Kernel, ephemeral.kva(&mapping), &mut buf).unwrap();

@@ -1,5 +1,6 @@
 //! Making TLBs forget: the own one, those of other CPUs, and what a change of mappings owes until then.
 
+mod invalidations;
 mod owed;
 mod own;
 mod part;
@@ -7,4 +8,5 @@ mod reserved;
 mod shootdown;
 mod switch;
 
+pub use invalidations::Invalidations;
 pub use owed::TlbFlush;

@@ -3,6 +3,7 @@
 //! A [`TlbFlush`] lists the pages whose old translations TLBs may hold, says whose they are, and keeps the machine's
 //! window open: the time in which the use of such a translation is no error. It owns nothing else and needs no lock.
 
+use super::invalidations::Invalidations;
 use super::part::Part;
 use crate::pmap::Pmaps;
 use crate::tlb::asid::Tags;
@@ -102,29 +103,33 @@ impl<M: Machine> TlbFlush<M> {
     /// the ones that have the address space loaded.
     ///
     /// More user pages than [`crate::PmapConfig::full_flush_pages`] are invalidated with all of their address space
-    /// instead.
+    /// instead. Answers what was issued.
     ///
     /// # Locks
     /// Takes the shootdown lock on a multiprocessor. The caller may hold locks of any lower class.
-    pub fn flush(mut self, pmaps: &Pmaps<M>) {
+    pub fn flush(mut self, pmaps: &Pmaps<M>) -> Invalidations {
         let parts = core::mem::take(&mut self.parts);
+        let mut issued = Invalidations::NONE;
         if !parts.is_empty() {
-            pmaps.invalidate_everywhere(|| parts.iter());
+            issued = pmaps.invalidate_everywhere(|| parts.iter());
         }
         self.close(pmaps);
+        issued
     }
 
     /// Invalidates in the own TLB only. The caller answers for the other CPUs: they must not use the mapping before
-    /// they have invalidated it themselves.
+    /// they have invalidated it themselves. Answers what was issued.
     ///
     /// # Locks
     /// Takes none. The caller is pinned or holds a spin lock, else "own" means nothing.
-    pub fn flush_local(mut self, pmaps: &Pmaps<M>) {
+    pub fn flush_local(mut self, pmaps: &Pmaps<M>) -> Invalidations {
         let parts = core::mem::take(&mut self.parts);
+        let mut local = 0;
         if !parts.is_empty() {
-            pmaps.invalidate_here(pmaps.machine().cpu(), || parts.iter());
+            local = pmaps.invalidate_here(pmaps.machine().cpu(), || parts.iter());
         }
         self.close(pmaps);
+        Invalidations { local, remote: 0 }
     }
 
     /// Invalidates nothing: the caller knows that no TLB holds the old translation, or that no CPU uses the mapping

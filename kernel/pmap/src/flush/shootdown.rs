@@ -8,6 +8,7 @@
 //! On a uniprocessor there is no lock, and no CPU to ask. Where one CPU can invalidate pages for all, it does so, page
 //! by page, and waits once until the others have; the lock keeps its thread there meanwhile.
 
+use super::invalidations::Invalidations;
 use super::part::Part;
 use crate::counter::PmapCounter;
 use crate::defect::PmapDefect;
@@ -113,44 +114,47 @@ impl<M: Machine> Pmaps<M> {
         }
     }
 
-    /// Invalidates one kernel page in the own TLB, and counts it.
+    /// Invalidates one kernel page in the own TLB, counts it, and answers what was issued.
     ///
     /// # Locks
     /// Takes none. The caller is pinned or holds a spin lock.
-    pub fn invalidate_local(&self, va: Va) {
+    pub fn invalidate_local(&self, va: Va) -> Invalidations {
         let _c = self.machine.scope(Cause::InvalidateLocal);
         self.flush_own(Flush::Page(Asid::KERNEL, va.page()));
         self.machine.count(PmapCounter::TlbInvalidationsLocal, 1);
+        Invalidations { local: 1, remote: 0 }
     }
 
-    /// Makes `cpus` (itself excluded) invalidate one kernel page, waits, and counts it.
+    /// Makes `cpus` (itself excluded) invalidate one kernel page, waits, counts it, and answers what was issued.
     ///
     /// # Locks
     /// Takes the shootdown lock. The caller is pinned or holds a spin lock of a lower class.
-    pub fn invalidate_remote(&self, va: Va, cpus: CpuSet) {
+    pub fn invalidate_remote(&self, va: Va, cpus: CpuSet) -> Invalidations {
         assert!(self.machine.cpus().covers(cpus), "{cpus:?} are more CPUs than there are");
         let others =
             |me| cpus.difference(CpuSet::only(me)).intersection(self.active_cpus(SpaceId::KERNEL, None));
         if others(self.machine.cpu()).is_empty() {
-            return;
+            return Invalidations::NONE;
         }
+        let issued = Invalidations { local: 0, remote: 1 };
         if self.broadcasts() {
             let _c = self.machine.scope(Cause::ShootdownSent);
             self.broadcast_pages(Asid::KERNEL, VaRange::page(va));
             self.synchronise();
-            self.machine.count(PmapCounter::TlbInvalidationsRemoteIssued, 1);
-            return;
+            self.machine.count(PmapCounter::TlbInvalidationsRemoteIssued, issued.remote);
+            return issued;
         }
         let _ipi = self.ipi_lock();
         let mut batch = Batch::new();
         batch.add(VaRange::page(va), others(self.machine.cpu()));
         self.send_pages(&mut batch);
+        issued
     }
 
     /// Invalidates `parts` wherever they may be cached: here, then on the other CPUs.
     ///
     /// The thread keeps its CPU because it holds the shootdown lock, or because there is only one.
-    pub(crate) fn invalidate_everywhere<'a, I>(&self, parts: impl Fn() -> I)
+    pub(crate) fn invalidate_everywhere<'a, I>(&self, parts: impl Fn() -> I) -> Invalidations
     where
         I: Iterator<Item = &'a Part>,
     {
@@ -159,21 +163,21 @@ impl<M: Machine> Pmaps<M> {
         if self.broadcasts() {
             return self.broadcast(me, parts);
         }
-        self.invalidate_here(me, &parts);
-        if self.active.len() > 1 {
-            self.invalidate_others(me, parts);
-        }
+        let local = self.invalidate_here(me, &parts);
+        let remote = if self.active.len() > 1 { self.invalidate_others(me, parts) } else { 0 };
+        Invalidations { local, remote }
     }
 
     /// Invalidates `parts` in the TLBs of all CPUs, page by page, and waits for that once. It counts as what interrupts
     /// would have done.
-    fn broadcast<'a, I>(&self, me: CpuId, parts: impl Fn() -> I)
+    fn broadcast<'a, I>(&self, me: CpuId, parts: impl Fn() -> I) -> Invalidations
     where
         I: Iterator<Item = &'a Part>,
     {
         let m = &self.machine;
         let _c = m.scope(Cause::InvalidateLocal);
         let mut begun = false;
+        let mut issued = Invalidations::NONE;
         for part in parts() {
             let tags = part.tags.as_deref();
             let holders = self.active_cpus(part.space, tags);
@@ -182,16 +186,19 @@ impl<M: Machine> Pmaps<M> {
                 continue;
             }
             let pages = part.range.len_pages() as u64;
-            m.count(PmapCounter::TlbInvalidationsLocal, if holders.contains(me) { pages } else { 0 });
-            if !holders.difference(CpuSet::only(me)).is_empty() {
-                m.count(PmapCounter::TlbInvalidationsRemoteIssued, pages);
-            }
+            let others = !holders.difference(CpuSet::only(me)).is_empty();
+            let local = if holders.contains(me) { pages } else { 0 };
+            let these = Invalidations { local, remote: if others { pages } else { 0 } };
+            m.count(PmapCounter::TlbInvalidationsLocal, these.local);
+            m.count(PmapCounter::TlbInvalidationsRemoteIssued, these.remote);
+            issued += these;
             self.broadcast_pages(tags.and_then(Tags::shared).unwrap_or(Asid::KERNEL), part.range);
             begun = true;
         }
         if begun {
             self.synchronise();
         }
+        issued
     }
 
     /// Begins to invalidate pages in the TLBs of all CPUs: [`Pmaps::synchronise`] has to follow.
@@ -207,8 +214,8 @@ impl<M: Machine> Pmaps<M> {
         }
     }
 
-    /// Invalidates in the own TLB those of `parts` that it may hold.
-    pub(crate) fn invalidate_here<'a, I>(&self, me: CpuId, parts: impl Fn() -> I)
+    /// Invalidates in the own TLB those of `parts` that it may hold: so many pages.
+    pub(crate) fn invalidate_here<'a, I>(&self, me: CpuId, parts: impl Fn() -> I) -> u64
     where
         I: Iterator<Item = &'a Part>,
     {
@@ -218,6 +225,7 @@ impl<M: Machine> Pmaps<M> {
         // The address space that is to be invalidated whole; where entries carry no tags, the one that runs, whichever
         // it is.
         let mut whole: Option<(SpaceId, Option<Asid>)> = None;
+        let mut issued = 0;
         for part in parts() {
             let tags = part.tags.as_deref();
             let holders = self.active_cpus(part.space, tags);
@@ -225,6 +233,7 @@ impl<M: Machine> Pmaps<M> {
                 continue;
             }
             m.count(PmapCounter::TlbInvalidationsLocal, part.range.len_pages() as u64);
+            issued += part.range.len_pages() as u64;
             let asid = tags.and_then(Tags::shared);
             if !full || part.space == SpaceId::KERNEL {
                 self.flush_pages(me, part.space, asid, part.range);
@@ -238,6 +247,7 @@ impl<M: Machine> Pmaps<M> {
         if let Some((space, asid)) = whole {
             self.flush_space(me, space, asid);
         }
+        issued
     }
 
     /// The user pages among `parts` are too many to be invalidated one by one.
@@ -251,7 +261,8 @@ impl<M: Machine> Pmaps<M> {
         self.machine.board().broadcasts_flushes
     }
 
-    fn invalidate_others<'a, I>(&self, me: CpuId, parts: impl Fn() -> I)
+    /// Makes the other CPUs that may hold `parts` invalidate them: so many pages.
+    fn invalidate_others<'a, I>(&self, me: CpuId, parts: impl Fn() -> I) -> u64
     where
         I: Iterator<Item = &'a Part>,
     {
@@ -261,12 +272,14 @@ impl<M: Machine> Pmaps<M> {
         // What is to be invalidated whole: see `invalidate_here`.
         let mut whole = Batch::new();
         let mut whole_pages = 0;
+        let mut issued = 0;
         for part in parts() {
             let tags = part.tags.as_deref();
             let to = self.active_cpus(part.space, tags).difference(CpuSet::only(me));
             if to.is_empty() {
                 continue;
             }
+            issued += part.range.len_pages() as u64;
             let user = part.space != SpaceId::KERNEL;
             let asid = tags.and_then(Tags::shared);
             if full && user {
@@ -301,6 +314,7 @@ impl<M: Machine> Pmaps<M> {
         if !whole.to.is_empty() {
             self.send_whole(&mut whole, &mut whole_pages);
         }
+        issued
     }
 
     /// Has a whole address space invalidated, for the sake of so many pages.

@@ -210,7 +210,7 @@ fn invalidations_are_counted_exactly() {
                 let expected = [pages, issued, shootdowns, ipis];
                 // Over entries that were never valid, over valid ones, and their removal: always.
                 for step in 0..4 {
-                    let s = k.counted(|| match step {
+                    let s = k.flushed(|| match step {
                         0..3 => k.pmaps.kenter(va, &frames, Prot::RW).flush(&k.pmaps),
                         _ => k.pmaps.kremove(VaRange::pages_from(va, frames.len())).flush(&k.pmaps),
                     });
@@ -222,22 +222,22 @@ fn invalidations_are_counted_exactly() {
                     assert_eq!(s.cause(Cause::ShootdownReceived) > 0, others > 0);
                     assert!(s.cause(Cause::InvalidateLocal) > 0 && s.cause(Cause::PteWork) > 0);
                 }
-                let s = k.counted(|| k.pmaps.kenter(va, &frames, Prot::RW).flush_local(&k.pmaps));
+                let s = k.flushed(|| k.pmaps.kenter(va, &frames, Prot::RW).flush_local(&k.pmaps));
                 assert_eq!(invalidations(&s), [pages, 0, 0, 0]);
                 let range = VaRange::pages_from(va, frames.len());
                 let s = k.counted(|| k.pmaps.kremove(range).not_cached(&k.pmaps));
                 assert_eq!(invalidations(&s), [0; 4]);
             }
             // The mapping cache's own invalidations.
-            let s = k.counted(|| k.pmaps.invalidate_local(va));
+            let s = k.flushed(|| k.pmaps.invalidate_local(va));
             assert_eq!(invalidations(&s), [1, 0, 0, 0]);
-            let s = k.counted(|| k.pmaps.invalidate_remote(va, k.m.cpus()));
+            let s = k.flushed(|| k.pmaps.invalidate_remote(va, k.m.cpus()));
             let [issued, shootdowns, ipis] = asked(1);
             assert_eq!(invalidations(&s), [0, issued, shootdowns, ipis]);
-            let s = k.counted(|| k.pmaps.invalidate_remote(va, CpuSet::only(CpuId(0))));
+            let s = k.flushed(|| k.pmaps.invalidate_remote(va, CpuSet::only(CpuId(0))));
             assert_eq!(invalidations(&s), [0; 4], "itself excluded");
             if others > 0 {
-                let s = k.counted(|| k.pmaps.invalidate_remote(va, CpuSet::only(CpuId(1))));
+                let s = k.flushed(|| k.pmaps.invalidate_remote(va, CpuSet::only(CpuId(1))));
                 assert_eq!(invalidations(&s), [0, 1, 1, 1]);
             }
         });
@@ -248,18 +248,18 @@ fn invalidations_are_counted_exactly() {
 fn merged_changes_take_one_shootdown() {
     run(Shape::new(I386, 3), |k| {
         let va = k.kva.start();
-        let s = k.counted(|| {
+        let s = k.flushed(|| {
             let mut change = k.pmaps.kenter(va, &[Pfn(2000)], Prot::RW);
             change.merge(k.pmaps.kenter(va + 8 * PAGE_SIZE, &[Pfn(2001); 2], Prot::RW));
-            change.flush(&k.pmaps);
+            change.flush(&k.pmaps)
         });
         assert_eq!(invalidations(&s), [3, 3, 1, 2]);
         // More ranges than one request holds: as few requests as need be.
-        let s = k.counted(|| {
+        let s = k.flushed(|| {
             let enter = |i: usize| k.pmaps.kenter(va + 2 * i * PAGE_SIZE, &[Pfn(2000)], Prot::RW);
             let mut change = enter(0);
             (1..7).for_each(|i| change.merge(enter(i)));
-            change.flush(&k.pmaps);
+            change.flush(&k.pmaps)
         });
         assert_eq!(invalidations(&s), [7, 7, 3, 6]);
     });
@@ -331,7 +331,12 @@ fn remap_under_readers(
 fn after_a_flush_nothing_stale_is_used() {
     for shape in shapes() {
         for schedule in (0..16).map(Schedule::Seeded).chain([Schedule::Timed]) {
-            assert_eq!(remap_under_readers(Shape { schedule, ..shape }, |c, k| c.flush(&k.pmaps)), 0);
+            assert_eq!(
+                remap_under_readers(Shape { schedule, ..shape }, |c, k| {
+                    c.flush(&k.pmaps);
+                }),
+                0
+            );
         }
     }
 }
@@ -343,7 +348,12 @@ fn a_forgotten_flush_is_found() {
             let seeds = (0..5).map(Schedule::Seeded);
             seeds.map(|schedule| remap_under_readers(Shape { schedule, ..shape }, discharge)).sum::<u64>()
         };
-        assert!(found(|c, k| c.flush_local(&k.pmaps)) > 0, "{shape:?}: local only");
+        assert!(
+            found(|c, k| {
+                c.flush_local(&k.pmaps);
+            }) > 0,
+            "{shape:?}: local only"
+        );
         assert!(found(|c, k| c.not_cached(&k.pmaps)) > 0, "{shape:?}: none");
     }
 }
@@ -395,7 +405,7 @@ fn a_retired_cpu_is_not_waited_for() {
                 k.pmaps.retire_cpu();
                 // It may run on for a while, and comes back in order to retire again at the end of the test.
             });
-            let s = k.counted(|| k.pmaps.kenter(k.kva.start(), &[Pfn(2000)], Prot::RW).flush(&k.pmaps));
+            let s = k.flushed(|| k.pmaps.kenter(k.kva.start(), &[Pfn(2000)], Prot::RW).flush(&k.pmaps));
             let asked = shape.cpus as u64 - 2;
             assert_eq!(invalidations(&s), if asked == 0 { [1, 0, 0, 0] } else { [1, 1, 1, asked] });
             k.on(1, |k| k.pmaps.init_cpu());

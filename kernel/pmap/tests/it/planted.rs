@@ -234,8 +234,12 @@ fn meet(k: &Kernel, seed: u64) {
         let page = random.below(4);
         let range = VaRange::page(address(page));
         match random.below(6) {
-            0 => k.pmaps.remove(&space, range).flush(&k.pmaps),
-            1 => k.pmaps.protect(&space, range, Prot::READ).flush(&k.pmaps),
+            0 => {
+                k.pmaps.remove(&space, range).flush(&k.pmaps);
+            }
+            1 => {
+                k.pmaps.protect(&space, range, Prot::READ).flush(&k.pmaps);
+            }
             2 => k.enter(&space, address(page), frames[page + 4 * random.below(2)], Prot::RW),
             _ => touch(k, &turn, &mut random),
         }

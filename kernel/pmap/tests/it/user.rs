@@ -322,7 +322,9 @@ fn reverse_mappings_are_as_many_as_the_arena_holds() {
         let mut pages = 0;
         let full = loop {
             match k.pmaps.enter(&k.frames, &pmap, VA + pages * PAGE_SIZE, frame, Prot::READ, false) {
-                Ok(change) => change.flush(&k.pmaps),
+                Ok(change) => {
+                    change.flush(&k.pmaps);
+                }
                 Err(e) => break e,
             }
             pages += 1;
@@ -391,7 +393,7 @@ fn large_removals_reload_the_root() {
             for len in [pages - 1, pages] {
                 fill();
                 (1..cpus).for_each(|cpu| k.on(cpu, |k| assert!(k.load(Mode::User, VA).is_ok())));
-                let s = k.counted(|| k.pmaps.remove(&pmap, VaRange::pages_from(VA, len)).flush(&k.pmaps));
+                let s = k.flushed(|| k.pmaps.remove(&pmap, VaRange::pages_from(VA, len)).flush(&k.pmaps));
                 let asked = if cpus == 1 { [0; 3] } else { [len as u64, 1, cpus as u64 - 1] };
                 assert_eq!(invalidations(&s), [len as u64, asked[0], asked[1], asked[2]]);
                 let one_by_one = if len < pages { len * cpus } else { 0 };
@@ -470,7 +472,7 @@ fn an_idle_cpu_answers_one_shootdown() {
             ran(k);
             let counts = |page| {
                 let va = VA + page * PAGE_SIZE;
-                invalidations(&k.counted(|| k.pmaps.remove(&pmap, VaRange::page(va)).flush(&k.pmaps)))
+                invalidations(&k.flushed(|| k.pmaps.remove(&pmap, VaRange::page(va)).flush(&k.pmaps)))
             };
             assert_eq!(counts(0), [0, 1, 1, 1], "it is idle, but its TLB has the page");
             assert_eq!(counts(1), [0; 4], "it has left, and what its TLB has is out of reach");
@@ -494,7 +496,9 @@ fn permissions_are_added_without_a_shootdown() {
                 k.pmaps.activate(Some(&p), None);
             });
             let counts = |work: &dyn Fn()| invalidations(&k.counted(work));
-            let narrow = || k.pmaps.protect(&pmap, VaRange::page(VA), Prot::READ).flush(&k.pmaps);
+            let narrow = || {
+                k.pmaps.protect(&pmap, VaRange::page(VA), Prot::READ).flush(&k.pmaps);
+            };
             assert_eq!(counts(&narrow), [0, 1, 1, 1], "it is idle, but its TLB has the page");
             assert_eq!(counts(&|| enter(k, &pmap, VA, frame, Prot::RW)), [0; 4], "an addition");
             assert_eq!(counts(&narrow), [0; 4], "it has left");
@@ -574,9 +578,9 @@ fn remap_under_visitors(shape: Shape, flush: bool) -> u64 {
             let frame = frames[usize::from(round)];
             let change = k.pmaps.enter(&k.frames, &spaces[0], VA, frame, Prot::READ, false).unwrap();
             if flush {
-                change.flush(&k.pmaps)
+                change.flush(&k.pmaps);
             } else {
-                change.not_cached(&k.pmaps)
+                change.not_cached(&k.pmaps);
             }
             reached.set(round);
             k.m.execute(Instructions(500));

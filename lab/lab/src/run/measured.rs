@@ -1,7 +1,7 @@
 //! What a measured part was, in the words of a record: counters, cycles by cause, counts of the hardware; and its laws.
 
 use crate::record::{CpuCycles, Cycles, Law};
-use pageferry_ephemeral::EphemeralCounter;
+use pageferry_ephemeral::{EphemeralCounter, MappingUser};
 use pageferry_hal::{Cause, Metric};
 use pageferry_kernel::KernelCounter;
 use pageferry_model::Snapshot;
@@ -83,6 +83,17 @@ pub(crate) fn conservation(measured: &Snapshot) -> Vec<Law> {
     let lookups = (h.tlb_hits + h.tlb_misses == h.tlb_lookups)
         .then_some(())
         .ok_or_else(|| format!("{} + {} is not {}", h.tlb_hits, h.tlb_misses, h.tlb_lookups));
+    let mapped = [
+        EphemeralCounter::EphemeralHits,
+        EphemeralCounter::EphemeralMisses,
+        EphemeralCounter::EphemeralDirect,
+        EphemeralCounter::RunPages,
+    ];
+    let mapped: u64 = mapped.into_iter().map(|counter| measured.counter(counter)).sum();
+    let by_users: u64 = MappingUser::ALL.into_iter().map(|user| measured.counter(user.mappings())).sum();
+    let users = (mapped == by_users)
+        .then_some(())
+        .ok_or_else(|| format!("{mapped} pages mapped, {by_users} by users that are known"));
     // Where the measured part begins and ends, each other CPU may have counted what it is about to send to all.
     let cpus = measured.clocks.len() as u64;
     let under_way = (cpus - 1) * (cpus - 1);
@@ -93,6 +104,7 @@ pub(crate) fn conservation(measured: &Snapshot) -> Vec<Law> {
     vec![
         Law::new("the causes of measured cycles sum to the measured time", measured.check()),
         Law::new("TLB hits and misses sum to look-ups", lookups),
+        Law::new("every ephemeral mapping and page of a run was made for a user", users),
         Law::new(
             "interprocessor interrupts sent are those that the kernel counted",
             (sent.abs_diff(ipis) <= under_way)

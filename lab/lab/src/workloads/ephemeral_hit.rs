@@ -16,7 +16,7 @@ use crate::record::{Metric, Record, metric};
 use crate::run::{Testbed, Workload};
 use crate::text;
 use cpu_time::ThreadTime;
-use pageferry_ephemeral::{AllocError, Flags};
+use pageferry_ephemeral::{AllocError, Flags, MappingUser};
 use pageferry_hal::{Machine as _, PAGE_SIZE, Pfn, Threads as _};
 use pageferry_kernel::{Program, User};
 use pageferry_model::{MachineConfig, Model};
@@ -95,7 +95,7 @@ fn measure(
         .collect();
     thread.pin();
     let pair = |frame: Pfn| -> Result<(), AllocError> {
-        let mapping = kernel.ephemeral().alloc(thread, frame, Flags::PRIVATE)?;
+        let mapping = kernel.ephemeral().alloc(thread, frame, MappingUser::Other, Flags::PRIVATE)?;
         kernel.ephemeral().free(thread, mapping);
         Ok(())
     };

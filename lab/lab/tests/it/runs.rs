@@ -103,6 +103,26 @@ fn the_cache_is_hit_after_warming_up_and_the_direct_map_is_no_cache() {
     assert_eq!(opteron.counters["kva_allocations"], 0);
 }
 
+/// What a file system's buffers invalidate is no mapping's of the disk's pages, and the same in both kernels.
+#[test]
+fn invalidations_are_told_by_user() {
+    let small = ["files=40", "transactions=40", "disk_mb=16"];
+    let counted = |kernel: &str| {
+        let counters = sound("postmark", "xeon-mp", kernel, &small).record.counters;
+        let of = |name: &str| counters[name];
+        assert_eq!(of("mappings_by_pipe") + of("invalidations_by_pipe"), 0, "{kernel}");
+        assert!(of("mappings_by_memory_disk") > 0 && of("mappings_by_buffers") > 0, "{kernel}");
+        ["invalidations_by_memory_disk", "remote_invalidations_by_memory_disk", "invalidations_by_buffers"]
+            .map(of)
+    };
+    let ([original, original_remote, original_buffers], [sf_buf, sf_buf_remote, sf_buf_buffers]) =
+        (counted("original"), counted("sf_buf"));
+    assert!(original > 0 && original == 2 * original_remote, "{original}, {original_remote}");
+    assert_eq!((sf_buf, sf_buf_remote), (0, 0));
+    assert!(original_buffers > 0);
+    assert_eq!(original_buffers, sf_buf_buffers);
+}
+
 #[test]
 fn a_cache_that_is_too_small_misses_always() {
     let small =

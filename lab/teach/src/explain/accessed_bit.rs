@@ -5,7 +5,7 @@
 //! so.
 
 use super::stage::{Counterexample, Mechanism, Stage, contents};
-use pageferry_ephemeral::{AllocError, Flags};
+use pageferry_ephemeral::{AllocError, Flags, MappingUser};
 use pageferry_hal::{Account, Cause, Instructions, Machine as _, Mode, PAGE_SIZE, Pfn, Prot, Threads as _};
 use pageferry_kernel::{Errno, User};
 use pageferry_lab::kit::{CallError, named};
@@ -54,10 +54,11 @@ type Story = Rc<Cell<Progress>>;
 fn map(user: &User<Model>, frame: Pfn, read: bool) -> Result<[u8; 8], Errno> {
     let (ephemeral, m) = (user.kernel().ephemeral(), user.machine());
     user.thread().pin();
-    let mapping = ephemeral.alloc(user.thread(), frame, Flags::PRIVATE).map_err(|e| match e {
-        AllocError::Interrupted => Errno::Interrupted,
-        _ => Errno::NoMemory,
-    })?;
+    let mapping =
+        ephemeral.alloc(user.thread(), frame, MappingUser::Other, Flags::PRIVATE).map_err(|e| match e {
+            AllocError::Interrupted => Errno::Interrupted,
+            _ => Errno::NoMemory,
+        })?;
     let mut bytes = [0; 8];
     if read {
         let _c = m.scope(Cause::Copy);

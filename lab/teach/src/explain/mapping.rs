@@ -1,7 +1,7 @@
 //! Kernel addresses for user pages, and what telling other CPUs costs: sf_buf and shootdowns.
 
 use super::stage::{Mechanism, Stage};
-use pageferry_ephemeral::{AllocError, Flags, Mapping};
+use pageferry_ephemeral::{AllocError, Flags, Mapping, MappingUser};
 use pageferry_hal::{Account, Cause, CpuSet, Machine as _, Mode, PAGE_SIZE, Pfn, Prot, Threads as _};
 use pageferry_kernel::{Errno, User};
 use pageferry_lab::kit::{CallError, named};
@@ -44,10 +44,11 @@ pub(super) const ALL: &[Mechanism] = &[
 /// Asks for an ephemeral mapping of `frame`, and uses it once.
 fn use_mapping(user: &User<Model>, frame: Pfn, flags: Flags) -> Result<Mapping, Errno> {
     let (kernel, m) = (user.kernel(), user.machine());
-    let mapping = kernel.ephemeral().alloc(user.thread(), frame, flags).map_err(|e| match e {
-        AllocError::Interrupted => Errno::Interrupted,
-        _ => Errno::NoMemory,
-    })?;
+    let mapping =
+        kernel.ephemeral().alloc(user.thread(), frame, MappingUser::Other, flags).map_err(|e| match e {
+            AllocError::Interrupted => Errno::Interrupted,
+            _ => Errno::NoMemory,
+        })?;
     let _c = m.scope(Cause::Copy);
     m.load(Mode::Kernel, kernel.ephemeral().kva(&mapping), &mut [0; 8]).expect("the kernel has it mapped");
     Ok(mapping)
@@ -125,7 +126,9 @@ fn shootdown(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     vm.kernel_free(memory);
     let wired = wired(stage, user, 16)?;
     let ephemeral = user.kernel().ephemeral();
-    let mut run = ephemeral.kva_run(16).map_err(|_| ("addresses for a run of pages", Errno::NoMemory))?;
+    let mut run = ephemeral
+        .kva_run(16, MappingUser::Other)
+        .map_err(|_| ("addresses for a run of pages", Errno::NoMemory))?;
     stage.step(
         "Sixteen pages are mapped as one run for all CPUs: sixteen invalidations here, one shootdown.",
         || {

@@ -157,9 +157,9 @@ impl Rig {
         self.pmaps.kremove(self.scratch).flush(&self.pmaps);
     }
 
-    /// Maps frame `n`, or says why not.
+    /// Maps frame `n`, or says why not. Each frame has its user.
     pub fn alloc(&self, n: u32, flags: Flags) -> Result<Mapping, AllocError> {
-        self.eph.alloc(&self.threads, self.frame(n), flags)
+        self.eph.alloc(&self.threads, self.frame(n), user(n), flags)
     }
 
     pub fn free(&self, mapping: Mapping) {
@@ -207,6 +207,31 @@ impl Rig {
         work();
         Counts::between(&before, &self.m.snapshot())
     }
+}
+
+/// Who uses frame `n`.
+pub fn user(n: u32) -> MappingUser {
+    MappingUser::ALL[n as usize % MappingUser::ALL.len()]
+}
+
+/// What is counted for each user sums to what is counted in all. Before, nobody had used anything.
+pub fn assert_users_account(before: &Snapshot, after: &Snapshot) {
+    let n = |c: Metric| after.counter(c) - before.counter(c);
+    let sum = |of: fn(MappingUser) -> EphemeralCounter| -> u64 {
+        MappingUser::ALL.into_iter().map(|user| n(of(user).metric())).sum()
+    };
+    let allocated = [
+        EphemeralCounter::EphemeralHits,
+        EphemeralCounter::EphemeralMisses,
+        EphemeralCounter::EphemeralDirect,
+        EphemeralCounter::RunPages,
+    ];
+    let allocated: u64 = allocated.into_iter().map(|c| n(c.metric())).sum();
+    assert_eq!(sum(MappingUser::mappings), allocated, "pages mapped by all users");
+    let local = n(PmapCounter::TlbInvalidationsLocal.metric());
+    let remote = n(PmapCounter::TlbInvalidationsRemoteIssued.metric());
+    assert_eq!(sum(MappingUser::invalidations), local + remote, "invalidations by all users");
+    assert_eq!(sum(MappingUser::remote_invalidations), remote, "of other CPUs");
 }
 
 /// Differences of the counters that an allocation can change.

@@ -1,13 +1,15 @@
 //! What the tests of this crate stand on: kernels as configurations, and a run that checks every law at its end.
 #![allow(dead_code, unused_imports, unreachable_pub, clippy::arc_with_non_send_sync, clippy::type_complexity)]
 
-use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralCounter, EphemeralPaths, Scheme};
+use pageferry_ephemeral::{
+    AccessedRule, EphemeralConfig, EphemeralCounter, EphemeralPaths, MappingUser, Scheme,
+};
 use pageferry_hal::*;
 use pageferry_kernel::*;
 pub use pageferry_model::testing::other_kind;
 use pageferry_model::testing::{assert_sound, choices, or_other_kind, small};
 use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule, Snapshot};
-use pageferry_pmap::{PmapConfig, PmapPaths, RefillConfig, RefillPaths};
+use pageferry_pmap::{PmapConfig, PmapCounter, PmapPaths, RefillConfig, RefillPaths};
 use pageferry_vm::{Inherit, KernelPages, PagingConfig, PagingPaths, VmConfig, VmCounter, VmPaths};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -371,6 +373,15 @@ fn laws(s: &Snapshot) {
     ];
     let allocated: u64 = allocated.into_iter().map(|c| s.counter(c)).sum();
     assert_eq!(allocated, s.counter(EphemeralCounter::EphemeralFrees), "ephemeral mappings given back");
+    let by_users = |of: fn(MappingUser) -> EphemeralCounter| -> u64 {
+        MappingUser::ALL.into_iter().map(|user| s.counter(of(user))).sum()
+    };
+    let mapped = allocated + s.counter(EphemeralCounter::RunPages);
+    assert_eq!(by_users(MappingUser::mappings), mapped, "pages mapped, by user");
+    let remote = s.counter(PmapCounter::TlbInvalidationsRemoteIssued);
+    let all = s.counter(PmapCounter::TlbInvalidationsLocal) + remote;
+    assert!(by_users(MappingUser::invalidations) <= all, "the users' invalidations are among all");
+    assert!(by_users(MappingUser::remote_invalidations) <= remote, "and those of other CPUs");
 }
 
 /// The byte at `at` of stream `seed`.

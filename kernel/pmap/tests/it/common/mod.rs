@@ -8,8 +8,8 @@ use pageferry_hal::*;
 use pageferry_model::testing::{Workers, assert_sound, choices, small};
 use pageferry_model::{Model, Options, RunError, Schedule, Snapshot};
 use pageferry_pmap::{
-    FrameSource, KernelMapping, Planted, Pmap, PmapConfig, PmapCounter, PmapDefect, PmapPaths, Pmaps,
-    RefillConfig, RefillPaths,
+    FrameSource, Invalidations, KernelMapping, Planted, Pmap, PmapConfig, PmapCounter, PmapDefect, PmapPaths,
+    Pmaps, RefillConfig, RefillPaths,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -201,6 +201,16 @@ impl Kernel {
         let before = self.m.snapshot();
         work();
         self.m.snapshot().since(&before)
+    }
+
+    /// What flushing adds to the counters; it has to say so itself.
+    pub fn flushed(&self, flush: impl FnOnce() -> Invalidations) -> Snapshot {
+        let mut issued = Invalidations::NONE;
+        let counted = self.counted(|| issued = flush());
+        let local = counted.counter(PmapCounter::TlbInvalidationsLocal);
+        let remote = counted.counter(PmapCounter::TlbInvalidationsRemoteIssued);
+        assert_eq!(issued, Invalidations { local, remote }, "what the flush says of itself");
+        counted
     }
 
     pub fn load(&self, mode: Mode, va: Va) -> Result<u8, CopyFault> {
