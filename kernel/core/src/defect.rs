@@ -8,6 +8,9 @@ defects! {
         LostWakeup: "A pipe's reader that has drained a direct write does not wake the writer. Caught as a deadlock.",
         MissingShootdown: "Changes of kernel mappings shared by all CPUs are invalidated in the own TLB only. Caught \
                            as the use of a stale translation, on two CPUs or more.",
+        MissingPolicyFlush: "Mappings that are made for each use are not invalidated where the policy says so: when \
+                             they are made, when they are unmade, or at both. Caught as the use of a stale \
+                             translation.",
         MissingWire: "The pages of a direct write are handed to the reader without being wired. Caught where the \
                       reader takes them.",
         GatheredPageNotCleared: "A page that bytes are gathered in for a transfer is not cleared behind them. Caught \

@@ -20,7 +20,9 @@
 //! # What can fail
 //! Only a configuration, and an allocation that may not wait.
 
-use crate::config::{AccessedRule, AllocError, ConfigError, EphemeralPaths, Flags, KernelAddresses};
+use crate::config::{
+    AccessedRule, AllocError, ConfigError, EphemeralPaths, Flags, FlushPolicy, KernelAddresses,
+};
 use crate::counter::EphemeralCounter;
 use crate::defect::EphemeralDefect;
 use crate::flusher::Flusher;
@@ -29,7 +31,6 @@ use crate::mapping::{Backing, Request};
 use crate::user::MappingUser;
 use alloc::string::String;
 use alloc::sync::Arc;
-use pageferry_defects::Planted;
 use pageferry_hal::{
     Access, Cause, Channel, CpuId, CpuSet, LockClass, Machine, PAGE_SIZE, Pfn, Prot, SpinLock, StructArena,
     StructVa, Threads, Va,
@@ -128,7 +129,7 @@ impl<M: Machine> Cache<M> {
         let index = MappingIndex::new(entries, machine.cpus());
         let state = machine.new_lock(LockClass::EPHEMERAL, State { index, waiters: 0 });
         let pmaps = pmaps.clone();
-        let flusher = Flusher { planted: Planted::NONE };
+        let flusher = Flusher::new(FlushPolicy::default());
         Ok(Cache { machine, pmaps, addresses, rule, paths, places, state, flusher })
     }
 

@@ -56,8 +56,61 @@ pub enum Scheme {
     },
     /// An address is allocated and a mapping made and unmade for each use (6.2).
     Original,
+    /// The same with addresses that were taken at boot and wait in one list, as FreeBSD 5.2 had them for sendfile: a
+    /// mutex instead of an allocator. When all are in use the next one waits, as for the cache.
+    FreeList {
+        /// Addresses, each of a page.
+        entries: usize,
+    },
     /// The same with addresses from magazines, one for each CPU, as Vmem has them (7): fast to come by, and no safer.
     Vmem,
+}
+
+/// When a change of a mapping that any CPU may use is flushed, where each use makes and unmakes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FlushAt {
+    /// When an address is mapped: nobody uses it before. What stays in TLBs when it is unmapped is never used, so that
+    /// every mapping of a kernel address has to be flushed, whoever makes it.
+    Map,
+    /// When it is unmapped: an address that is mapped is in no TLB.
+    Unmap,
+    /// At both, as FreeBSD 5 did.
+    #[default]
+    Both,
+}
+
+impl FlushAt {
+    /// Mapping flushes.
+    pub const fn maps(self) -> bool {
+        matches!(self, FlushAt::Map | FlushAt::Both)
+    }
+
+    /// Unmapping flushes.
+    pub const fn unmaps(self) -> bool {
+        matches!(self, FlushAt::Unmap | FlushAt::Both)
+    }
+}
+
+/// How much is changed and flushed at once of several pages that one user maps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FlushBy {
+    /// As each user does it: a [`crate::KvaRun`] as a range, and what is looked at for a moment page by page.
+    #[default]
+    User,
+    /// Each page for itself.
+    Page,
+    /// What a request needs, as one range.
+    Range,
+}
+
+/// How mappings that are made and unmade for each use are flushed: those of [`Scheme::Original`], [`Scheme::FreeList`]
+/// and [`Scheme::Vmem`], and all runs of addresses. Nothing here concerns a cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FlushPolicy {
+    /// At which of the two changes.
+    pub at: FlushAt,
+    /// How many pages at once.
+    pub by: FlushBy,
 }
 
 paths! {
@@ -72,6 +125,8 @@ paths! {
         pub free: CodePath,
         /// Vmem: taking an address from a CPU's magazine, or putting one there.
         pub magazine: CodePath,
+        /// The free list: taking an address from it, or putting one back.
+        pub list: CodePath,
     }
 }
 
@@ -83,13 +138,16 @@ pub struct EphemeralConfig {
     /// False: [`Flags::PRIVATE`] is ignored, every mapping is shared (sf_buf paper, 6.4.1: "private option
     /// eliminated").
     pub honour_private: bool,
+    /// How mappings are flushed that are made for each use.
+    pub flush: FlushPolicy,
     /// Path lengths.
     pub paths: EphemeralPaths,
 }
 
 /// Where kernel addresses come from: implemented by `vm`'s kernel map.
 pub trait KernelAddresses {
-    /// A range of `len_pages` pages, unmapped; `None` when none is left.
+    /// A range of `len_pages` pages, unmapped; `None` when none is left. With [`FlushAt::Map`] TLBs may know some of
+    /// its pages from before.
     fn alloc(&self, len_pages: usize) -> Option<VaRange>;
     /// Takes back a range that [`KernelAddresses::alloc`] gave out; nothing in it is mapped any more.
     fn free(&self, range: VaRange);
@@ -104,7 +162,7 @@ pub enum AllocError {
     /// A signal ended the sleep.
     #[error("the wait for an ephemeral mapping was interrupted by a signal")]
     Interrupted,
-    /// The original scheme, Vmem, or a run: the kernel's address space is used up.
+    /// The original scheme with an allocator, Vmem, or a run: the kernel's address space is used up.
     #[error("no kernel addresses are left")]
     NoAddresses,
 }
@@ -112,8 +170,8 @@ pub enum AllocError {
 /// A configuration that this machine cannot have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A cache of zero entries.
-    #[error("a mapping cache needs at least one entry")]
+    /// A cache or a list of zero entries.
+    #[error("a mapping cache or a list of addresses needs at least one entry")]
     NoEntries,
     /// [`Scheme::Direct`] or [`Scheme::Hybrid`] on a machine that cannot map all of its memory.
     #[error("this machine has no direct map")]
@@ -125,6 +183,6 @@ pub enum ConfigError {
         entries: usize,
     },
     /// No room for the buffers themselves.
-    #[error("the mapping cache does not fit: {0}")]
+    #[error("the structures of ephemeral mappings do not fit: {0}")]
     Arena(#[from] ArenaFull),
 }

@@ -6,5 +6,7 @@ defects! {
     /// What can be wrong with ephemeral mappings.
     pub enum EphemeralDefect {
         FlushedHereOnly: "Changes of shared mappings are invalidated in the own TLB, and not on other CPUs.",
+        FlushLeftOut: "Mappings that are made for each use are not invalidated where the policy says so.",
+        AddressTwice: "An address of the free list is given out and stays in the list.",
     }
 }

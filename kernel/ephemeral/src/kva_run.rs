@@ -3,18 +3,18 @@
 //!
 //! A [`KvaRun`] belongs to one user, which serialises its use; there is no lock. FreeBSD 5 changed runs of kernel pages
 //! with `pmap_qenter` and `pmap_qremove`: as many page-table entries as pages, then one invalidation of the range on
-//! all CPUs, whether or not anything was mapped there before.
+//! all CPUs, whether or not anything was mapped there before. A [`FlushPolicy`] may say otherwise: at one of the two,
+//! or page by page.
 //!
 //! Where pages have colours a run has some addresses more than pages, so that the first frame finds one of its colour.
 //! The pages of a buffer follow one another, and so do their colours.
 
-use crate::config::{AllocError, KernelAddresses};
+use crate::config::{AllocError, FlushBy, FlushPolicy, KernelAddresses};
 use crate::counter::EphemeralCounter;
 use crate::flusher::Flusher;
 use crate::user::MappingUser;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use pageferry_defects::Planted;
 use pageferry_hal::{Machine, PAGE_SIZE, Pfn, Prot, Va, VaRange};
 use pageferry_pmap::Pmaps;
 
@@ -45,8 +45,8 @@ pub(crate) struct KvaRuns<M: Machine, K: KernelAddresses> {
 }
 
 impl<M: Machine, K: KernelAddresses> KvaRuns<M, K> {
-    pub(crate) fn new(pmaps: Arc<Pmaps<M>>, addresses: Arc<K>) -> KvaRuns<M, K> {
-        KvaRuns { pmaps, addresses, live: AtomicUsize::new(0), flusher: Flusher { planted: Planted::NONE } }
+    pub(crate) fn new(pmaps: Arc<Pmaps<M>>, addresses: Arc<K>, policy: FlushPolicy) -> KvaRuns<M, K> {
+        KvaRuns { pmaps, addresses, live: AtomicUsize::new(0), flusher: Flusher::new(policy) }
     }
 
     pub(crate) fn make(&self, len_pages: usize, by: MappingUser) -> Result<KvaRun, AllocError> {
@@ -69,8 +69,11 @@ impl<M: Machine, K: KernelAddresses> KvaRuns<M, K> {
         let (start, pmaps) = (run.range.start(), &self.pmaps);
         let ahead = pmaps.best_colour(frames[0]).wrapping_sub(pmaps.colour(start)) & (pmaps.colours() - 1);
         let start = start + ahead as usize * PAGE_SIZE;
-        let flush = pmaps.kenter(start, frames, Prot::RW);
-        self.flusher.flush(flush, run.by, pmaps);
+        for (pages, frames) in self.pieces(start, frames.len()).zip(frames.chunks(self.at_once(frames.len())))
+        {
+            let flush = pmaps.kenter(pages.start(), frames, Prot::RW);
+            self.flusher.mapped(flush, run.by, pmaps);
+        }
         pmaps.machine().count(EphemeralCounter::RunPages, frames.len() as u64);
         run.by.mapped(pmaps.machine(), frames.len());
         run.mapped = Some(VaRange::pages_from(start, frames.len()));
@@ -79,8 +82,21 @@ impl<M: Machine, K: KernelAddresses> KvaRuns<M, K> {
 
     pub(crate) fn remove(&self, run: &mut KvaRun) {
         let mapped = run.mapped.take().expect("something is mapped in this run");
-        let flush = self.pmaps.kremove(mapped);
-        self.flusher.flush(flush, run.by, &self.pmaps);
+        for pages in self.pieces(mapped.start(), mapped.len_pages()) {
+            let flush = self.pmaps.kremove(pages);
+            self.flusher.unmapped(flush, run.by, &self.pmaps);
+        }
+    }
+
+    /// So many of `pages` are changed at once.
+    fn at_once(&self, pages: usize) -> usize {
+        if self.flusher.policy.by == FlushBy::Page { 1 } else { pages }
+    }
+
+    /// What is changed at once, of so many pages.
+    fn pieces(&self, start: Va, pages: usize) -> impl Iterator<Item = VaRange> + use<M, K> {
+        let step = self.at_once(pages);
+        (0..pages).step_by(step).map(move |page| VaRange::pages_from(start + page * PAGE_SIZE, step))
     }
 
     pub(crate) fn release(&self, run: KvaRun) {

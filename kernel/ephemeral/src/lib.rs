@@ -3,14 +3,15 @@
 //! A kernel that wants the bytes of some frame needs a virtual address for it: to copy a pipe writer's page into the
 //! reader's buffer, to read a page of a memory disk, to look into a traced process. Making that address means
 //! allocating it, changing a page-table entry, and invalidating in every TLB; [`Ephemeral`] is one interface over four
-//! ways to pay for it (sf_buf paper, sections 4 and 6.2), and two more for comparison (7):
+//! ways to pay for it (sf_buf paper, sections 4 and 6.2), and three more for comparison (7):
 //!
 //! | [`Scheme`] | the address is | a TLB is invalidated |
 //! |---|---|---|
 //! | [`Scheme::Cache`] | kept with its frame until it is needed for another | when that change could be seen |
 //! | [`Scheme::Direct`] | permanent: all memory is mapped | never |
 //! | [`Scheme::Hybrid`] | permanent, or one of the frame's colour from a cache | as with the cache |
-//! | [`Scheme::Original`] | allocated for each use | at each mapping and each unmapping, on all CPUs |
+//! | [`Scheme::Original`] | allocated for each use | at each mapping, at each unmapping, or both, on all CPUs |
+//! | [`Scheme::FreeList`] | taken from a list of some | the same |
 //! | [`Scheme::Vmem`] | taken from a CPU's magazine | the same |
 //! | [`Scheme::PerProcess`] | kept in a cache of the process's own | as with the cache |
 //!
@@ -19,8 +20,8 @@
 //! again and again.
 //!
 //! * [`index`]: hash and inactive list of the cache, as plain data.
-//! * `cache`, `direct`, `hybrid`, `caches` (of processes), `original`: the schemes. `kva_run`: addresses kept by their
-//!   user. `flusher`: what they share.
+//! * `cache`, `direct`, `hybrid`, `caches` (of processes), `original` and its `free_list`: the schemes. `kva_run`:
+//!   addresses kept by their user. `flusher`: when and how far they invalidate.
 //! * `user`: who asks, and `counter`: what is counted for each.
 //! * `config`: what the crate is built from, what it asks for, and what can go wrong.
 //!
@@ -29,8 +30,8 @@
 //! from [`KernelAddresses`]: the cache takes its range once, the original scheme one page at each use.
 //!
 //! # Locks
-//! The cache has one lock, of class [`LockClass::EPHEMERAL`](pageferry_hal::LockClass::EPHEMERAL). It is held while
-//! other CPUs invalidate, and given up in a sleep. The other schemes have none of their own.
+//! The cache has one lock, of class [`LockClass::EPHEMERAL`](pageferry_hal::LockClass::EPHEMERAL), and so has the free
+//! list. It is held while other CPUs invalidate, and given up in a sleep. The other schemes have none of their own.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -44,6 +45,7 @@ mod defect;
 mod direct;
 mod errno;
 mod flusher;
+mod free_list;
 mod hybrid;
 pub mod index;
 mod kva_run;
@@ -52,7 +54,8 @@ mod original;
 mod user;
 
 pub use config::{
-    AccessedRule, AllocError, ConfigError, EphemeralConfig, EphemeralPaths, Flags, KernelAddresses, Scheme,
+    AccessedRule, AllocError, ConfigError, EphemeralConfig, EphemeralPaths, Flags, FlushAt, FlushBy,
+    FlushPolicy, KernelAddresses, Scheme,
 };
 pub use counter::EphemeralCounter;
 pub use defect::EphemeralDefect;
@@ -65,6 +68,7 @@ use alloc::sync::Arc;
 use cache::Cache;
 use caches::Caches;
 use direct::Direct;
+use free_list::FreeList;
 use hybrid::Hybrid;
 use kva_run::KvaRuns;
 use mapping::{Backing, Request};
@@ -77,6 +81,7 @@ pub struct Ephemeral<M: Machine, K: KernelAddresses> {
     machine: M,
     pmaps: Arc<Pmaps<M>>,
     honour_private: bool,
+    flush: FlushPolicy,
     imp: Imp<M, K>,
     runs: KvaRuns<M, K>,
 }
@@ -111,16 +116,33 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
             Scheme::PerProcess { entries, caches } => {
                 Imp::PerProcess(Caches::new((caches, entries), config.paths, &pmaps, &*addresses, arena)?)
             }
-            Scheme::Original => Imp::Original(Original::new(&pmaps, &addresses)),
+            Scheme::Original => Imp::Original(Original::new(&pmaps, &addresses, config.flush)),
+            Scheme::FreeList { entries } => {
+                let path = config.paths.list;
+                let list = FreeList::new(pmaps.machine(), entries, path, &*addresses, arena)?;
+                Imp::Original(Original::with_list(&pmaps, &addresses, config.flush, list))
+            }
             Scheme::Vmem => {
                 let cpus = pmaps.machine().cpus().len();
                 let path = config.paths.magazine;
-                Imp::Original(Original::with_magazines(&pmaps, &addresses, cpus, path))
+                Imp::Original(Original::with_magazines(&pmaps, &addresses, config.flush, cpus, path))
             }
         };
         let machine = pmaps.machine().clone();
-        let runs = KvaRuns::new(pmaps.clone(), addresses);
-        Ok(Ephemeral { machine, pmaps, honour_private: config.honour_private, imp, runs })
+        let runs = KvaRuns::new(pmaps.clone(), addresses, config.flush);
+        Ok(Ephemeral {
+            machine,
+            pmaps,
+            honour_private: config.honour_private,
+            flush: config.flush,
+            imp,
+            runs,
+        })
+    }
+
+    /// How mappings are flushed that are made for each use.
+    pub fn flush_policy(&self) -> FlushPolicy {
+        self.flush
     }
 
     /// Plants a defect, to prove that checks find it. Harmless with one CPU, or with the direct map.
@@ -142,11 +164,12 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
     ///
     /// # Errors
     /// [`AllocError::WouldBlock`] only with [`Flags::NOWAIT`], [`AllocError::Interrupted`] only with
-    /// [`Flags::INTERRUPTIBLE`]; [`AllocError::NoAddresses`] only in the original scheme. The direct map never fails.
+    /// [`Flags::INTERRUPTIBLE`], both only of a cache or a free list; [`AllocError::NoAddresses`] only in the original
+    /// scheme and Vmem. The direct map never fails.
     ///
     /// # Locks
     /// Takes `Ephemeral` or what [`KernelAddresses`] takes, and what the pmap takes below ([`Pmaps::claim`]). Without
-    /// [`Flags::NOWAIT`] the cache may sleep: the caller then holds no spin lock.
+    /// [`Flags::NOWAIT`] the cache and the free list may sleep: the caller then holds no spin lock.
     pub fn alloc(
         &self,
         threads: &dyn Threads,
@@ -165,7 +188,7 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
             }
             Imp::Hybrid(hybrid) => hybrid.alloc(threads, request, flags)?,
             Imp::PerProcess(caches) => caches.alloc(caches.of(threads), threads, request, flags)?,
-            Imp::Original(original) => original.alloc(request)?,
+            Imp::Original(original) => original.alloc(threads, request, flags)?,
         };
         let mapping = Mapping { frame, by, backing };
         if self.pmaps.colours() > 1 {
@@ -195,7 +218,7 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
             ) => {
                 caches.free(cache, threads, id, mapping.frame, private_on);
             }
-            (Imp::Original(original), Backing::Own(range)) => original.free(range, mapping.by),
+            (Imp::Original(original), Backing::Own(range)) => original.free(threads, range, mapping.by),
             (_, backing) => panic!("{backing:?} is not a mapping of this kernel"),
         }
         self.machine.count(EphemeralCounter::EphemeralFrees, 1);
@@ -236,7 +259,7 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
     }
 
     /// Maps `frames` from the run's start on, with one unconditional flush for all of them (`pmap_qenter` of FreeBSD
-    /// 5). Any CPU may use the addresses.
+    /// 5), unless the [`FlushPolicy`] says otherwise. Any CPU may use the addresses.
     ///
     /// # Panics
     /// When there are no frames or more than the run has pages, or others are mapped.
@@ -247,7 +270,8 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
         self.runs.enter(run, frames)
     }
 
-    /// Unmaps what is mapped in the run, with one unconditional flush for all of it (`pmap_qremove` of FreeBSD 5).
+    /// Unmaps what is mapped in the run, with one unconditional flush for all of it (`pmap_qremove` of FreeBSD 5),
+    /// unless the [`FlushPolicy`] says otherwise.
     ///
     /// # Panics
     /// When nothing is mapped.
@@ -281,12 +305,13 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
     }
 
     /// How many frames there can be mappings of at a time, for certain: the buffers of the cache, or of the smallest of
-    /// several. None where no cache sets a bound.
+    /// several, or the addresses of the free list. None where neither sets a bound.
     pub fn buffers(&self) -> Option<usize> {
         match &self.imp {
             Imp::Cache(cache) => Some(cache.buffers()),
             Imp::Hybrid(Hybrid { caches, .. }) | Imp::PerProcess(caches) => caches.smallest(),
-            Imp::Direct(_) | Imp::Original(_) => None,
+            Imp::Original(original) => original.addresses(),
+            Imp::Direct(_) => None,
         }
     }
 

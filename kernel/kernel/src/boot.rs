@@ -213,6 +213,9 @@ impl<M: Machine> Kernel<M> {
             if config.defect.is(crate::KernelDefect::MissingShootdown) {
                 ephemeral.plant(pageferry_ephemeral::EphemeralDefect::FlushedHereOnly);
             }
+            if config.defect.is(crate::KernelDefect::MissingPolicyFlush) {
+                ephemeral.plant(pageferry_ephemeral::EphemeralDefect::FlushLeftOut);
+            }
             ephemeral
         };
         let paths = &config.paths;

@@ -2,7 +2,7 @@
 //! machine's own checks say.
 
 use crate::failure::Failure;
-use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, Scheme};
+use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, FlushPolicy, Scheme};
 use pageferry_hal::{CodePath, Cycles, Machine as _};
 use pageferry_kernel::*;
 use pageferry_model::Model;
@@ -71,7 +71,12 @@ pub(crate) fn kernel(name: &str, m: &Model, defect: Option<NetDefect>, seed: u64
     KernelConfig {
         pmap,
         vm: VmConfig { paths: VmPaths::all(PATH), paging: None, objects: 0 },
-        ephemeral: EphemeralConfig { scheme, honour_private: true, paths: EphemeralPaths::all(PATH) },
+        ephemeral: EphemeralConfig {
+            scheme,
+            honour_private: true,
+            flush: FlushPolicy::default(),
+            paths: EphemeralPaths::all(PATH),
+        },
         pipe: PipeConfig {
             kind: PipeKind::Socket,
             socket_buffer_bytes: 65536,

@@ -1,7 +1,7 @@
 //! The kernel that this image boots: direct map, pipes that hand over wired pages. Path lengths are zero, because the
 //! instructions themselves take the time.
 
-use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths, Scheme};
+use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths, FlushPolicy, Scheme};
 use pageferry_hal::{Board, CodePath, PAGE_SIZE};
 use pageferry_kernel::{
     DiskConfig, KernelConfig, KernelPaths, LentMapping, PipeConfig, PipeKind, PipeMapping, Planted,
@@ -27,6 +27,7 @@ pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
         ephemeral: EphemeralConfig {
             scheme: Scheme::Direct,
             honour_private: true,
+            flush: FlushPolicy::default(),
             paths: EphemeralPaths::all(NONE),
         },
         pipe: PipeConfig {

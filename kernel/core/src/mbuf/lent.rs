@@ -84,7 +84,8 @@ impl<M: Machine> Loans<M> {
         mapping: LentMapping,
         defect: Planted<NetDefect>,
     ) -> Loans<M> {
-        let (addresses, waker) = (Addresses::new(vm.clone()), Waker::new(sched));
+        let flush_at = ephemeral.flush_policy().at;
+        let (addresses, waker) = (Addresses::new(vm.clone(), flush_at), Waker::new(sched));
         Loans { vm, ephemeral, addresses, lenders, waker, mapping, defect }
     }
 

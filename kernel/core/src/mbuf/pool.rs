@@ -96,7 +96,7 @@ impl<M: Machine> Pool<M> {
         let disposables = Disposables::new(vm.clone(), ephemeral.clone(), sched, defect);
         Ok(Pool {
             machine,
-            addresses: Addresses::new(vm.clone()),
+            addresses: Addresses::new(vm.clone(), ephemeral.flush_policy().at),
             loans: Loans::new(vm.clone(), ephemeral, (sched, lenders), config.lent_mapping, defect),
             max_disposables: disposables.max_among(config.clusters),
             disposables,

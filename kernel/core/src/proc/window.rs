@@ -5,7 +5,8 @@
 //! In the original form ([`FrameMapping::Own`]) an address that its request allocates, maps each page at, and frees in
 //! the end: every page costs a flush when it is mapped and one when it is unmapped, on all CPUs (`kmem_alloc_nofault`,
 //! `pmap_qenter`, `pmap_qremove`). In the other form nothing: every page has an ephemeral mapping (sf_buf paper, 2.2 to
-//! 2.6).
+//! 2.6). How often the original form flushes, and whether a request for several pages maps them as one range, is the
+//! [`FlushPolicy`](pageferry_ephemeral::FlushPolicy)'s.
 //!
 //! Where all ephemeral mappings are in use a window does not wait for one: its thread may hold one itself, as when a
 //! page comes at a fault in the middle of a copy, and so may others that wait. It has an address of its own then, too.
@@ -19,8 +20,9 @@
 
 use crate::base::Core;
 use crate::config::FrameMapping;
+use core::ops::Range;
 use pageferry_abi::Errno;
-use pageferry_ephemeral::{AllocError, Flags, KvaRun, MappingUser};
+use pageferry_ephemeral::{AllocError, Flags, FlushBy, KvaRun, MappingUser};
 use pageferry_hal::{Machine, Pfn, Threads, Va};
 
 /// Which threads will use the address of a page that is shown.
@@ -32,7 +34,7 @@ pub enum Visibility {
     Shared,
 }
 
-/// Kernel addresses for frames that are looked at for a moment, one after the other. To be
+/// Kernel addresses for frames that are looked at for a moment, one after the other, or several in a row. To be
 /// [closed](Window::close).
 #[must_use = "a window must be closed"]
 pub struct Window {
@@ -46,11 +48,55 @@ impl Window {
     /// # Errors
     /// [`Errno::NoMemory`].
     pub fn open<M: Machine>(core: &Core<M>, by: MappingUser) -> Result<Window, Errno> {
+        Window::open_for(core, by, 1)
+    }
+
+    /// A window for one request of `by`, which shows up to `len_pages` pages at once where the policy is to map and
+    /// flush by ranges.
+    ///
+    /// # Errors
+    /// [`Errno::NoMemory`].
+    pub fn open_for<M: Machine>(core: &Core<M>, by: MappingUser, len_pages: usize) -> Result<Window, Errno> {
+        let len_pages = match core.ephemeral.flush_policy().by {
+            FlushBy::Range => len_pages,
+            FlushBy::User | FlushBy::Page => 1,
+        };
         let own = match core.config.disk.mapping {
-            FrameMapping::Own => Some(core.ephemeral.kva_run(1, by)?),
+            FrameMapping::Own => Some(core.ephemeral.kva_run(len_pages, by)?),
             FrameMapping::Ephemeral => None,
         };
         Ok(Window { by, own })
+    }
+
+    /// Calls `work` with all of `frames`, as many in a row as the window has room for: which of them, and the kernel
+    /// address of the first. Ends with the first error.
+    ///
+    /// # Errors
+    /// Those of `work`; [`Errno::NoMemory`].
+    pub fn show_run<M: Machine>(
+        &mut self,
+        core: &Core<M>,
+        threads: &dyn Threads,
+        frames: &[Pfn],
+        visibility: Visibility,
+        work: &mut dyn FnMut(Range<usize>, Va) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let at_once = self.own.as_ref().map_or(1, KvaRun::len_pages);
+        for first in (0..frames.len()).step_by(at_once) {
+            let shown = first..frames.len().min(first + at_once);
+            match &mut self.own {
+                Some(run) => {
+                    let at = core.ephemeral.enter_run(run, &frames[shown.clone()]);
+                    let result = work(shown, at);
+                    core.ephemeral.remove_run(run);
+                    result?;
+                }
+                None => {
+                    self.show(core, threads, frames[first], visibility, |at| work(shown, at))??;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Calls `work` with the kernel address of `frame`, which stays where it is meanwhile.

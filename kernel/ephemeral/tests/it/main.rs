@@ -3,5 +3,6 @@
 mod cache;
 mod common;
 mod index;
+mod policy;
 mod schemes;
 mod traffic;

@@ -8,7 +8,7 @@ use pageferry_model::Schedule;
 use std::cell::Cell;
 use std::rc::Rc;
 
-const FRAMES: u32 = 6;
+pub const FRAMES: u32 = 6;
 
 /// A generator of its own, so that a seed means the same for ever (splitmix64).
 struct Dice(u64);
@@ -23,7 +23,7 @@ impl Dice {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mix {
+pub enum Mix {
     Private,
     Shared,
     Both,
@@ -37,8 +37,8 @@ struct Board {
 }
 
 #[derive(Default)]
-struct Findings {
-    wrong_reads: Cell<usize>,
+pub struct Findings {
+    pub wrong_reads: Cell<usize>,
     boards: [Board; 4],
 }
 
@@ -66,7 +66,7 @@ impl Findings {
 }
 
 /// What one CPU does: allocates, looks, holds, frees, each by chance.
-fn traffic(rig: &Rig, seed: u64, mix: Mix, steps: usize, findings: &Findings) {
+pub fn traffic(rig: &Rig, seed: u64, mix: Mix, steps: usize, findings: &Findings) {
     let me = rig.m.cpu().index();
     let mut dice = Dice(seed ^ (me as u64) << 40);
     let mut held: Vec<(Mapping, u32)> = Vec::new();
@@ -112,7 +112,7 @@ fn traffic(rig: &Rig, seed: u64, mix: Mix, steps: usize, findings: &Findings) {
 }
 
 /// Runs the traffic on all CPUs of `name`; answers wrong reads and uses of stale translations.
-fn storm(name: &str, seed: u64, config: EphemeralConfig, mix: Mix, steps: usize) -> (usize, usize) {
+pub fn storm(name: &str, seed: u64, config: EphemeralConfig, mix: Mix, steps: usize) -> (usize, usize) {
     let findings = Rc::new(Findings::default());
     let shared = findings.clone();
     let (m, result) = try_run(name, Schedule::Seeded(seed), config, move |rig| {
@@ -239,7 +239,7 @@ fn a_missing_shootdown_is_caught() {
 }
 
 /// Room for the structures of one more set of mappings: addresses in the arena that no other set has.
-fn arena(rig: &Rig) -> StructArena {
+pub fn arena(rig: &Rig) -> StructArena {
     let layout = rig.m.board().layout;
     StructArena::new(layout.kernel_base + (3 << 20), 1 << 20)
 }

@@ -15,6 +15,7 @@ mod ferry;
 mod fetch;
 mod file_server;
 mod file_transfer;
+mod flush_policy;
 mod inet;
 mod inet_card;
 mod inet_defects;

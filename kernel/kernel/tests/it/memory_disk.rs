@@ -2,7 +2,7 @@
 //! 6.4.1).
 
 use crate::common::*;
-use pageferry_ephemeral::EphemeralCounter;
+use pageferry_ephemeral::{EphemeralCounter, FlushAt, FlushBy};
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;
@@ -145,6 +145,12 @@ fn a_disk_that_fits_the_cache_costs_no_invalidation_and_one_that_does_not_none_e
         assert_eq!(counts(name, shared(32)), [64, remote, 64], "{name}");
         // Mapped and unmapped, an address for each request.
         assert_eq!(counts(name, original()), [128, 2 * remote, 0], "{name}");
+        // One of the two is flushed.
+        for at in [FlushAt::Map, FlushAt::Unmap] {
+            assert_eq!(counts(name, flushing(at, FlushBy::User)), [64, remote, 0], "{name} {at:?}");
+        }
+        // Each page takes an address from the list.
+        assert_eq!(counts(name, with_list(1, FlushAt::Both)), [128, 2 * remote, 64], "{name}");
     }
     assert_eq!(counts("opteron-mp", with_scheme(pageferry_ephemeral::Scheme::Direct)), [0; 3]);
 }

@@ -3,8 +3,8 @@
 //! A file says how they are made, or leaves it to the machine (`native`). What a scheme asks of the rest of the kernel
 //! is checked with the whole file.
 
-use super::words::RuleName;
-use pageferry_ephemeral::Scheme;
+use super::words::{FlushAtName, FlushByName, RuleName};
+use pageferry_ephemeral::{FlushPolicy, Scheme};
 use pageferry_hal::Board;
 use pageferry_sourced::Sourced;
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,16 @@ pub enum SchemeName {
     PerProcess,
 }
 
+/// Where the scheme `original` has its addresses from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AddressesName {
+    /// The kernel's general allocator, at each use.
+    Allocator,
+    /// A list of addresses that were taken at boot.
+    FreeList,
+}
+
 /// Ephemeral mappings.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -49,9 +59,23 @@ pub struct EphemeralFile {
     pub accessed_rule: Sourced<RuleName>,
     /// False: the private option is ignored.
     pub honour_private: Sourced<bool>,
+    /// Where the scheme `original` has its addresses from.
+    pub addresses: Sourced<AddressesName>,
+    /// How many addresses are in the list, where there is one.
+    pub list_entries: Sourced<u64>,
+    /// At which change a mapping is flushed that is made and unmade for each use: of the schemes `original` and `vmem`,
+    /// and of addresses that their user keeps.
+    pub flush_at: Sourced<FlushAtName>,
+    /// How many pages are changed and flushed at once, where one user maps several.
+    pub flush_by: Sourced<FlushByName>,
 }
 
 impl EphemeralFile {
+    /// How mappings are flushed that are made for each use.
+    pub fn flush(&self) -> FlushPolicy {
+        FlushPolicy { at: self.flush_at.value.into(), by: self.flush_by.value.into() }
+    }
+
     /// The scheme of ephemeral mappings on such a machine.
     pub fn scheme_on(&self, board: &Board) -> Scheme {
         let rule = self.accessed_rule.value.into();
@@ -63,7 +87,10 @@ impl EphemeralFile {
             (SchemeName::Native, true) if board.colours > 1 => hybrid,
             (SchemeName::Native, true) | (SchemeName::Direct, _) => Scheme::Direct,
             (SchemeName::Hybrid, _) => hybrid,
-            (SchemeName::Original, _) => Scheme::Original,
+            (SchemeName::Original, _) => match self.addresses.value {
+                AddressesName::Allocator => Scheme::Original,
+                AddressesName::FreeList => Scheme::FreeList { entries: self.list_entries.value as usize },
+            },
             (SchemeName::Vmem, _) => Scheme::Vmem,
             (SchemeName::PerProcess, _) => {
                 Scheme::PerProcess { entries: (entries / PROCESS_CACHES).max(1), caches: PROCESS_CACHES }

@@ -333,7 +333,7 @@ paths! {
     /// See [`PmapPaths`].
     PmapPathsFile for PmapPaths { enter, remove, kenter, shootdown_send, shootdown_handle; refill }
     /// See [`EphemeralPaths`].
-    EphemeralPathsFile for EphemeralPaths { alloc_hit, alloc_miss, free, magazine }
+    EphemeralPathsFile for EphemeralPaths { alloc_hit, alloc_miss, free, magazine, list }
 }
 
 /// Path lengths in instructions.
@@ -511,6 +511,7 @@ impl KernelFile {
             ephemeral: EphemeralConfig {
                 scheme: self.ephemeral.scheme_on(&machine.board()),
                 honour_private: self.ephemeral.honour_private.value,
+                flush: self.ephemeral.flush(),
                 paths: self.paths.ephemeral.lengths(),
             },
             pipe: self.pipe.config(),
@@ -597,6 +598,7 @@ const MAX_PAGES: i64 = 1 << 28;
 pub(crate) const RANGES: Ranges = Ranges(&[
     range("pmap.fragmented_percent", 0, 100),
     range("ephemeral.entries", 0, 1 << 24),
+    range("ephemeral.list_entries", 1, 1 << 24),
     range("pipe.min_direct_bytes", 1, MAX_BUFFER),
     range("pipe.*_bytes", MIN_BUFFER, MAX_BUFFER),
     range("socket.*_bytes", MIN_BUFFER, MAX_BUFFER),
@@ -680,6 +682,28 @@ mod tests {
         let original = KernelChoice::find("original").expect("embedded").file;
         assert_eq!(original.ephemeral.scheme_on(&board("opteron-mp")), Scheme::Original);
         assert_eq!(original.config(&xeon(), 0).pipe.mapping, pageferry_kernel::PipeMapping::WriterRun);
+    }
+
+    #[test]
+    fn a_kernel_may_choose_another_policy_of_flushing() {
+        let original = KernelChoice::find("original").expect("embedded").file;
+        assert_eq!(original.config(&xeon(), 0).ephemeral.flush, pageferry_ephemeral::FlushPolicy::default());
+        let own = |text: &str| {
+            let text = format!("extends = \"original\"\n[ephemeral]\n{text}");
+            load(&text).map(|file| file.config(&xeon(), 0).ephemeral)
+        };
+        let value = |key: &str, value: &str| {
+            format!("{key} = {{ value = {value}, kind = \"assumed\", source = \"x\" }}\n")
+        };
+        let config = own(&(value("flush_at", "\"unmap\"") + &value("flush_by", "\"range\""))).expect("good");
+        let (at, by) = (pageferry_ephemeral::FlushAt::Unmap, pageferry_ephemeral::FlushBy::Range);
+        assert_eq!(config.flush, pageferry_ephemeral::FlushPolicy { at, by });
+        let config = own(&value("addresses", "\"free-list\"")).expect("good");
+        assert_eq!(config.scheme, Scheme::FreeList { entries: 6656 });
+        let e = own(&value("list_entries", "0")).expect_err("none");
+        assert_eq!(e.key, "ephemeral.list_entries");
+        let e = own(&value("flush_at", "\"never\"")).expect_err("no such policy");
+        assert!(e.to_string().contains("never"), "{e}");
     }
 
     #[test]

@@ -23,7 +23,7 @@ mod setting;
 mod settings;
 mod words;
 
-pub use ephemeral::{EphemeralFile, SchemeName};
+pub use ephemeral::{AddressesName, EphemeralFile, SchemeName};
 pub use experiment_file::{Choice, CurveLine, Curves, ExperimentFile, Matrix, Parameter, Scale, Vary, Worse};
 pub use experiments::{Experiment, MAX_REPEAT};
 pub use kernels::{

@@ -1,6 +1,6 @@
 //! The words by which kernel files choose between what the floors below have.
 
-use pageferry_ephemeral::AccessedRule;
+use pageferry_ephemeral::{AccessedRule, FlushAt, FlushBy};
 use pageferry_kernel::{
     ForwardWakeup, FrameMapping, KernelDefect, LentMapping, PipeKind, PipeMapping, Planted, PtraceBy,
     ReceiveMapping,
@@ -28,6 +28,10 @@ macro_rules! words {
 words! {
     /// What a clear accessed bit in a replaced entry is taken to mean. See [`AccessedRule`].
     RuleName for AccessedRule { Safe, AsPrinted }
+    /// When what is mapped for a use is flushed. See [`FlushAt`].
+    FlushAtName for FlushAt { Map, Unmap, Both }
+    /// How much is flushed at once. See [`FlushBy`].
+    FlushByName for FlushBy { User, Page, Range }
     /// Which side maps the pages of a direct pipe write. See [`PipeMapping`].
     MappingName for PipeMapping { WriterRun, ReaderPage }
     /// What a pipe is. See [`PipeKind`].

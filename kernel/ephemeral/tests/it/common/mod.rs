@@ -18,15 +18,21 @@ pub const EPHEMERAL_PATHS: EphemeralPaths = EphemeralPaths {
     alloc_miss: CodePath::of(130),
     free: CodePath::of(48),
     magazine: CodePath::of(20),
+    list: CodePath::of(50),
 };
 
 pub fn cache(entries: usize) -> EphemeralConfig {
     let scheme = Scheme::Cache { entries, rule: AccessedRule::Safe };
-    EphemeralConfig { scheme, honour_private: true, paths: EPHEMERAL_PATHS }
+    EphemeralConfig { scheme, honour_private: true, flush: FlushPolicy::default(), paths: EPHEMERAL_PATHS }
 }
 
 pub fn with_scheme(scheme: Scheme) -> EphemeralConfig {
     EphemeralConfig { scheme, ..cache(1) }
+}
+
+/// The schemes that make a mapping for each use, with a policy.
+pub fn flushing(scheme: Scheme, at: FlushAt, by: FlushBy) -> EphemeralConfig {
+    EphemeralConfig { flush: FlushPolicy { at, by }, ..with_scheme(scheme) }
 }
 
 /// A machine that goes on after the use of a stale translation: [`run`] tells of it in the end.

@@ -2,7 +2,8 @@
 #![allow(dead_code, unused_imports, unreachable_pub, clippy::arc_with_non_send_sync, clippy::type_complexity)]
 
 use pageferry_ephemeral::{
-    AccessedRule, EphemeralConfig, EphemeralCounter, EphemeralPaths, MappingUser, Scheme,
+    AccessedRule, EphemeralConfig, EphemeralCounter, EphemeralPaths, FlushAt, FlushBy, FlushPolicy,
+    MappingUser, Scheme,
 };
 use pageferry_hal::*;
 use pageferry_kernel::*;
@@ -100,7 +101,14 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
         ephemeral: EphemeralConfig {
             scheme: Scheme::Cache { entries, rule: AccessedRule::Safe },
             honour_private: true,
-            paths: EphemeralPaths { alloc_hit: n(70), alloc_miss: n(130), free: n(48), magazine: n(20) },
+            flush: FlushPolicy::default(),
+            paths: EphemeralPaths {
+                alloc_hit: n(70),
+                alloc_miss: n(130),
+                free: n(48),
+                magazine: n(20),
+                list: n(50),
+            },
         },
         pipe: PipeConfig {
             kind: PipeKind::Fifo,
@@ -163,6 +171,21 @@ pub fn original() -> KernelConfig {
     let mut config = with_scheme(Scheme::Original);
     config.pipe.mapping = PipeMapping::WriterRun;
     config.disk.mapping = FrameMapping::Own;
+    config
+}
+
+/// The original kernel with another policy of flushing.
+pub fn flushing(at: FlushAt, by: FlushBy) -> KernelConfig {
+    let mut config = original();
+    config.ephemeral.flush = FlushPolicy { at, by };
+    config
+}
+
+/// The original kernel with addresses from a list, for what it looks at for a moment, too.
+pub fn with_list(entries: usize, at: FlushAt) -> KernelConfig {
+    let mut config = flushing(at, FlushBy::User);
+    config.ephemeral.scheme = Scheme::FreeList { entries };
+    config.disk.mapping = FrameMapping::Ephemeral;
     config
 }
 
@@ -236,6 +259,9 @@ pub fn kernels() -> Vec<(&'static str, &'static str, KernelConfig)> {
         ("original, 1 CPU", "xeon-up", original()),
         ("original, 2 CPUs", "xeon-mp", original()),
         ("original, 4 CPUs", "xeon-mp-htt", original()),
+        ("original, flushed when unmapped", "xeon-mp-htt", flushing(FlushAt::Unmap, FlushBy::Range)),
+        ("original, flushed when mapped", "xeon-mp", flushing(FlushAt::Map, FlushBy::Page)),
+        ("original, a list of addresses", "xeon-mp", with_list(3, FlushAt::Both)),
         ("Vmem", "xeon-mp", with_scheme(Scheme::Vmem)),
         ("original, reader maps", "xeon-htt", with_scheme(Scheme::Original)),
         ("direct map", "opteron-mp", with_scheme(Scheme::Direct)),

@@ -117,6 +117,7 @@ impl Workload for Web {
                 | Scheme::Hybrid { .. }
                 | Scheme::Direct
                 | Scheme::Original
+                | Scheme::FreeList { .. }
                 | Scheme::Vmem => 0,
             },
             sums_in_software: !offloads,
