@@ -123,10 +123,8 @@ paths! {
         pub alloc_miss: CodePath,
         /// The cache: giving a mapping back.
         pub free: CodePath,
-        /// Vmem: taking an address from a CPU's magazine, or putting one there.
+        /// Vmem and the free list: taking an address from a CPU's magazine or from the list, or putting one there.
         pub magazine: CodePath,
-        /// The free list: taking an address from it, or putting one back.
-        pub list: CodePath,
     }
 }
 

@@ -118,7 +118,7 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
             }
             Scheme::Original => Imp::Original(Original::new(&pmaps, &addresses, config.flush)),
             Scheme::FreeList { entries } => {
-                let path = config.paths.list;
+                let path = config.paths.magazine;
                 let list = FreeList::new(pmaps.machine(), entries, path, &*addresses, arena)?;
                 Imp::Original(Original::with_list(&pmaps, &addresses, config.flush, list))
             }

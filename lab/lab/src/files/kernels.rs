@@ -333,7 +333,7 @@ paths! {
     /// See [`PmapPaths`].
     PmapPathsFile for PmapPaths { enter, remove, kenter, shootdown_send, shootdown_handle; refill }
     /// See [`EphemeralPaths`].
-    EphemeralPathsFile for EphemeralPaths { alloc_hit, alloc_miss, free, magazine, list }
+    EphemeralPathsFile for EphemeralPaths { alloc_hit, alloc_miss, free, magazine }
 }
 
 /// Path lengths in instructions.

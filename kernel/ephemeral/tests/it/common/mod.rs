@@ -18,7 +18,6 @@ pub const EPHEMERAL_PATHS: EphemeralPaths = EphemeralPaths {
     alloc_miss: CodePath::of(130),
     free: CodePath::of(48),
     magazine: CodePath::of(20),
-    list: CodePath::of(50),
 };
 
 pub fn cache(entries: usize) -> EphemeralConfig {

@@ -102,13 +102,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             scheme: Scheme::Cache { entries, rule: AccessedRule::Safe },
             honour_private: true,
             flush: FlushPolicy::default(),
-            paths: EphemeralPaths {
-                alloc_hit: n(70),
-                alloc_miss: n(130),
-                free: n(48),
-                magazine: n(20),
-                list: n(50),
-            },
+            paths: EphemeralPaths { alloc_hit: n(70), alloc_miss: n(130), free: n(48), magazine: n(20) },
         },
         pipe: PipeConfig {
             kind: PipeKind::Fifo,
