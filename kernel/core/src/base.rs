@@ -13,6 +13,7 @@
 
 use crate::choose::Moves;
 use crate::config::CoreConfig;
+use crate::disk::Geom;
 use crate::mbuf::{Lenders, Pool};
 use crate::sched::{Callouts, Sched, Select, SoftInts};
 use alloc::sync::Arc;
@@ -42,6 +43,8 @@ pub struct Core<M: Machine> {
     pub moves: Moves,
     /// Work behind interrupts.
     pub softints: Arc<SoftInts<M>>,
+    /// The way of requests to the disk.
+    pub geom: Geom<M>,
     /// What is to be done at some time.
     pub callouts: Arc<Callouts<M>>,
 }

@@ -49,8 +49,16 @@ paths! {
     /// Path lengths of memory disks and of the file system on them, likewise.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct DiskPaths {
-        /// One request to a memory disk, apart from its pages.
+        /// One request to a disk, by whoever asks: the call of the device, `physio`, `g_io_request`.
         pub request: CodePath,
+        /// Passing it on in the thread `g_down`.
+        pub down: CodePath,
+        /// Taking it up in the memory disk's thread, apart from its pages.
+        pub strategy: CodePath,
+        /// One of its pages there, apart from its mapping and the copy.
+        pub page: CodePath,
+        /// Passing the answer on in the thread `g_up`, to `biodone`.
+        pub up: CodePath,
         /// Looking one name up in a directory (`namei`, the directory's search apart from its bytes).
         pub lookup: CodePath,
         /// One call of `ffs_read` or `ffs_write`, without its blocks.

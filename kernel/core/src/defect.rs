@@ -15,6 +15,11 @@ defects! {
                       reader takes them.",
         GatheredPageNotCleared: "A page that bytes are gathered in for a transfer is not cleared behind them. Caught \
                                  where the receiver looks there.",
+        DiskAnswerLost: "Whoever asked a disk for something is not woken by the answer. Caught as a deadlock.",
+        DiskPageNotCleared: "A page of a memory disk that is written in part at first keeps what was in its frame. \
+                             Caught where the rest is read.",
+        BufferNotWired: "The pages of a buffer that a disk reads into are not kept wired until it has. Caught where \
+                         they go meanwhile: others have them when the bytes come.",
     }
 }
 

@@ -19,7 +19,7 @@ use pageferry_abi::{Errno, Pid};
 use pageferry_core::base::Core;
 use pageferry_core::choose::Moves;
 use pageferry_core::config::{CoreConfig, KernelPaths, SchedConfig};
-use pageferry_core::disk::{DevFs, MemoryDisk};
+use pageferry_core::disk::{DevFs, Geom, MemoryDisk};
 use pageferry_core::fs::{FileTable, MOUNT_POINT, MemFs, Mount, MountTable, MountedVolume, Volumes};
 use pageferry_core::ipc::{Exports, MAX_PIPES, PIPE_BYTES, Pipes};
 use pageferry_core::mbuf::{Lenders, Pool};
@@ -298,6 +298,7 @@ impl<M: Machine> Kernel<M> {
             .with("/dev", Arc::new(DevFs::new(memory_disk.clone())));
         let moves = Moves::new(&mut arena)?;
         let measuring = Measuring::new(&machine, &moves, &mut arena)?;
+        let geom = Geom::new(&machine, &mut arena)?;
         let boot_free_frames = vm.free_frames();
         let core = Arc::new(Core {
             machine,
@@ -310,6 +311,7 @@ impl<M: Machine> Kernel<M> {
             select: Select::default(),
             moves,
             softints,
+            geom,
             callouts,
         });
         let net = parts.map(|(its, parts)| Net::new(&core, sockets.clone(), its, parts));

@@ -27,6 +27,9 @@ use std::time::{Duration, Instant};
 const BUFFER_BYTES: usize = 256 << 10;
 /// Connections at a time of which the machine has not said all; others wait in the real port's backlog.
 const MAX_TALKING: usize = 64;
+/// Of these, the ones that the machine has not yet answered. More that begin at the same moment would overflow the
+/// machine's card together, and again together each time that they are tried again.
+const MAX_BEGINNING: usize = 16;
 /// Connections at a time, with those whose clients do not end them.
 const MAX_CONNECTIONS: usize = 512;
 /// The first port of this host, and the last.
@@ -174,8 +177,10 @@ impl Forward {
     }
 
     fn has_room(&self) -> bool {
-        let talking = || self.pairs.values().filter(|pair| !pair.is_delivered()).count();
-        self.pairs.len() < MAX_CONNECTIONS && talking() < MAX_TALKING
+        let of = |is: fn(&Pair) -> bool| self.pairs.values().filter(|pair| is(pair)).count();
+        self.pairs.len() < MAX_CONNECTIONS
+            && of(|pair| !pair.is_delivered()) < MAX_TALKING
+            && of(Pair::is_beginning) < MAX_BEGINNING
     }
 
     fn accept(&mut self) {
@@ -204,6 +209,8 @@ impl Forward {
         socket.set_nagle_enabled(false);
         // As the host's own TCP does: with them a segment that fills a large frame holds whole pages.
         socket.set_tsval_generator(Some(milliseconds));
+        // Many that upload at once would else fill the machine's card for all.
+        socket.set_congestion_control(tcp::CongestionControl::Reno);
         let port = self.next_port;
         self.next_port = if port == *PORTS.end() { *PORTS.start() } else { port + 1 };
         let begun = socket.connect(self.interface.context(), (MACHINE, HTTP), port);
@@ -313,13 +320,14 @@ mod tests {
             client.write_all(b"GET / HTTP/1.1\r\n").expect("sent");
         }
         assert!(time_passes(&mut forward));
-        assert_eq!(forward.pairs.len(), MAX_TALKING);
+        // It answers none.
+        assert_eq!(forward.pairs.len(), MAX_BEGINNING);
         for client in clients.drain(..9) {
             rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).expect("set");
         }
         assert!(time_passes(&mut forward));
         // Those that have failed made room.
-        assert_eq!(forward.pairs.len(), MAX_TALKING);
+        assert_eq!(forward.pairs.len(), MAX_BEGINNING);
         drop(clients);
         assert!(time_passes(&mut forward));
     }

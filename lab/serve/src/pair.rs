@@ -25,6 +25,10 @@ pub(super) struct Pair {
     pub(super) writable: bool,
     /// The real side has failed.
     pub(super) failed: bool,
+    /// Bytes that were handed to the machine's TCP; and whether it has acknowledged some, or the connection alone where
+    /// there were none.
+    handed_bytes: usize,
+    answered: bool,
     /// The real side has said all.
     real_ended: bool,
     /// The machine has sent its end: nothing but what was received before is missing.
@@ -43,11 +47,18 @@ impl Pair {
             readable: true,
             writable: true,
             failed: false,
+            handed_bytes: 0,
+            answered: false,
             real_ended: false,
             machine_finished: false,
             delivered: false,
             ends_at_ns: None,
         }
+    }
+
+    /// The machine has not yet taken anything: its answer to the connection, or to what was said first, is missing.
+    pub(super) fn is_beginning(&self) -> bool {
+        !self.answered
     }
 
     /// The machine has said all, and the real side has it.
@@ -71,6 +82,7 @@ impl Pair {
         if matches!(state, State::SynSent | State::SynReceived) {
             return true;
         }
+        self.answered |= self.handed_bytes == 0 || socket.send_queue() < self.handed_bytes;
         self.machine_finished |=
             matches!(state, State::CloseWait | State::LastAck | State::Closing | State::TimeWait);
         if socket.may_recv() {
@@ -101,7 +113,10 @@ impl Pair {
                     self.real_ended = true;
                     socket.close();
                 }
-                Ok(_) => self.ends_at_ns = self.ends_at_ns.map(|_| now_ns + LINGER_NS),
+                Ok(len) => {
+                    self.handed_bytes += len;
+                    self.ends_at_ns = self.ends_at_ns.map(|_| now_ns + LINGER_NS);
+                }
                 Err(e) => self.readable = is_for_later(e)?,
             }
         }

@@ -6,57 +6,64 @@
 //! destroyed; what was never written reads as zeros. The frames are the disk's alone, so they need no wiring; they are
 //! mapped only while bytes move, page by page, by a [`Window`].
 //!
+//! Requests come by [`Geom`] and wait in a queue for the disk's thread, which copies (`mdstart_swap`). That thread waits
+//! for nothing else: the frames of a request are got before it is on its way ([`MemoryDisk::reserve`]).
+//!
 //! # Locks
-//! One request at a time, as the driver's one thread served them: a sleep lock, held while bytes move. FreeBSD 5 also
-//! mapped the *caller's* pages for the driver's thread (`physio`), in both kernels alike; here the caller's thread
-//! copies, as the paper tells it.
+//! One over the frames, of class `Pipe`, and that of the queue; none is held while bytes move. FreeBSD 5.3's thread held
+//! Giant too.
 //!
 //! # What can fail
-//! A request for no whole sectors; a first write, for want of frames; the caller's addresses; a wait, by a signal.
-//! Making a disk where there is one, and destroying one that is open.
+//! A request for no whole sectors; a first use of a page, for want of frames; the caller's addresses. Making a disk
+//! where there is one, and destroying one that is open.
 
+use super::geom::{Bio, Geom, Station};
+use super::physio::physio;
 use crate::base::Core;
 use crate::counter::KernelCounter;
+use crate::defect::KernelDefect;
 use crate::fs::{Cursor, FileOps, Rights, VnodeOps};
 use crate::proc::{Syscall, Uio, UioMode, UioRw, Visibility, Window};
-use crate::sched::{Monitor, SleepLock};
+use crate::sched::Monitor;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, Ordering};
-use pageferry_abi::{Errno, SendMode};
+use pageferry_abi::Errno;
 use pageferry_ephemeral::MappingUser;
 use pageferry_hal::arena::ArenaFull;
-use pageferry_hal::{Cause, Machine, PAGE_SIZE, Pfn, Prot, StructArena, Threads, Va};
+use pageferry_hal::{Cause, Machine, PAGE_SIZE, Pfn, StructArena, Threads};
 use pageferry_vm::KernelPages;
 
 /// What is read and written at least, and at multiples of what (`DEV_BSIZE`).
 pub const SECTOR_BYTES: usize = 512;
 
-/// Bytes of a buffer that are wired at a time, where that has to be.
-const MAX_WIRED_BYTES: usize = 16 * PAGE_SIZE;
-
 /// The memory disk of a kernel (`md`): at most one, whose pages get frames when they are first written or read.
 pub struct MemoryDisk<M: Machine> {
     state: Monitor<M, State>,
-    /// Files of a volume on it are mapped: a buffer may be such a mapping.
-    mapped_files: AtomicBool,
+    queue: Station<M>,
 }
+
+/// What a disk and its queue take in memory, each a cache line.
+const STRUCTURE_BYTES: usize = 64;
 
 #[derive(Default)]
 struct State {
-    io: SleepLock,
     disk: Option<Pages>,
+    /// It is being made, or destroyed.
+    changing: bool,
     opens: u32,
 }
 
 struct Pages {
-    frames: Vec<Option<KernelPages>>,
+    frames: Vec<Option<Page>>,
 }
 
-/// Moves so many bytes between a page of the disk, at a kernel address, and the buffer of a request, and that on.
-type MovePiece<'a> = &'a mut dyn FnMut(Va, usize, &mut Uio) -> Result<(), Errno>;
+struct Page {
+    frame: KernelPages,
+    /// Nothing was written to it: its bytes are whoever's.
+    is_new: bool,
+}
 
 impl<M: Machine> MemoryDisk<M> {
     /// No disk yet.
@@ -64,10 +71,11 @@ impl<M: Machine> MemoryDisk<M> {
     /// # Errors
     /// [`ArenaFull`].
     pub fn new(machine: &M, arena: &mut StructArena) -> Result<MemoryDisk<M>, ArenaFull> {
-        let at = arena.array("memory disk", 1, 128)?;
+        let at = arena.array("memory disk", 2, STRUCTURE_BYTES)?;
+        let queue = at.element(1, STRUCTURE_BYTES);
         Ok(MemoryDisk {
             state: Monitor::new(machine, at, State::default()),
-            mapped_files: AtomicBool::new(false),
+            queue: Station::new(machine, queue, "md0"),
         })
     }
 
@@ -77,38 +85,60 @@ impl<M: Machine> MemoryDisk<M> {
     }
 
     /// Makes a disk of `len_bytes` (`mdconfig -a`).
-    pub fn attach(&self, len_bytes: u64) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`]: not whole pages, or none. [`Errno::Busy`]: there is one. [`Errno::NoMemory`].
+    ///
+    /// # Locks
+    /// May sleep: no spin lock may be held.
+    pub fn attach(
+        self: &Arc<Self>,
+        core: &Arc<Core<M>>,
+        threads: &dyn Threads,
+        len_bytes: u64,
+    ) -> Result<(), Errno> {
         let pages = usize::try_from(len_bytes / PAGE_SIZE as u64).map_err(|_| Errno::NoMemory)?;
         if pages == 0 || !len_bytes.is_multiple_of(PAGE_SIZE as u64) {
             return Err(Errno::Invalid);
         }
-        let mut state = self.state.lock();
-        if state.disk.is_some() {
-            return Err(Errno::Busy);
-        }
         let mut frames = Vec::new();
-        frames.try_reserve_exact(pages).map_err(|_| Errno::NoMemory)?;
+        {
+            let mut state = self.state.lock();
+            if state.disk.is_some() || state.changing {
+                return Err(Errno::Busy);
+            }
+            frames.try_reserve_exact(pages).map_err(|_| Errno::NoMemory)?;
+            state.changing = true;
+        }
         frames.resize_with(pages, || None);
-        state.disk = Some(Pages { frames });
-        Ok(())
+        let started = Geom::start(core, threads, self);
+        let mut state = self.state.lock();
+        state.changing = false;
+        state.disk = started.is_ok().then_some(Pages { frames });
+        started
     }
 
     /// Destroys the disk, and what is on it (`mdconfig -d`).
-    pub fn detach(&self, core: &Core<M>) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    /// [`Errno::NoDevice`]: there is none. [`Errno::Busy`]: it is open.
+    ///
+    /// # Locks
+    /// Sleeps until its threads have ended: no spin lock may be held.
+    pub fn detach(&self, core: &Core<M>, threads: &dyn Threads) -> Result<(), Errno> {
         let disk = {
             let mut state = self.state.lock();
-            if state.opens > 0 || state.io.is_taken() {
+            if state.opens > 0 || state.changing {
                 return Err(Errno::Busy);
             }
-            state.disk.take().ok_or(Errno::NoDevice)?
+            let disk = state.disk.take().ok_or(Errno::NoDevice)?;
+            state.changing = true;
+            disk
         };
-        disk.frames.into_iter().flatten().for_each(|page| core.vm.free_kernel_pages(page));
+        core.geom.stop(core, threads, self);
+        disk.frames.into_iter().flatten().for_each(|page| core.vm.free_kernel_pages(page.frame));
+        self.state.lock().changing = false;
         Ok(())
-    }
-
-    /// Files of a volume on it are mapped from now on, or are no more.
-    pub(crate) fn set_mapped_files(&self, there_are: bool) {
-        self.mapped_files.store(there_are, Ordering::Relaxed);
     }
 
     /// One more uses the disk.
@@ -135,59 +165,62 @@ impl<M: Machine> MemoryDisk<M> {
         disk.frames.len() as u64 * PAGE_SIZE as u64
     }
 
-    /// Does `piece` with each page of what `uio` is about: whole sectors within the disk.
-    ///
-    /// # Errors
-    /// Those of `piece`; a wait's, and what a page may be short of. The bytes before have moved.
-    pub fn request(
-        &self,
-        core: &Core<M>,
-        threads: &dyn Threads,
-        uio: &mut Uio,
-        piece: MovePiece<'_>,
-    ) -> Result<(), Errno> {
-        let _c = core.machine.scope(Cause::Protocol);
-        core.machine.execute(core.config.disk.paths.request);
-        let (held, taken) = self.state.acquire(threads, self.state.lock(), |s| &mut s.io, "mdwait", true);
-        drop(held);
-        taken?;
-        let result = Window::open(core, MappingUser::MemoryDisk).and_then(|mut window| {
-            let result = self.move_pages(core, threads, &mut window, uio, piece);
-            window.close(core);
-            result
-        });
-        let mut held = self.state.lock();
-        self.state.release(threads, &mut held, |s| &mut s.io);
-        result
+    /// Where its thread takes requests from.
+    pub(super) fn queue(&self) -> &Station<M> {
+        &self.queue
     }
 
-    /// Moves whole sectors between the disk and kernel memory at `own`.
+    /// Sees to it that there are frames for `bytes` of the disk, from their beginning on: answers which of them have
+    /// some, at least those of one page. The disk is open.
     ///
     /// # Errors
-    /// As [`MemoryDisk::request`].
-    pub fn move_kernel(
+    /// What keeps the first page from having one.
+    ///
+    /// # Locks
+    /// May sleep for memory: no spin lock may be held.
+    pub(super) fn reserve(
         &self,
         core: &Core<M>,
         threads: &dyn Threads,
         bytes: Range<u64>,
-        own: Va,
-        rw: UioRw,
-    ) -> Result<(), Errno> {
-        let len = (bytes.end - bytes.start) as usize;
-        let uio = match rw {
-            UioRw::Read => Uio::read(own, len),
-            UioRw::Write => Uio::write(own, len, SendMode::Copy),
-        };
-        let m = &core.machine;
-        let mut uio = uio.at_offset(bytes.start);
-        self.request(core, threads, &mut uio, &mut |va, len, uio| {
-            let _c = m.scope(Cause::Copy);
-            let (to, from) = if rw == UioRw::Write { (va, uio.at()) } else { (uio.at(), va) };
-            m.copy_kernel(to, from, len).expect("the kernel's own addresses are mapped");
-            m.count(KernelCounter::BytesCopied, len as u64);
-            uio.advance(len);
-            Ok(())
-        })
+    ) -> Result<Range<u64>, Errno> {
+        let page_of = |at: u64| (at / PAGE_SIZE as u64) as usize;
+        let pages = page_of(bytes.start)..page_of(bytes.end - 1) + 1;
+        let mut from = pages.start;
+        loop {
+            let missing = {
+                let state = self.state.lock();
+                let frames = &state.disk.as_ref().expect("a disk that is open is there").frames;
+                (from..pages.end).find(|page| frames[*page].is_none())
+            };
+            let Some(page) = missing else { return Ok(bytes) };
+            match core.vm.kernel_pages_waiting(threads, 1) {
+                Ok(frame) => {
+                    let mut state = self.state.lock();
+                    let disk = state.disk.as_mut().expect("a disk that is open is there");
+                    // Another request may have been faster.
+                    let mut spare = Some(frame);
+                    disk.frames[page].get_or_insert_with(|| {
+                        let frame = spare.take().expect("it is used once");
+                        Page { frame, is_new: true }
+                    });
+                    drop(state);
+                    spare.into_iter().for_each(|frame| core.vm.free_kernel_pages(frame));
+                }
+                Err(e) if page == pages.start => return Err(e.into()),
+                Err(_) => return Ok(bytes.start..page as u64 * PAGE_SIZE as u64),
+            }
+            from = page + 1;
+        }
+    }
+
+    /// Does what a request asks for, in the disk's thread: copies page by page. It has its frames.
+    pub(super) fn strategy(&self, core: &Core<M>, threads: &dyn Threads, bio: &mut Bio) {
+        bio.result = Window::open(core, MappingUser::MemoryDisk).and_then(|mut window| {
+            let result = self.move_pages(core, threads, &mut window, bio);
+            window.close(core);
+            result
+        });
     }
 
     fn move_pages(
@@ -195,50 +228,48 @@ impl<M: Machine> MemoryDisk<M> {
         core: &Core<M>,
         threads: &dyn Threads,
         window: &mut Window,
-        uio: &mut Uio,
-        piece: MovePiece<'_>,
+        bio: &mut Bio,
     ) -> Result<(), Errno> {
-        while uio.left() > 0 {
-            let at = uio.offset();
+        let m = &core.machine;
+        let len_bytes = (bio.bytes.end - bio.bytes.start) as usize;
+        while bio.done < len_bytes {
+            m.execute(core.config.disk.paths.page);
+            let at = bio.bytes.start + bio.done as u64;
             let offset = at as usize % PAGE_SIZE;
-            let len = (PAGE_SIZE - offset).min(uio.left());
-            let whole = uio.rw() == UioRw::Write && len == PAGE_SIZE;
-            let clear = |at: Va, len: usize| {
-                let _c = core.machine.scope(Cause::Zero);
-                core.machine.zero(at, len).expect("the kernel's own address is mapped");
-            };
+            let len = (PAGE_SIZE - offset).min(len_bytes - bio.done);
             let page = (at / PAGE_SIZE as u64) as usize;
-            let (frame, is_new) = self.frame(core, threads, page)?;
+            let (frame, is_new) = self.frame(page);
+            let data = bio.data + bio.done;
             window.show(core, threads, frame, Visibility::Private, |va| {
+                let whole = bio.rw == UioRw::Write
+                    && (len == PAGE_SIZE || core.config.defect.is(KernelDefect::DiskPageNotCleared));
                 if is_new && !whole {
-                    clear(va, PAGE_SIZE);
+                    let _c = m.scope(Cause::Zero);
+                    m.zero(va, PAGE_SIZE).expect("the kernel's own address is mapped");
                 }
-                let before = uio.done();
-                let result = piece(va + offset, len, uio);
-                let moved = uio.done() - before;
-                if is_new && whole && moved < len {
-                    clear(va + moved, len - moved);
-                }
-                result
-            })??;
+                let _c = m.scope(Cause::Copy);
+                let its = va + offset;
+                let (to, from) = if bio.rw == UioRw::Write { (its, data) } else { (data, its) };
+                m.copy_kernel(to, from, len).expect("the kernel's own addresses are mapped");
+                m.count(KernelCounter::BytesCopied, len as u64);
+            })?;
+            if is_new {
+                self.with_page(page, |page| page.is_new = false);
+            }
+            bio.done += len;
         }
         Ok(())
     }
 
-    /// The frame of a page, and whether it is new: then its bytes are whoever's. The caller holds the sleep lock.
-    fn frame(&self, core: &Core<M>, threads: &dyn Threads, page: usize) -> Result<(Pfn, bool), Errno> {
-        let known = |state: &mut State| {
-            let disk = state.disk.as_mut().expect("a disk that is open is there");
-            disk.frames[page].as_ref().map(|pages| pages.frames()[0])
-        };
-        if let Some(frame) = known(&mut self.state.lock()) {
-            return Ok((frame, false));
-        }
-        let new = core.vm.kernel_pages_waiting(threads, 1)?;
-        let frame = new.frames()[0];
+    /// The frame of a page, and whether it is new: then its bytes are whoever's, and the caller sees to them.
+    fn frame(&self, page: usize) -> (Pfn, bool) {
+        self.with_page(page, |page| (page.frame.frames()[0], page.is_new))
+    }
+
+    fn with_page<R>(&self, page: usize, work: impl FnOnce(&mut Page) -> R) -> R {
         let mut state = self.state.lock();
-        state.disk.as_mut().expect("a disk that is open is there").frames[page] = Some(new);
-        Ok((frame, true))
+        let disk = state.disk.as_mut().expect("a disk that is open is there");
+        work(disk.frames[page].as_mut().expect("a request has its frames"))
     }
 }
 
@@ -265,21 +296,7 @@ impl<M: Machine> DiskFile<M> {
             return Err(Errno::NoSpace);
         }
         uio.limit(usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX));
-        if !disk.mapped_files.load(Ordering::Relaxed) {
-            return disk.request(call.core, call.thread, uio, &mut |va, len, uio| call.uiomove(va, len, uio));
-        }
-        // A page of the buffer that has to come from this disk would wait for this request.
-        while uio.left() > 0 {
-            let prot = if uio.rw() == UioRw::Read { Prot::RW } else { Prot::READ };
-            let mut part = uio.part(MAX_WIRED_BYTES);
-            let wired = call.space.wire(call.thread, part.at(), part.left(), prot)?;
-            let result = disk
-                .request(call.core, call.thread, &mut part, &mut |va, len, uio| call.uiomove(va, len, uio));
-            call.core.vm.unwire(wired);
-            uio.advance(part.done());
-            result?;
-        }
-        Ok(())
+        physio(call, disk, uio)
     }
 }
 

@@ -1,7 +1,10 @@
-//! The memory disk, and the devices below `/dev`.
+//! The memory disk, the way of a request to it and back, and the devices below `/dev`.
 
 mod devfs;
+mod geom;
 mod memory_disk;
+mod physio;
 
 pub use devfs::DevFs;
+pub use geom::Geom;
 pub use memory_disk::MemoryDisk;

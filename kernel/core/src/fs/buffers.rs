@@ -132,7 +132,7 @@ impl<M: Machine> Strategy for Disk<'_, M> {
     }
 
     fn transfer(&mut self, bytes: Range<u64>, at: Va, rw: UioRw) -> Result<(), Errno> {
-        self.disk.move_kernel(self.core, self.threads, bytes, at, rw)
+        self.core.geom.io(self.core, self.threads, self.disk, (bytes, at, rw)).1
     }
 
     fn load(&self, at: Va, bytes: &mut [u8]) -> Result<(), Errno> {

@@ -128,7 +128,6 @@ impl<M: Machine> MountedVolume<M> {
             let Mounted { volume, buffers, objects, .. } = &mut **mounted.as_mut().ok_or(Errno::NoFile)?;
             let result = work(volume, &mut buffers.on(core, threads, &self.disk), objects);
             self.objects.store(objects.len(), Ordering::Relaxed);
-            self.disk.set_mapped_files(!objects.is_empty());
             result
         })
     }
@@ -170,7 +169,6 @@ impl<M: Machine> MountedVolume<M> {
                 _ = there.volume.close(&mut there.buffers.on(core, threads, &self.disk), ino);
             }
             self.objects.store(0, Ordering::Relaxed);
-            self.disk.set_mapped_files(false);
             let Mounted { volume, mut buffers, .. } = *there;
             let written = volume.unmount(&mut buffers.on(core, threads, &self.disk));
             buffers.end(core);

@@ -103,8 +103,8 @@ pub(super) fn page_from_disk<M: Machine>(
             // The disk has it before it is read from there; behind a file's end there are zeros.
             let len = piece.len_bytes.next_multiple_of(512) as u64;
             disk.flush(from..from + len)?;
-            let _c = core.machine.scope(Cause::Protocol);
-            disk.strategy.disk().move_kernel(core, threads, from..from + len, va + done, UioRw::Read)?;
+            let read = (from..from + len, va + done, UioRw::Read);
+            core.geom.io(core, threads, disk.strategy.disk(), read).1?;
         }
         done += piece.len_bytes;
     }

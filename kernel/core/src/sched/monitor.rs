@@ -54,7 +54,8 @@ impl<M: Machine, S: 'static> Monitor<M, S> {
         self.state.lock()
     }
 
-    fn channel(&self) -> Channel {
+    /// What threads sleep on here.
+    pub(crate) fn channel(&self) -> Channel {
         Channel(self.at.0.0)
     }
 

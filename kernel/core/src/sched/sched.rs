@@ -42,8 +42,8 @@ use pageferry_vm::Space;
 
 /// Threads at a time.
 pub const MAX_THREADS: usize = 256;
-/// Of them, those of the kernel alone: soft-interrupt threads, and the page daemon.
-const KERNEL_THREADS: usize = 4;
+/// Of them, those of the kernel alone: soft-interrupt threads, the page daemon, and those of a disk.
+const KERNEL_THREADS: usize = 8;
 /// A thread structure: what a sleep, a wakeup and a switch use of it fits two cache lines of 64 bytes.
 const THREAD_BYTES: usize = 384;
 const THREAD_USED_BYTES: usize = 128;

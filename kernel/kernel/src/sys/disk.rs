@@ -11,7 +11,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::Invalid`]: not whole pages, or none. [`Errno::Busy`]: there is one. [`Errno::NoMemory`].
     pub fn attach_memory_disk(&self, len_bytes: u64) -> Result<(), Errno> {
-        self.system_call(|_| self.kernel.memory_disk.attach(len_bytes))
+        self.system_call(|call| self.kernel.memory_disk.attach(call.core, call.thread, len_bytes))
     }
 
     /// Destroys the memory disk with all that is on it (`mdconfig -d`).
@@ -19,7 +19,7 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::NoDevice`]: there is none. [`Errno::Busy`]: it is open.
     pub fn detach_memory_disk(&self) -> Result<(), Errno> {
-        self.system_call(|_| self.kernel.memory_disk.detach(&self.kernel.core))
+        self.system_call(|call| self.kernel.memory_disk.detach(call.core, call.thread))
     }
 
     /// Makes an empty volume on the memory disk, and mounts it below `/mnt` (`newfs`, `mount`).

@@ -45,7 +45,7 @@ impl<M: Machine> Kernel<M> {
     fn let_go_of_the_disk(&self, thread: &Thread<M>) {
         // It may fail to write: the disk goes, and what was on it.
         _ = self.mounted.let_go(&self.core, thread, false);
-        _ = self.memory_disk.detach(&self.core);
+        _ = self.memory_disk.detach(&self.core, thread);
     }
 
     /// The last process is gone: nothing is left to run.

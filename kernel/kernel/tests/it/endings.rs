@@ -116,8 +116,10 @@ struct Play {
 const ROUNDS: u64 = 3;
 /// More than a socket has room for.
 const LEN: usize = 20 * PAGE;
+/// A half of a disk.
+const DISK: usize = 8 * PAGE;
 
-const PLAYS: [Play; 5] = [
+const PLAYS: [Play; 6] = [
     Play {
         name: "loans that are transferred, lent back and transferred again",
         parts: [
@@ -267,6 +269,41 @@ const PLAYS: [Play; 5] = [
                 m.send(at, LEN, SendMode::Loan)?;
                 m.receive(at, 2 * PAGE)?;
                 assert!(m.load(at, 2 * PAGE)? == bytes(1, 0, 2 * PAGE));
+                Ok(())
+            },
+        ],
+    },
+    Play {
+        name: "a disk that both use",
+        parts: [
+            |m| {
+                m.step(|u| u.attach_memory_disk(2 * DISK as u64))?;
+                let at = m.map(20)?;
+                m.store(at, &bytes(1, 0, LEN))?;
+                m.send(at, 1, SendMode::Copy)?;
+                let disk = m.step(|u| u.open("/dev/md0", OpenFlags::READ | OpenFlags::WRITE))?;
+                for _ in 0..ROUNDS {
+                    m.step(|u| u.seek(disk, 0))?;
+                    m.step(|u| u.write(disk, at, DISK))?;
+                    m.store(at, &[0; LEN])?;
+                    m.step(|u| u.seek(disk, 0))?;
+                    m.step(|u| u.read(disk, at, DISK))?;
+                    assert!(m.load(at, DISK)? == bytes(1, 0, DISK), "what was written");
+                }
+                Ok(())
+            },
+            |m| {
+                let at = m.map(20)?;
+                m.receive(at, 1)?;
+                m.store(at, &bytes(2, 0, LEN))?;
+                let disk = m.step(|u| u.open("/dev/md0", OpenFlags::READ | OpenFlags::WRITE))?;
+                for _ in 0..ROUNDS {
+                    m.step(|u| u.seek(disk, DISK as u64))?;
+                    m.step(|u| u.write(disk, at, DISK))?;
+                    m.step(|u| u.seek(disk, DISK as u64))?;
+                    m.step(|u| u.read(disk, at, DISK))?;
+                    assert!(m.load(at, DISK)? == bytes(2, 0, DISK), "what was written");
+                }
                 Ok(())
             },
         ],

@@ -39,6 +39,7 @@ mod names;
 mod net_servers;
 mod page_cache;
 mod paging;
+mod physio;
 mod pipe;
 mod process;
 mod ptrace;

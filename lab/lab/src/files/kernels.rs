@@ -322,7 +322,7 @@ impl PagingFile {
 
 paths! {
     /// See [`DiskPaths`].
-    DiskPathsFile for DiskPaths { request, lookup, file_call, buffer, alloc }
+    DiskPathsFile for DiskPaths { request, down, strategy, page, up, lookup, file_call, buffer, alloc }
     /// See [`KernelPaths`].
     KernelPathsFile for KernelPaths {
         syscall, switch, sleep, wakeup, pipe_call, uiomove, pipe_page, export, process, sosend, soreceive, protocol,
