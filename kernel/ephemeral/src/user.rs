@@ -48,6 +48,12 @@ impl MappingUser {
         MappingUser::Other,
     ];
 
+    /// True for what the sf_buf paper calls uses of ephemeral mappings (2). The others keep what they map, or map the
+    /// same way in every kernel.
+    pub const fn is_ephemeral(self) -> bool {
+        !matches!(self, MappingUser::Physio | MappingUser::Buffers)
+    }
+
     /// What counts the pages mapped for it.
     pub const fn mappings(self) -> EphemeralCounter {
         match self {

@@ -31,7 +31,7 @@ pub const fn metric(name: &'static str, unit: &'static str, about: &'static str)
 }
 
 /// What several workloads measure, and what the machine counts.
-const COMMON: [Metric; 32] = [
+const COMMON: [Metric; 33] = [
     metric(
         "bandwidth_mb_s",
         "MB/s",
@@ -44,6 +44,11 @@ const COMMON: [Metric; 32] = [
         "ephemeral_hit_rate_percent",
         "%",
         "Allocations from the cache of ephemeral mappings that found the page mapped.",
+    ),
+    metric(
+        "ephemeral_invalidations",
+        "count",
+        "Of tlb_invalidations those for ephemeral mappings, not for buffers that stay mapped nor for raw reads and writes of disks.",
     ),
     metric(
         "tlb_invalidations",

@@ -19,6 +19,9 @@ pub(crate) fn derive(counters: &BTreeMap<String, u64>, results: &mut BTreeMap<St
     let invalidations = count(PmapCounter::TlbInvalidationsLocal.metric())
         + count(PmapCounter::TlbInvalidationsRemoteIssued.metric());
     results.insert("tlb_invalidations".into(), invalidations);
+    let ephemeral = MappingUser::ALL.into_iter().filter(|user| user.is_ephemeral());
+    let invalidations = ephemeral.map(|user| count(user.invalidations().metric())).sum();
+    results.insert("ephemeral_invalidations".into(), invalidations);
 }
 
 /// The kernel's counters, and misses of the TLB.

@@ -35,6 +35,7 @@ fn invented(n: usize, spec: &RunSpec) -> RunResult {
         ("bandwidth_mb_s", 400.0 * fast + n as f64),
         ("ephemeral_hit_rate_percent", 99.95),
         ("tlb_invalidations", if fast > 1.0 { 0.0 } else { 51_200.0 }),
+        ("ephemeral_invalidations", if fast > 1.0 { 0.0 } else { 51_200.0 }),
         ("local_cached_cycles", 510.0),
         ("local_cached_ns", 212.5),
         ("local_uncached_cycles", 990.0),
