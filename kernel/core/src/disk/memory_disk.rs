@@ -4,7 +4,7 @@
 //! # What it holds
 //! At most one disk. Its pages get their frames when they are first written or read, and keep them until the disk is
 //! destroyed; what was never written reads as zeros. The frames are the disk's alone, so they need no wiring; they are
-//! mapped only while bytes move, page by page, by a [`Window`].
+//! mapped only while bytes move, page by page or a request at once, by a [`Window`].
 //!
 //! Requests come by [`Geom`] and wait in a queue for the disk's thread, which copies (`mdstart_swap`). That thread waits
 //! for nothing else: the frames of a request are got before it is on its way ([`MemoryDisk::reserve`]).
@@ -184,8 +184,7 @@ impl<M: Machine> MemoryDisk<M> {
         threads: &dyn Threads,
         bytes: Range<u64>,
     ) -> Result<Range<u64>, Errno> {
-        let page_of = |at: u64| (at / PAGE_SIZE as u64) as usize;
-        let pages = page_of(bytes.start)..page_of(bytes.end - 1) + 1;
+        let pages = pages_of(&bytes);
         let mut from = pages.start;
         loop {
             let missing = {
@@ -216,7 +215,8 @@ impl<M: Machine> MemoryDisk<M> {
 
     /// Does what a request asks for, in the disk's thread: copies page by page. It has its frames.
     pub(super) fn strategy(&self, core: &Core<M>, threads: &dyn Threads, bio: &mut Bio) {
-        bio.result = Window::open(core, MappingUser::MemoryDisk).and_then(|mut window| {
+        let pages = pages_of(&bio.bytes);
+        bio.result = Window::open_for(core, MappingUser::MemoryDisk, pages.len()).and_then(|mut window| {
             let result = self.move_pages(core, threads, &mut window, bio);
             window.close(core);
             result
@@ -231,39 +231,39 @@ impl<M: Machine> MemoryDisk<M> {
         bio: &mut Bio,
     ) -> Result<(), Errno> {
         let m = &core.machine;
-        let len_bytes = (bio.bytes.end - bio.bytes.start) as usize;
-        while bio.done < len_bytes {
-            m.execute(core.config.disk.paths.page);
-            let at = bio.bytes.start + bio.done as u64;
-            let offset = at as usize % PAGE_SIZE;
-            let len = (PAGE_SIZE - offset).min(len_bytes - bio.done);
-            let page = (at / PAGE_SIZE as u64) as usize;
-            let (frame, is_new) = self.frame(page);
-            let data = bio.data + bio.done;
-            window.show(core, threads, frame, Visibility::Private, |va| {
+        let (pages, len_bytes) = (pages_of(&bio.bytes), (bio.bytes.end - bio.bytes.start) as usize);
+        let frames = self.frames(pages.clone());
+        window.show_run(core, threads, &frames, Visibility::Private, &mut |shown, va| {
+            for (nth, page) in shown.enumerate() {
+                m.execute(core.config.disk.paths.page);
+                let page = pages.start + page;
+                let offset = (bio.bytes.start + bio.done as u64) as usize % PAGE_SIZE;
+                let len = (PAGE_SIZE - offset).min(len_bytes - bio.done);
+                let (its, data) = (va + nth * PAGE_SIZE, bio.data + bio.done);
+                let is_new = self.with_page(page, |page| core::mem::take(&mut page.is_new));
                 let whole = bio.rw == UioRw::Write
                     && (len == PAGE_SIZE || core.config.defect.is(KernelDefect::DiskPageNotCleared));
                 if is_new && !whole {
                     let _c = m.scope(Cause::Zero);
-                    m.zero(va, PAGE_SIZE).expect("the kernel's own address is mapped");
+                    m.zero(its, PAGE_SIZE).expect("the kernel's own address is mapped");
                 }
                 let _c = m.scope(Cause::Copy);
-                let its = va + offset;
+                let its = its + offset;
                 let (to, from) = if bio.rw == UioRw::Write { (its, data) } else { (data, its) };
                 m.copy_kernel(to, from, len).expect("the kernel's own addresses are mapped");
                 m.count(KernelCounter::BytesCopied, len as u64);
-            })?;
-            if is_new {
-                self.with_page(page, |page| page.is_new = false);
+                bio.done += len;
             }
-            bio.done += len;
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
-    /// The frame of a page, and whether it is new: then its bytes are whoever's, and the caller sees to them.
-    fn frame(&self, page: usize) -> (Pfn, bool) {
-        self.with_page(page, |page| (page.frame.frames()[0], page.is_new))
+    /// The frames of pages.
+    fn frames(&self, pages: Range<usize>) -> Vec<Pfn> {
+        let state = self.state.lock();
+        let disk = state.disk.as_ref().expect("a disk that is open is there");
+        let frame = |page: &Option<Page>| page.as_ref().expect("a request has its frames").frame.frames()[0];
+        disk.frames[pages].iter().map(frame).collect()
     }
 
     fn with_page<R>(&self, page: usize, work: impl FnOnce(&mut Page) -> R) -> R {
@@ -271,6 +271,12 @@ impl<M: Machine> MemoryDisk<M> {
         let disk = state.disk.as_mut().expect("a disk that is open is there");
         work(disk.frames[page].as_mut().expect("a request has its frames"))
     }
+}
+
+/// The pages that some bytes of a disk are on.
+fn pages_of(bytes: &Range<u64>) -> Range<usize> {
+    let page_of = |at: u64| (at / PAGE_SIZE as u64) as usize;
+    page_of(bytes.start)..page_of(bytes.end - 1) + 1
 }
 
 /// The memory disk as an open file.

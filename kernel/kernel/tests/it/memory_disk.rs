@@ -147,6 +147,8 @@ fn a_disk_that_fits_the_cache_costs_no_invalidation_and_one_that_does_not_none_e
         for at in [FlushAt::Map, FlushAt::Unmap] {
             assert_eq!(counts(name, flushing(at, FlushBy::User)), [64, remote, 0], "{name} {at:?}");
         }
+        // All pages of a request in a row: as many, in fewer shootdowns.
+        assert_eq!(counts(name, flushing(FlushAt::Unmap, FlushBy::Range)), [64, remote, 0], "{name}");
         // Each page takes an address from the list.
         assert_eq!(counts(name, with_list(1, FlushAt::Both)), [128, 2 * remote, 64], "{name}");
     }
