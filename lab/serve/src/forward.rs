@@ -209,8 +209,6 @@ impl Forward {
         socket.set_nagle_enabled(false);
         // As the host's own TCP does: with them a segment that fills a large frame holds whole pages.
         socket.set_tsval_generator(Some(milliseconds));
-        // Many that upload at once would else fill the machine's card for all.
-        socket.set_congestion_control(tcp::CongestionControl::Reno);
         let port = self.next_port;
         self.next_port = if port == *PORTS.end() { *PORTS.start() } else { port + 1 };
         let begun = socket.connect(self.interface.context(), (MACHINE, HTTP), port);

@@ -144,8 +144,6 @@ pub(super) struct Connections {
 fn socket(config: &SmolConfig) -> tcp::Socket<'static> {
     let buffer = || tcp::SocketBuffer::new(vec![0; config.buffer_bytes]);
     let mut socket = tcp::Socket::new(buffer(), buffer());
-    // Whatever the features are that others ask for: windows alone hold it back.
-    socket.set_congestion_control(tcp::CongestionControl::None);
     socket.set_timeout(Some(Duration::from_millis(config.timeout_ms)));
     socket
 }
