@@ -23,7 +23,7 @@ USERS = {
 }
 #: The metrics of the columns behind the totals: addresses, invalidations here and elsewhere, the mappings themselves.
 PARTS = ["address_cycles_per_page", "local_cycles_per_page", "remote_cycles_per_page", "mapping_cycles_per_page"]
-TOTAL = "busy_cycles_per_page"
+TOTAL = "elapsed_cycles_per_page"
 
 
 def results(folder: Path) -> dict[tuple[str, str, str], dict[str, float]]:
@@ -31,8 +31,10 @@ def results(folder: Path) -> dict[tuple[str, str, str], dict[str, float]]:
     runs = {}
     with (folder / "runs.csv").open(newline="") as text:
         for row in csv.DictReader(text):
-            if row["experiment"] == "ephemeral-schemes":
-                runs[row["run"]] = (json.loads(row["settings"])["user"], row["machine"], row["kernel"])
+            settings = json.loads(row["settings"])
+            # The kernels as they are, and not with another scheme.
+            if row["experiment"] == "ephemeral-schemes" and not any(key.startswith("kernel.") for key in settings):
+                runs[row["run"]] = (settings["user"], row["machine"], row["kernel"])
     found: dict[tuple[str, str, str], dict[str, float]] = {key: {} for key in runs.values()}
     with (folder / "results.csv").open(newline="") as text:
         for row in csv.DictReader(text):
