@@ -44,7 +44,7 @@ pub struct Core<M: Machine> {
     /// Work behind interrupts.
     pub softints: Arc<SoftInts<M>>,
     /// The way of requests to the disk.
-    pub geom: Geom<M>,
+    pub geom: Arc<Geom<M>>,
     /// What is to be done at some time.
     pub callouts: Arc<Callouts<M>>,
 }

@@ -298,7 +298,7 @@ impl<M: Machine> Kernel<M> {
             .with("/dev", Arc::new(DevFs::new(memory_disk.clone())));
         let moves = Moves::new(&mut arena)?;
         let measuring = Measuring::new(&machine, &moves, &mut arena)?;
-        let geom = Geom::new(&machine, &mut arena)?;
+        let geom = Arc::new(Geom::new(&sched, &ephemeral, &core_config, &mut arena)?);
         let boot_free_frames = vm.free_frames();
         let core = Arc::new(Core {
             machine,

@@ -6,7 +6,8 @@
 //! # What can fail
 //! Opening what is not there.
 
-use super::memory_disk::{DiskFile, MemoryDisk, NullFile};
+use super::device_file::{DiskFile, NullFile};
+use super::memory_disk::MemoryDisk;
 use crate::fs::{DirEntry, File, FileSystem, Lookup, Opening, Rights};
 use crate::proc::Syscall;
 use alloc::string::ToString;

@@ -2,10 +2,10 @@
 //!
 //! # What it holds
 //! Two queues, each with a thread: requests on their way down to the disk (`g_down`) and answers on their way up to who
-//! asked (`g_up`). Between them the disk has a queue and a thread of its own ([`super::MemoryDisk`]). So a request is
-//! handed over four times: whoever asks to `g_down`, that to the disk's thread, that to `g_up`, and that to whoever
-//! asked, who sleeps meanwhile. It also holds the structures of requests, and the addresses at which callers' pages are
-//! mapped for them ([`super::physio`]).
+//! asked (`g_up`). Between them the disk has a queue and a thread of its own (a [`Provider`]). So a request is handed
+//! over four times: whoever asks to `g_down`, that to the disk's thread, that to `g_up`, and that to whoever asked, who
+//! sleeps meanwhile. It also holds the structures of requests, and the addresses at which callers' pages are mapped for
+//! them ([`super::physio`]).
 //!
 //! The threads are made with the disk and end with it.
 //!
@@ -13,14 +13,12 @@
 //! Each queue has one, of class `Pipe`; so have the answers (`bdonelock`). None is held while a request is worked on.
 //!
 //! # What can fail
-//! Making the threads, for want of structures. What a request needs that may be short, its frames, is got by whoever
-//! asks before it is on its way: the threads never wait for memory, so the page daemon may ask too.
+//! Making the threads, for want of structures. What a request needs that may be short is got by whoever asks before it
+//! is on its way: the threads never wait for memory, so the page daemon may ask too.
 
-use super::memory_disk::MemoryDisk;
-use crate::base::Core;
+use crate::config::{CoreConfig, DiskPaths};
 use crate::defect::KernelDefect;
-use crate::proc::UioRw;
-use crate::sched::{MAX_THREADS, Monitor, Thread};
+use crate::sched::{MAX_THREADS, Monitor, Sched, Thread};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -28,25 +26,36 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use litemap::LiteMap;
 use pageferry_abi::Errno;
-use pageferry_ephemeral::{AllocError, KvaRun, MappingUser};
+use pageferry_defects::Planted;
+use pageferry_ephemeral::{AllocError, Ephemeral, KvaRun, MappingUser};
 use pageferry_hal::arena::{ArenaFull, Zone};
-use pageferry_hal::{Access, Cause, Channel, CodePath, Machine, StructArena, StructVa, Threads, Va};
+use pageferry_hal::{Access, Cause, Channel, Machine, StructArena, StructVa, Threads, Va};
+use pageferry_vm::Vm;
 
 /// A `struct bio` of the 32-bit architectures, of which every thread on its way uses most.
 const BIO_BYTES: usize = 128;
 /// A queue: its lock, its ends and its length.
 const QUEUE_BYTES: usize = 64;
 
+/// Which way a request goes (`bio_cmd`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BioCmd {
+    /// From the disk.
+    Read,
+    /// To the disk.
+    Write,
+}
+
 /// A request on its way (`struct bio`).
 pub(super) struct Bio {
     /// Its structure, on which whoever asked sleeps.
     at: StructVa,
-    /// Of the disk: the disk has frames for all of it.
+    /// Of the disk, which is ready for all of it.
     pub bytes: Range<u64>,
     /// Where in the kernel's addresses the bytes come from or go to.
     pub data: Va,
     /// Which way.
-    pub rw: UioRw,
+    pub cmd: BioCmd,
     /// Bytes that have moved.
     pub done: usize,
     /// How it ended.
@@ -71,26 +80,26 @@ impl<M: Machine> Station<M> {
         Station { thread, queue: Monitor::new(machine, at, Queue::default()) }
     }
 
-    fn touch(&self, core: &Core<M>, bio: StructVa) {
-        core.machine.touch(self.queue.at(), QUEUE_BYTES, Access::Write);
-        core.machine.touch(bio, BIO_BYTES, Access::Write);
+    fn touch(&self, machine: &M, bio: StructVa) {
+        machine.touch(self.queue.at(), QUEUE_BYTES, Access::Write);
+        machine.touch(bio, BIO_BYTES, Access::Write);
     }
 
     /// Appends a request, and wakes the thread.
-    pub fn put(&self, core: &Core<M>, threads: &dyn Threads, bio: Bio) {
+    fn put(&self, machine: &M, threads: &dyn Threads, bio: Bio) {
         let mut queue = self.queue.lock();
-        self.touch(core, bio.at);
+        self.touch(machine, bio.at);
         queue.bios.push_back(bio);
         drop(queue);
         self.queue.wake_all(threads);
     }
 
     /// The next request: sleeps until there is one; nothing when the thread is to end.
-    fn next(&self, core: &Core<M>, threads: &dyn Threads) -> Option<Bio> {
+    fn next(&self, machine: &M, threads: &dyn Threads) -> Option<Bio> {
         let mut queue = self.queue.lock();
         loop {
             if let Some(bio) = queue.bios.pop_front() {
-                self.touch(core, bio.at);
+                self.touch(machine, bio.at);
                 return Some(bio);
             }
             if queue.ending {
@@ -113,6 +122,16 @@ impl<M: Machine> Station<M> {
     }
 }
 
+/// A disk: its queue, and what its thread does.
+pub(super) trait Provider<M: Machine> {
+    /// Where its thread takes requests from.
+    fn queue(&self) -> &Station<M>;
+
+    /// Does what a request asks for, and notes in it how far that came. In the disk's thread, which must not wait for
+    /// memory.
+    fn strategy(&self, threads: &dyn Threads, bio: &mut Bio);
+}
+
 /// What happened to a request: the bytes that have moved, and why not all.
 type Outcome = (usize, Result<(), Errno>);
 
@@ -126,8 +145,12 @@ struct Answers {
     threads: usize,
 }
 
-/// See the [module](self).
+/// The way of requests to the disk of a kernel and back (GEOM): two queues with a thread each, and the answers.
 pub struct Geom<M: Machine> {
+    sched: Arc<Sched<M>>,
+    ephemeral: Arc<Ephemeral<M, Vm<M>>>,
+    paths: DiskPaths,
+    defect: Planted<KernelDefect>,
     down: Station<M>,
     up: Station<M>,
     answers: Monitor<M, Answers>,
@@ -146,12 +169,21 @@ impl<M: Machine> Geom<M> {
     ///
     /// # Errors
     /// [`ArenaFull`].
-    pub fn new(machine: &M, arena: &mut StructArena) -> Result<Geom<M>, ArenaFull> {
+    pub fn new(
+        sched: &Arc<Sched<M>>,
+        ephemeral: &Arc<Ephemeral<M, Vm<M>>>,
+        config: &CoreConfig,
+        arena: &mut StructArena,
+    ) -> Result<Geom<M>, ArenaFull> {
         let at = arena.array("requests of disks", 3, QUEUE_BYTES)?;
-        let structure = |place| at.element(place, QUEUE_BYTES);
+        let (machine, structure) = (sched.machine(), |place| at.element(place, QUEUE_BYTES));
         let bios = arena.zone("bios", MAX_THREADS, BIO_BYTES)?;
         let answers = Answers { bios, done: LiteMap::new(), runs: Vec::new(), threads: 0 };
         Ok(Geom {
+            sched: sched.clone(),
+            ephemeral: ephemeral.clone(),
+            paths: config.disk.paths,
+            defect: config.defect,
             down: Station::new(machine, structure(0), "g_down"),
             up: Station::new(machine, structure(1), "g_up"),
             answers: Monitor::new(machine, structure(2), answers),
@@ -160,38 +192,21 @@ impl<M: Machine> Geom<M> {
 
     // ------------------------------------------------------------------------------------------- who asks
 
-    /// Moves whole sectors between the disk and kernel memory at `data`, and sleeps until that is done: answers how
-    /// many bytes have moved, and why not all (`g_io_request`, `biowait`). No signal ends the sleep.
+    /// Has the disk move `bytes` of its own to `data` or from there, and sleeps until that is done: answers how many
+    /// have moved, and why not all (`g_io_request`, `biowait`). No signal ends the sleep. The disk has its threads.
     ///
     /// # Locks
     /// Sleeps: no spin lock may be held.
-    pub fn io(
+    pub(super) fn request(
         &self,
-        core: &Core<M>,
         threads: &dyn Threads,
-        disk: &MemoryDisk<M>,
-        (bytes, data, rw): (Range<u64>, Va, UioRw),
+        (bytes, data, cmd): (Range<u64>, Va, BioCmd),
     ) -> (usize, Result<(), Errno>) {
-        let m = &core.machine;
-        let _c = m.scope(Cause::Protocol);
-        let mut done = 0;
-        while bytes.start + (done as u64) < bytes.end {
-            m.execute(core.config.disk.paths.request);
-            let left = bytes.start + done as u64..bytes.end;
-            let bytes = match disk.reserve(core, threads, left) {
-                Ok(bytes) => bytes,
-                Err(e) => return (done, Err(e)),
-            };
-            let at = self.answers.lock().bios.alloc().expect("a thread asks for one thing at a time");
-            let bio = Bio { at, bytes, data: data + done, rw, done: 0, result: Ok(()) };
-            self.down.put(core, threads, bio);
-            let (moved, result) = self.wait(threads, at);
-            done += moved;
-            if result.is_err() {
-                return (done, result);
-            }
-        }
-        (done, Ok(()))
+        let m = self.sched.machine();
+        m.execute(self.paths.request);
+        let at = self.answers.lock().bios.alloc().expect("a thread asks for one thing at a time");
+        self.down.put(m, threads, Bio { at, bytes, data, cmd, done: 0, result: Ok(()) });
+        self.wait(threads, at)
     }
 
     /// Sleeps until the request at `at` has been answered (`biowait`).
@@ -212,9 +227,9 @@ impl<M: Machine> Geom<M> {
     ///
     /// # Errors
     /// [`AllocError::NoAddresses`].
-    pub(super) fn run(&self, core: &Core<M>, len_pages: usize) -> Result<KvaRun, AllocError> {
+    pub(super) fn run(&self, len_pages: usize) -> Result<KvaRun, AllocError> {
         let kept = self.answers.lock().runs.pop();
-        kept.map_or_else(|| core.ephemeral.kva_run(len_pages, MappingUser::Physio), Ok)
+        kept.map_or_else(|| self.ephemeral.kva_run(len_pages, MappingUser::Physio), Ok)
     }
 
     /// Nothing is mapped there any more.
@@ -232,31 +247,30 @@ impl<M: Machine> Geom<M> {
     /// # Locks
     /// May sleep: no spin lock may be held.
     pub(super) fn start(
-        core: &Arc<Core<M>>,
+        self: &Arc<Self>,
         threads: &dyn Threads,
-        disk: &Arc<MemoryDisk<M>>,
+        disk: &Arc<dyn Provider<M>>,
     ) -> Result<(), Errno> {
-        let geom = &core.geom;
         for server in [Server::Down, Server::Disk, Server::Up] {
-            let (its, disk_too) = (core.clone(), disk.clone());
-            let body = Box::new(move |thread: Thread<M>| its.geom.serve(&its, &thread, &disk_too, server));
-            let station = geom.station(disk, server);
-            let Some(made) = Thread::create(&core.sched, station.thread, None, body) else {
-                geom.stop(core, threads, disk);
+            let (geom, its) = (self.clone(), disk.clone());
+            let body = Box::new(move |thread: Thread<M>| geom.serve(&thread, &*its, server));
+            let station = self.station(&**disk, server);
+            let Some(made) = Thread::create(&self.sched, station.thread, None, body) else {
+                self.stop(threads, disk.queue());
                 return Err(Errno::NoMemory);
             };
-            geom.answers.lock().threads += 1;
-            core.sched.launch_asleep(made, station.queue.channel(), station.thread);
+            self.answers.lock().threads += 1;
+            self.sched.launch_asleep(made, station.queue.channel(), station.thread);
         }
         Ok(())
     }
 
-    /// Ends the threads, and gives back what requests have used. None is on its way.
+    /// Ends the threads, and gives back what requests have used. None is on its way. `disk` is the queue of the disk.
     ///
     /// # Locks
     /// Sleeps: no spin lock may be held.
-    pub(super) fn stop(&self, core: &Core<M>, threads: &dyn Threads, disk: &MemoryDisk<M>) {
-        let stations = [Server::Down, Server::Disk, Server::Up].map(|server| self.station(disk, server));
+    pub(super) fn stop(&self, threads: &dyn Threads, disk: &Station<M>) {
+        let stations = [&self.down, disk, &self.up];
         stations.iter().for_each(|station| station.end(threads));
         let mut answers = self.answers.lock();
         while answers.threads > 0 {
@@ -265,11 +279,11 @@ impl<M: Machine> Geom<M> {
         assert!(answers.done.is_empty() && answers.bios.live() == 0, "a request has no answer");
         let runs = core::mem::take(&mut answers.runs);
         drop(answers);
-        runs.into_iter().for_each(|run| core.ephemeral.release_run(run));
+        runs.into_iter().for_each(|run| self.ephemeral.release_run(run));
         stations.iter().for_each(|station| station.reopen());
     }
 
-    fn station<'a>(&'a self, disk: &'a MemoryDisk<M>, server: Server) -> &'a Station<M> {
+    fn station<'a>(&'a self, disk: &'a dyn Provider<M>, server: Server) -> &'a Station<M> {
         match server {
             Server::Down => &self.down,
             Server::Disk => disk.queue(),
@@ -278,24 +292,24 @@ impl<M: Machine> Geom<M> {
     }
 
     /// The life of one of the threads.
-    fn serve(&self, core: &Core<M>, thread: &Thread<M>, disk: &MemoryDisk<M>, server: Server) {
-        let _c = core.machine.scope(Cause::Protocol);
-        let (station, paths) = (self.station(disk, server), &core.config.disk.paths);
-        let execute = |path: CodePath| core.machine.execute(path);
-        while let Some(mut bio) = station.next(core, thread) {
+    fn serve(&self, thread: &Thread<M>, disk: &dyn Provider<M>, server: Server) {
+        let (m, paths) = (self.sched.machine(), &self.paths);
+        let _c = m.scope(Cause::Protocol);
+        let station = self.station(disk, server);
+        while let Some(mut bio) = station.next(m, thread) {
             match server {
                 Server::Down => {
-                    execute(paths.down);
-                    disk.queue().put(core, thread, bio);
+                    m.execute(paths.down);
+                    disk.queue().put(m, thread, bio);
                 }
                 Server::Disk => {
-                    execute(paths.strategy);
-                    disk.strategy(core, thread, &mut bio);
-                    self.up.put(core, thread, bio);
+                    m.execute(paths.strategy);
+                    disk.strategy(thread, &mut bio);
+                    self.up.put(m, thread, bio);
                 }
                 Server::Up => {
-                    execute(paths.up);
-                    self.answer(core, thread, bio);
+                    m.execute(paths.up);
+                    self.answer(thread, bio);
                 }
             }
         }
@@ -304,10 +318,10 @@ impl<M: Machine> Geom<M> {
     }
 
     /// Tells whoever asked (`biodone`).
-    fn answer(&self, core: &Core<M>, threads: &dyn Threads, bio: Bio) {
+    fn answer(&self, threads: &dyn Threads, bio: Bio) {
         let before = self.answers.lock().done.insert(bio.at.0.0, (bio.done, bio.result));
         assert!(before.is_none(), "a request is answered twice");
-        if !core.config.defect.is(KernelDefect::DiskAnswerLost) {
+        if !self.defect.is(KernelDefect::DiskAnswerLost) {
             threads.wakeup(Channel(bio.at.0.0));
         }
     }

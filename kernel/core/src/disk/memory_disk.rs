@@ -1,42 +1,34 @@
-//! A memory disk: frames that are read and written as the sectors of a disk (`md`; sf_buf paper, 2.2), as a device
-//! file.
+//! A memory disk: frames that are read and written as the sectors of a disk (`md`; sf_buf paper, 2.2).
 //!
 //! # What it holds
 //! At most one disk. Its pages get their frames when they are first written or read, and keep them until the disk is
 //! destroyed; what was never written reads as zeros. The frames are the disk's alone, so they need no wiring; they are
 //! mapped only while bytes move, page by page or a request at once, by a [`Window`].
 //!
-//! Requests come by [`Geom`] and wait in a queue for the disk's thread, which copies (`mdstart_swap`). That thread waits
-//! for nothing else: the frames of a request are got before it is on its way ([`MemoryDisk::reserve`]).
+//! Requests come by `geom` and wait in a queue for the disk's thread, which copies (`mdstart_swap`). That
+//! thread waits for nothing else: the frames of a request are got before it is on its way ([`MemoryDisk::io`]).
 //!
 //! # Locks
-//! One over the frames, of class `Pipe`, and that of the queue; none is held while bytes move. FreeBSD 5.3's thread held
-//! Giant too.
+//! One over the frames, of class `Pipe`, and that of the queue; none is held while bytes move. FreeBSD 5.3's thread
+//! held Giant too.
 //!
 //! # What can fail
-//! A request for no whole sectors; a first use of a page, for want of frames; the caller's addresses. Making a disk
-//! where there is one, and destroying one that is open.
+//! A first use of a page, for want of frames. Making a disk where there is one, and destroying one that is open.
 
-use super::geom::{Bio, Geom, Station};
-use super::physio::physio;
+use super::geom::{Bio, BioCmd, Provider, Station};
 use crate::base::Core;
 use crate::counter::KernelCounter;
 use crate::defect::KernelDefect;
-use crate::fs::{Cursor, FileOps, Rights, VnodeOps};
-use crate::proc::{Syscall, Uio, UioMode, UioRw, Visibility, Window};
+use crate::proc::{Visibility, Window};
 use crate::sched::Monitor;
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use pageferry_abi::Errno;
 use pageferry_ephemeral::MappingUser;
 use pageferry_hal::arena::ArenaFull;
-use pageferry_hal::{Cause, Machine, PAGE_SIZE, Pfn, StructArena, Threads};
+use pageferry_hal::{Cause, Machine, PAGE_SIZE, Pfn, StructArena, Threads, Va};
 use pageferry_vm::KernelPages;
-
-/// What is read and written at least, and at multiples of what (`DEV_BSIZE`).
-pub const SECTOR_BYTES: usize = 512;
 
 /// The memory disk of a kernel (`md`): at most one, whose pages get frames when they are first written or read.
 pub struct MemoryDisk<M: Machine> {
@@ -111,7 +103,8 @@ impl<M: Machine> MemoryDisk<M> {
             state.changing = true;
         }
         frames.resize_with(pages, || None);
-        let started = Geom::start(core, threads, self);
+        let unit: Arc<dyn Provider<M>> = Arc::new(Unit { core: core.clone(), disk: self.clone() });
+        let started = core.geom.start(threads, &unit);
         let mut state = self.state.lock();
         state.changing = false;
         state.disk = started.is_ok().then_some(Pages { frames });
@@ -135,7 +128,7 @@ impl<M: Machine> MemoryDisk<M> {
             state.changing = true;
             disk
         };
-        core.geom.stop(core, threads, self);
+        core.geom.stop(threads, &self.queue);
         disk.frames.into_iter().flatten().for_each(|page| core.vm.free_kernel_pages(page.frame));
         self.state.lock().changing = false;
         Ok(())
@@ -165,9 +158,30 @@ impl<M: Machine> MemoryDisk<M> {
         disk.frames.len() as u64 * PAGE_SIZE as u64
     }
 
-    /// Where its thread takes requests from.
-    pub(super) fn queue(&self) -> &Station<M> {
-        &self.queue
+    /// Moves whole sectors between the disk and kernel memory at `data`, and sleeps until that is done: answers how
+    /// many bytes have moved, and why not all. No signal ends the sleep. The disk is open.
+    ///
+    /// # Locks
+    /// Sleeps: no spin lock may be held.
+    pub(crate) fn io(
+        &self,
+        core: &Core<M>,
+        threads: &dyn Threads,
+        (bytes, data, cmd): (Range<u64>, Va, BioCmd),
+    ) -> (usize, Result<(), Errno>) {
+        let _c = core.machine.scope(Cause::Protocol);
+        let mut done = 0;
+        while bytes.start + (done as u64) < bytes.end {
+            let (moved, result) = match self.reserve(core, threads, bytes.start + done as u64..bytes.end) {
+                Ok(bytes) => core.geom.request(threads, (bytes, data + done, cmd)),
+                Err(e) => (0, Err(e)),
+            };
+            done += moved;
+            if result.is_err() {
+                return (done, result);
+            }
+        }
+        (done, Ok(()))
     }
 
     /// Sees to it that there are frames for `bytes` of the disk, from their beginning on: answers which of them have
@@ -178,12 +192,7 @@ impl<M: Machine> MemoryDisk<M> {
     ///
     /// # Locks
     /// May sleep for memory: no spin lock may be held.
-    pub(super) fn reserve(
-        &self,
-        core: &Core<M>,
-        threads: &dyn Threads,
-        bytes: Range<u64>,
-    ) -> Result<Range<u64>, Errno> {
+    fn reserve(&self, core: &Core<M>, threads: &dyn Threads, bytes: Range<u64>) -> Result<Range<u64>, Errno> {
         let pages = pages_of(&bytes);
         let mut from = pages.start;
         loop {
@@ -213,16 +222,6 @@ impl<M: Machine> MemoryDisk<M> {
         }
     }
 
-    /// Does what a request asks for, in the disk's thread: copies page by page. It has its frames.
-    pub(super) fn strategy(&self, core: &Core<M>, threads: &dyn Threads, bio: &mut Bio) {
-        let pages = pages_of(&bio.bytes);
-        bio.result = Window::open_for(core, MappingUser::MemoryDisk, pages.len()).and_then(|mut window| {
-            let result = self.move_pages(core, threads, &mut window, bio);
-            window.close(core);
-            result
-        });
-    }
-
     fn move_pages(
         &self,
         core: &Core<M>,
@@ -241,7 +240,7 @@ impl<M: Machine> MemoryDisk<M> {
                 let len = (PAGE_SIZE - offset).min(len_bytes - bio.done);
                 let (its, data) = (va + nth * PAGE_SIZE, bio.data + bio.done);
                 let is_new = self.with_page(page, |page| core::mem::take(&mut page.is_new));
-                let whole = bio.rw == UioRw::Write
+                let whole = bio.cmd == BioCmd::Write
                     && (len == PAGE_SIZE || core.config.defect.is(KernelDefect::DiskPageNotCleared));
                 if is_new && !whole {
                     let _c = m.scope(Cause::Zero);
@@ -249,7 +248,7 @@ impl<M: Machine> MemoryDisk<M> {
                 }
                 let _c = m.scope(Cause::Copy);
                 let its = its + offset;
-                let (to, from) = if bio.rw == UioRw::Write { (its, data) } else { (data, its) };
+                let (to, from) = if bio.cmd == BioCmd::Write { (its, data) } else { (data, its) };
                 m.copy_kernel(to, from, len).expect("the kernel's own addresses are mapped");
                 m.count(KernelCounter::BytesCopied, len as u64);
                 bio.done += len;
@@ -273,84 +272,30 @@ impl<M: Machine> MemoryDisk<M> {
     }
 }
 
+/// The disk with what its thread needs.
+struct Unit<M: Machine> {
+    core: Arc<Core<M>>,
+    disk: Arc<MemoryDisk<M>>,
+}
+
+impl<M: Machine> Provider<M> for Unit<M> {
+    fn queue(&self) -> &Station<M> {
+        &self.disk.queue
+    }
+
+    /// Copies page by page. It has its frames.
+    fn strategy(&self, threads: &dyn Threads, bio: &mut Bio) {
+        let (core, pages) = (&*self.core, pages_of(&bio.bytes));
+        bio.result = Window::open_for(core, MappingUser::MemoryDisk, pages.len()).and_then(|mut window| {
+            let result = self.disk.move_pages(core, threads, &mut window, bio);
+            window.close(core);
+            result
+        });
+    }
+}
+
 /// The pages that some bytes of a disk are on.
 fn pages_of(bytes: &Range<u64>) -> Range<usize> {
     let page_of = |at: u64| (at / PAGE_SIZE as u64) as usize;
     page_of(bytes.start)..page_of(bytes.end - 1) + 1
-}
-
-/// The memory disk as an open file.
-pub struct DiskFile<M: Machine> {
-    disk: Arc<MemoryDisk<M>>,
-    cursor: Cursor<M>,
-}
-
-impl<M: Machine> DiskFile<M> {
-    /// An open file of the disk, which was [opened](MemoryDisk::open).
-    pub fn new(machine: &M, disk: Arc<MemoryDisk<M>>, rights: Rights) -> DiskFile<M> {
-        DiskFile { disk, cursor: Cursor::new(machine, rights) }
-    }
-
-    /// Moves the whole sectors that `uio` is about, up to the disk's end.
-    fn request(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
-        let disk = &self.disk;
-        let (at, end, sector) = (uio.offset(), disk.len_bytes(), SECTOR_BYTES as u64);
-        if !at.is_multiple_of(sector) || !(uio.left() as u64).is_multiple_of(sector) {
-            return Err(Errno::Invalid);
-        }
-        if uio.rw() == UioRw::Write && at >= end && uio.left() > 0 {
-            return Err(Errno::NoSpace);
-        }
-        uio.limit(usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX));
-        physio(call, disk, uio)
-    }
-}
-
-impl<M: Machine> FileOps<M> for DiskFile<M> {
-    /// Reads whole sectors; nothing at the disk's end.
-    fn read(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
-        if uio.mode() != UioMode::Copy {
-            return Err(Errno::BadFd);
-        }
-        self.cursor.moving(uio, || Ok(self.cursor.at()), |uio| self.request(call, uio))
-    }
-
-    /// Writes whole sectors; [`Errno::NoSpace`] at the disk's end.
-    fn write(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
-        if uio.mode() != UioMode::Copy {
-            return Err(Errno::NotSupported);
-        }
-        self.cursor.moving(uio, || Ok(self.cursor.at()), |uio| self.request(call, uio))
-    }
-
-    fn release(self: Box<Self>, _: &Syscall<'_, M>) {
-        self.disk.close();
-    }
-}
-
-impl<M: Machine> VnodeOps<M> for DiskFile<M> {
-    fn seek(&self, _: &Syscall<'_, M>, to: u64) -> Result<(), Errno> {
-        self.cursor.seek(to);
-        Ok(())
-    }
-
-    fn size_bytes(&self, _: &Syscall<'_, M>) -> Result<u64, Errno> {
-        Ok(self.disk.len_bytes())
-    }
-}
-
-/// The null device as an open file: takes everything, gives nothing.
-pub struct NullFile;
-
-impl<M: Machine> FileOps<M> for NullFile {
-    fn read(&self, _: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
-        if uio.mode() == UioMode::Copy { Ok(()) } else { Err(Errno::BadFd) }
-    }
-
-    fn write(&self, _: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
-        uio.advance(uio.left());
-        Ok(())
-    }
-
-    fn release(self: Box<Self>, _: &Syscall<'_, M>) {}
 }

@@ -11,6 +11,7 @@
 //! # What can fail
 //! The caller's addresses, as far as a request goes: none of its bytes has moved then. Memory and addresses.
 
+use super::geom::BioCmd;
 use super::memory_disk::MemoryDisk;
 use crate::defect::KernelDefect;
 use crate::proc::{Syscall, Uio, UioRw};
@@ -30,12 +31,15 @@ pub(super) fn physio<M: Machine>(
     uio: &mut Uio,
 ) -> Result<(), Errno> {
     let (core, geom) = (call.core, &call.core.geom);
-    let prot = if uio.rw() == UioRw::Read { Prot::RW } else { Prot::READ };
+    let (prot, cmd) = match uio.rw() {
+        UioRw::Read => (Prot::RW, BioCmd::Read),
+        UioRw::Write => (Prot::READ, BioCmd::Write),
+    };
     while uio.left() > 0 {
         let part = uio.part(MAX_PHYS_BYTES);
         let wired = call.space.wire(call.thread, part.at(), part.left(), prot)?;
         // A buffer that is not aligned has a page more.
-        let mut run = match geom.run(core, MAX_PHYS_BYTES / PAGE_SIZE + 1) {
+        let mut run = match geom.run(MAX_PHYS_BYTES / PAGE_SIZE + 1) {
             Ok(run) => run,
             Err(e) => {
                 core.vm.unwire(wired);
@@ -48,7 +52,7 @@ pub(super) fn physio<M: Machine>(
             wired.take().into_iter().for_each(|wired| core.vm.unwire(wired));
         }
         let bytes = part.offset()..part.offset() + part.left() as u64;
-        let (done, result) = geom.io(core, call.thread, disk, (bytes, data, part.rw()));
+        let (done, result) = disk.io(core, call.thread, (bytes, data, cmd));
         core.ephemeral.remove_run(&mut run);
         geom.keep(run);
         wired.into_iter().for_each(|wired| core.vm.unwire(wired));

@@ -48,7 +48,8 @@ const COMMON: [Metric; 33] = [
     metric(
         "ephemeral_invalidations",
         "count",
-        "Of tlb_invalidations those for ephemeral mappings, not for buffers that stay mapped nor for raw reads and writes of disks.",
+        "Of tlb_invalidations those for ephemeral mappings: neither for buffers that stay mapped nor for raw reads and \
+         writes of disks.",
     ),
     metric(
         "tlb_invalidations",
