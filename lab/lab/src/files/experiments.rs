@@ -1,7 +1,7 @@
 //! Experiments by name: found, checked, and given parameters.
 
 use super::catalogue::{self, Kind, Source};
-use super::experiment_file::{CurveLine, ExperimentFile, Scale};
+use super::experiment_file::{CurveLine, ExperimentFile, Matrix, Scale, Worse};
 use super::papers::Paper;
 use super::reads::{self, KnownWorkloads, Reads};
 use super::rule_check;
@@ -66,7 +66,7 @@ impl ExperimentFile {
             }
         }
         reads::check(self, reads)?;
-        for (i, super::Curves { lines, .. }) in self.curves.iter().enumerate() {
+        for (i, super::Curves { lines, x, .. }) in self.curves.iter().enumerate() {
             for name in lines.iter().flat_map(|line| line.over.iter().chain(&line.best_of)) {
                 if lines.iter().all(|line| line.name != *name) {
                     return fault(&format!("curves[{i}].lines"), format!("no line is called `{name}`"));
@@ -78,8 +78,38 @@ impl ExperimentFile {
                     format!("`{}` says how near to the best it is, and has no `best_of`", line.name);
                 return fault(&format!("curves[{i}].lines"), problem);
             }
+            if let Some((problem, suggestion)) = lines.iter().find_map(|line| self.worse_nowhere(line, x)) {
+                return Err(Fault { key: format!("curves[{i}].lines"), problem, suggestion });
+            }
         }
         rule_check::check(self)
+    }
+
+    /// A place at which `line` tells that it is worse, and at which nothing of the matrix is; and the nearest word.
+    fn worse_nowhere(&self, line: &CurveLine, x: &str) -> Option<(String, Option<String>)> {
+        let full = |key: &str| self.short.get(key).map_or(key.to_owned(), String::clone);
+        for (i, Worse { machine, x: at, .. }) in line.worse.iter().enumerate() {
+            let place = format!("`{}` is worse on `{machine}` at {x} = {at}", line.name);
+            let (on, others): (Vec<&Matrix>, Vec<&Matrix>) =
+                self.matrix.iter().partition(|block| block.machines.contains(machine));
+            if on.is_empty() {
+                let there = others.iter().flat_map(|block| &block.machines).map(String::as_str);
+                let near = nearest(machine, there).map(str::to_owned);
+                return Some((format!("{place}, and the matrix has no such machine"), near));
+            }
+            let default = self.parameters.get(x).map(|parameter| Setting::Integer(parameter.value));
+            let is_there = |block: &&Matrix| match block.vary.iter().find(|vary| full(&vary.key) == full(x)) {
+                Some(vary) => vary.values.contains(&Setting::Integer(*at)),
+                None => default == Some(Setting::Integer(*at)),
+            };
+            if !on.iter().any(is_there) {
+                return Some((format!("{place}, and the matrix has no such run"), None));
+            }
+            if line.worse[..i].iter().any(|before| before.machine == *machine && before.x == *at) {
+                return Some((format!("{place} is told twice"), None));
+            }
+        }
+        None
     }
 }
 
@@ -256,6 +286,35 @@ mod tests {
         let refused = file.validate(&known()).expect_err("too many");
         assert_eq!(refused.key, "matrix[0]");
         assert!(refused.problem.ends_with("runs, expected at most 10000"), "{refused}");
+    }
+
+    #[test]
+    fn what_is_told_to_be_worse_is_in_the_matrix() {
+        let file = Experiment::unchecked("ping-pong").file;
+        let message = |change: fn(&mut Worse)| {
+            let mut file = file.clone();
+            let told = file.curves.iter_mut().flat_map(|curves| &mut curves.lines);
+            let line = told.max_by_key(|line| line.worse.len()).expect("there are some");
+            change(&mut line.worse[0]);
+            file.curves
+                .iter()
+                .flat_map(|c| c.lines.iter().map(|l| (l, &c.x)))
+                .find_map(|(l, x)| file.worse_nowhere(l, x))
+        };
+        assert_eq!(message(|_| ()), None);
+        let (problem, near) = message(|worse| worse.machine = "todya".into()).expect("refused");
+        assert!(
+            problem.contains("`todya` at size_bytes = 8192, and the matrix has no such machine"),
+            "{problem}"
+        );
+        assert_eq!(near.as_deref(), Some("today"));
+        let (problem, _) = message(|worse| worse.x = 8193).expect("refused");
+        assert!(
+            problem.contains("`today` at size_bytes = 8193, and the matrix has no such run"),
+            "{problem}"
+        );
+        let (problem, _) = message(|worse| worse.x = 12288).expect("refused");
+        assert!(problem.ends_with("is told twice"), "{problem}");
     }
 
     #[test]
