@@ -91,19 +91,19 @@ impl<M: Machine> FreeList<M> {
         let m = &self.machine;
         let mut state = self.state.lock();
         loop {
-            let _c = m.scope(Cause::AddressAllocation);
+            let cause = m.scope(Cause::AddressAllocation);
             m.execute(self.path);
             if let Some(&range) = state.free.last() {
                 if !planted.is(EphemeralDefect::AddressTwice) {
                     state.free.pop();
                 }
                 self.touch(range, Access::Write);
-                drop(_c);
+                drop(cause);
                 map(range);
                 self.pass_on(threads, &state);
                 return Ok(range);
             }
-            drop(_c);
+            drop(cause);
             if flags.contains(Flags::NOWAIT) {
                 return Err(AllocError::WouldBlock);
             }

@@ -18,6 +18,7 @@
 
 use crate::config::{CoreConfig, DiskPaths};
 use crate::defect::KernelDefect;
+use crate::proc::UioRw;
 use crate::sched::{MAX_THREADS, Monitor, Sched, Thread};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -37,15 +38,6 @@ const BIO_BYTES: usize = 128;
 /// A queue: its lock, its ends and its length.
 const QUEUE_BYTES: usize = 64;
 
-/// Which way a request goes (`bio_cmd`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BioCmd {
-    /// From the disk.
-    Read,
-    /// To the disk.
-    Write,
-}
-
 /// A request on its way (`struct bio`).
 pub(super) struct Bio {
     /// Its structure, on which whoever asked sleeps.
@@ -54,8 +46,8 @@ pub(super) struct Bio {
     pub bytes: Range<u64>,
     /// Where in the kernel's addresses the bytes come from or go to.
     pub data: Va,
-    /// Which way.
-    pub cmd: BioCmd,
+    /// Which way (`bio_cmd`).
+    pub rw: UioRw,
     /// Bytes that have moved.
     pub done: usize,
     /// How it ended.
@@ -200,12 +192,12 @@ impl<M: Machine> Geom<M> {
     pub(super) fn request(
         &self,
         threads: &dyn Threads,
-        (bytes, data, cmd): (Range<u64>, Va, BioCmd),
+        (bytes, data, rw): (Range<u64>, Va, UioRw),
     ) -> (usize, Result<(), Errno>) {
         let m = self.sched.machine();
         m.execute(self.paths.request);
         let at = self.answers.lock().bios.alloc().expect("a thread asks for one thing at a time");
-        self.down.put(m, threads, Bio { at, bytes, data, cmd, done: 0, result: Ok(()) });
+        self.down.put(m, threads, Bio { at, bytes, data, rw, done: 0, result: Ok(()) });
         self.wait(threads, at)
     }
 

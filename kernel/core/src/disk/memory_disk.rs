@@ -15,11 +15,11 @@
 //! # What can fail
 //! A first use of a page, for want of frames. Making a disk where there is one, and destroying one that is open.
 
-use super::geom::{Bio, BioCmd, Provider, Station};
+use super::geom::{Bio, Provider, Station};
 use crate::base::Core;
 use crate::counter::KernelCounter;
 use crate::defect::KernelDefect;
-use crate::proc::{Visibility, Window};
+use crate::proc::{UioRw, Visibility, Window};
 use crate::sched::Monitor;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -167,13 +167,13 @@ impl<M: Machine> MemoryDisk<M> {
         &self,
         core: &Core<M>,
         threads: &dyn Threads,
-        (bytes, data, cmd): (Range<u64>, Va, BioCmd),
+        (bytes, data, rw): (Range<u64>, Va, UioRw),
     ) -> (usize, Result<(), Errno>) {
         let _c = core.machine.scope(Cause::Protocol);
         let mut done = 0;
         while bytes.start + (done as u64) < bytes.end {
             let (moved, result) = match self.reserve(core, threads, bytes.start + done as u64..bytes.end) {
-                Ok(bytes) => core.geom.request(threads, (bytes, data + done, cmd)),
+                Ok(bytes) => core.geom.request(threads, (bytes, data + done, rw)),
                 Err(e) => (0, Err(e)),
             };
             done += moved;
@@ -240,7 +240,7 @@ impl<M: Machine> MemoryDisk<M> {
                 let len = (PAGE_SIZE - offset).min(len_bytes - bio.done);
                 let (its, data) = (va + nth * PAGE_SIZE, bio.data + bio.done);
                 let is_new = self.with_page(page, |page| core::mem::take(&mut page.is_new));
-                let whole = bio.cmd == BioCmd::Write
+                let whole = bio.rw == UioRw::Write
                     && (len == PAGE_SIZE || core.config.defect.is(KernelDefect::DiskPageNotCleared));
                 if is_new && !whole {
                     let _c = m.scope(Cause::Zero);
@@ -248,7 +248,7 @@ impl<M: Machine> MemoryDisk<M> {
                 }
                 let _c = m.scope(Cause::Copy);
                 let its = its + offset;
-                let (to, from) = if bio.cmd == BioCmd::Write { (its, data) } else { (data, its) };
+                let (to, from) = if bio.rw == UioRw::Write { (its, data) } else { (data, its) };
                 m.copy_kernel(to, from, len).expect("the kernel's own addresses are mapped");
                 m.count(KernelCounter::BytesCopied, len as u64);
                 bio.done += len;

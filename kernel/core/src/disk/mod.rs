@@ -7,5 +7,5 @@ mod memory_disk;
 mod physio;
 
 pub use devfs::DevFs;
-pub use geom::{BioCmd, Geom};
+pub use geom::Geom;
 pub use memory_disk::MemoryDisk;

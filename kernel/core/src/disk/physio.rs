@@ -11,7 +11,6 @@
 //! # What can fail
 //! The caller's addresses, as far as a request goes: none of its bytes has moved then. Memory and addresses.
 
-use super::geom::BioCmd;
 use super::memory_disk::MemoryDisk;
 use crate::defect::KernelDefect;
 use crate::proc::{Syscall, Uio, UioRw};
@@ -31,10 +30,7 @@ pub(super) fn physio<M: Machine>(
     uio: &mut Uio,
 ) -> Result<(), Errno> {
     let (core, geom) = (call.core, &call.core.geom);
-    let (prot, cmd) = match uio.rw() {
-        UioRw::Read => (Prot::RW, BioCmd::Read),
-        UioRw::Write => (Prot::READ, BioCmd::Write),
-    };
+    let prot = if uio.rw() == UioRw::Read { Prot::RW } else { Prot::READ };
     while uio.left() > 0 {
         let part = uio.part(MAX_PHYS_BYTES);
         let wired = call.space.wire(call.thread, part.at(), part.left(), prot)?;
@@ -52,7 +48,7 @@ pub(super) fn physio<M: Machine>(
             wired.take().into_iter().for_each(|wired| core.vm.unwire(wired));
         }
         let bytes = part.offset()..part.offset() + part.left() as u64;
-        let (done, result) = disk.io(core, call.thread, (bytes, data, cmd));
+        let (done, result) = disk.io(core, call.thread, (bytes, data, part.rw()));
         core.ephemeral.remove_run(&mut run);
         geom.keep(run);
         wired.into_iter().for_each(|wired| core.vm.unwire(wired));

@@ -16,7 +16,7 @@
 
 use super::buffer_cache::{BUFFER_BYTES, BufferCache, Cached, MIN_BUFFERS, Room, Strategy};
 use crate::base::Core;
-use crate::disk::{BioCmd, MemoryDisk};
+use crate::disk::MemoryDisk;
 use crate::proc::UioRw;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -132,11 +132,7 @@ impl<M: Machine> Strategy for Disk<'_, M> {
     }
 
     fn transfer(&mut self, bytes: Range<u64>, at: Va, rw: UioRw) -> Result<(), Errno> {
-        let cmd = match rw {
-            UioRw::Read => BioCmd::Read,
-            UioRw::Write => BioCmd::Write,
-        };
-        self.disk.io(self.core, self.threads, (bytes, at, cmd)).1
+        self.disk.io(self.core, self.threads, (bytes, at, rw)).1
     }
 
     fn load(&self, at: Va, bytes: &mut [u8]) -> Result<(), Errno> {

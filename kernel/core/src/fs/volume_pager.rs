@@ -13,8 +13,7 @@ use super::mounted::MountedVolume;
 use super::volume_work::write_bytes;
 use crate::base::Core;
 use crate::counter::KernelCounter;
-use crate::disk::BioCmd;
-use crate::proc::{Uio, Visibility, Window};
+use crate::proc::{Uio, UioRw, Visibility, Window};
 use alloc::sync::{Arc, Weak};
 use pageferry_abi::{Errno, SendMode};
 use pageferry_ephemeral::MappingUser;
@@ -104,7 +103,7 @@ pub(super) fn page_from_disk<M: Machine>(
             // The disk has it before it is read from there; behind a file's end there are zeros.
             let len = piece.len_bytes.next_multiple_of(512) as u64;
             disk.flush(from..from + len)?;
-            let read = (from..from + len, va + done, BioCmd::Read);
+            let read = (from..from + len, va + done, UioRw::Read);
             disk.strategy.disk().io(core, threads, read).1?;
         }
         done += piece.len_bytes;
