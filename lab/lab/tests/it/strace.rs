@@ -672,3 +672,66 @@ fn flags_that_are_numbers_are_flags() {
          10 _llseek(3, 0, [10], SEEK_CUR) = 0\n10 read(3, \"abcde\", 10) = 5\n10 read(3, \"\", 10) = 0\n",
     );
 }
+
+#[test]
+fn a_file_without_a_name_is_one_until_it_gets_one() {
+    // By words and by numbers; it is read back, and nothing of it is in its directory.
+    for flags in [
+        "O_RDWR|O_TMPFILE",
+        "O_RDWR|O_EXCL|O_TMPFILE|O_CLOEXEC",
+        "0x410002",
+        "0x410002 /* O_RDWR|O_TMPFILE */",
+    ] {
+        let replayed = wholly_as_recorded(&format!(
+            "10 mkdir(\"/tmp/d\", 0777) = 0\n10 openat(AT_FDCWD, \"/tmp/d\", {flags}, 0600) = 3\n\
+             10 write(3, \"hello\", 5) = 5\n10 pread64(3, \"hello\", 100, 0) = 5\n\
+             10 openat(AT_FDCWD, \"/tmp/d\", O_RDONLY|O_DIRECTORY) = 4\n\
+             10 getdents64(4, 0x7f /* 2 entries */, 32768) = 48\n10 getdents64(4, 0x7f /* 0 entries */, 32768) = 0\n\
+             10 fstat(3, {{st_mode=S_IFREG|0600, st_size=5, ...}}) = 0\n10 close(3) = 0\n10 rmdir(\"/tmp/d\") = 0\n"
+        ));
+        assert_eq!(replayed.calls["write"].bytes, 5, "{flags}");
+    }
+    // Its first name, by itself or by its path in /proc, a second one, and one that is taken.
+    for link in [
+        "linkat(AT_FDCWD, \"/proc/self/fd/3\", AT_FDCWD, {to}, AT_SYMLINK_FOLLOW)",
+        "linkat(-100, \"/proc/self/fd/3\", -100, {to}, 0x400)",
+        "linkat(3, \"\", AT_FDCWD, {to}, AT_EMPTY_PATH)",
+        "linkat(3</tmp/#123 (deleted)>, \"\", AT_FDCWD, {to}, AT_EMPTY_PATH)",
+    ] {
+        let to = |name: &str| link.replace("{to}", &format!("\"{name}\""));
+        wholly_as_recorded(&format!(
+            "10 openat(AT_FDCWD, \"/tmp\", O_WRONLY|O_TMPFILE, 0600) = 4\n10 write(4, \"never\", 5) = 5\n\
+             10 openat(AT_FDCWD, \"/tmp\", O_WRONLY|O_TMPFILE, 0600) = 3\n10 write(3, \"hello\", 5) = 5\n\
+             10 stat(\"/tmp/old\", {{st_mode=S_IFREG|0600, st_size=9, ...}}) = 0\n\
+             10 {} = -1 EEXIST (File exists)\n10 {} = 0\n10 {} = 0\n10 {} = -1 EEXIST (File exists)\n\
+             10 close(3) = 0\n10 openat(AT_FDCWD, \"/tmp/one\", O_RDONLY) = 3\n10 read(3, \"hello\", 100) = 5\n\
+             10 unlink(\"/tmp/one\") = 0\n10 stat(\"/tmp/two\", {{st_mode=S_IFREG|0600, st_size=5, ...}}) = 0\n",
+            to("/tmp/old"),
+            to("/tmp/one"),
+            to("/tmp/two"),
+            to("/tmp/two"),
+        ));
+    }
+    // A file that has a name gets another by its descriptor.
+    wholly_as_recorded(
+        "10 openat(AT_FDCWD, \"a\", O_WRONLY|O_CREAT|O_EXCL, 0666) = 3\n10 write(3, \"xy\", 2) = 2\n\
+         10 linkat(3, \"\", AT_FDCWD, \"b\", AT_EMPTY_PATH) = 0\n10 unlink(\"a\") = 0\n\
+         10 stat(\"b\", {st_mode=S_IFREG|0644, st_size=2, ...}) = 0\n",
+    );
+    // A child writes to it, and its parent reads that, and gives it a name.
+    wholly_as_recorded(
+        "10 openat(AT_FDCWD, \".\", O_RDWR|O_TMPFILE, 0600) = 3\n10 fork() = 11\n11 write(3, \"child\", 5) = 5\n\
+         11 +++ exited with 0 +++\n10 wait4(-1, NULL, 0, NULL) = 11\n10 pread64(3, \"child\", 9, 0) = 5\n\
+         10 linkat(3, \"\", AT_FDCWD, \"b\", AT_EMPTY_PATH) = 0\n10 close(3) = 0\n\
+         10 openat(AT_FDCWD, \"b\", O_RDONLY) = 3\n10 read(3, \"child\", 100) = 5\n",
+    );
+    // Where it cannot be had, nothing is opened.
+    let replayed = as_recorded(
+        "10 openat(AT_FDCWD, \"d\", O_RDWR|O_TMPFILE, 0600) = -1 EOPNOTSUPP (Operation not supported)\n\
+         10 openat(AT_FDCWD, \"d\", O_RDWR|O_TMPFILE, 0600) = -1 EISDIR (Is a directory)\n\
+         10 openat(AT_FDCWD, \"none\", O_RDWR|O_TMPFILE, 0600) = -1 ENOENT (No such file or directory)\n\
+         10 openat(AT_FDCWD, \"d/f\", O_WRONLY|O_CREAT, 0600) = 3\n\
+         10 openat(AT_FDCWD, \"d/f\", O_RDWR|O_TMPFILE, 0600) = -1 ENOTDIR (Not a directory)\n",
+    );
+    assert_eq!(replayed.not_modelled.values().sum::<u64>(), 2, "{:?}", replayed.not_modelled);
+}

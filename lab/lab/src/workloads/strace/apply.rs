@@ -34,14 +34,14 @@ enum Naming {
 }
 
 /// How a call ended when it was recorded.
-enum CallEnd {
+pub(super) enum CallEnd {
     Well(i64),
     /// With an error that names have.
     With(Errno),
 }
 
 /// What the recording and the plain model say of a call.
-fn ended(context: &Context<'_>) -> Result<CallEnd, NotModelled> {
+pub(super) fn ended(context: &Context<'_>) -> Result<CallEnd, NotModelled> {
     match &context.call.answer {
         Answer::Value(value) => Ok(CallEnd::Well(*value)),
         Answer::Error(name) => errno(name).map(CallEnd::With).ok_or_else(|| name.clone()),
@@ -60,7 +60,7 @@ pub(super) fn value(context: &Context<'_>) -> Result<u64, NotModelled> {
     }
 }
 
-fn descriptor(context: &Context<'_>) -> Result<i32, NotModelled> {
+pub(super) fn descriptor(context: &Context<'_>) -> Result<i32, NotModelled> {
     i32::try_from(value(context)?).map_err(|_| "no descriptor".into())
 }
 
@@ -176,6 +176,7 @@ impl Planner {
                 self.plan.made += 1;
                 self.two_names(context, &from, &to, Naming::Link)
             }
+            Request::LinkOpen { fd, to } => self.link_open(context, fd, &to),
             Request::Symlink { path, at } => self.symlink(context, &path, &at),
             Request::ReadLink { at, path } => self.read_link(context, &at, path.as_deref()),
             Request::Copy { from, to, count } => self.copy(context, from, to, count),
@@ -263,7 +264,7 @@ impl Planner {
     // ---------------------------------------------------------------------------------------------- names
 
     /// What a failed call tells of a path.
-    fn learn(&mut self, path: &Path, failed: Errno) {
+    pub(super) fn learn(&mut self, path: &Path, failed: Errno) {
         match failed {
             Errno::NoFile => self.names.is_missing(path),
             Errno::Exists => self.tells(path, None),
@@ -294,7 +295,12 @@ impl Planner {
     }
 
     /// What comes of a call whose answers are known: true if it is made.
-    fn agrees(&mut self, context: &Context<'_>, recorded: &CallEnd, model: &Result<(), Errno>) -> bool {
+    pub(super) fn agrees(
+        &mut self,
+        context: &Context<'_>,
+        recorded: &CallEnd,
+        model: &Result<(), Errno>,
+    ) -> bool {
         match (recorded, model) {
             (CallEnd::Well(_), Ok(())) => true,
             (CallEnd::With(one), Err(other)) if one == other => true,
@@ -519,7 +525,14 @@ impl Planner {
         }
         let real = self.real(&path, how.follows)?;
         let did = matches!(recorded, CallEnd::Well(_));
+        if how.unnamed && did {
+            return self.open_unnamed(context, (&path, &real), how, closes_on_exec);
+        }
         match recorded {
+            CallEnd::With(Errno::IsDirectory) if how.unnamed => {
+                self.tells(&real, Some(true));
+                return Err("without a name, which its file system has not".into());
+            }
             CallEnd::With(Errno::NotDirectory) if how.directory => self.tells(&real, Some(false)),
             CallEnd::With(Errno::Loop) if !how.follows => {
                 if let Ok(node) = self.names.find(&real, Hint::There { is_directory: None }) {
@@ -683,7 +696,7 @@ impl Planner {
     }
 }
 
-fn flags(how: How) -> OpenFlags {
+pub(super) fn flags(how: How) -> OpenFlags {
     let mut flags = OpenFlags::empty();
     for (is_set, flag) in [
         (how.read, OpenFlags::READ),

@@ -33,6 +33,8 @@ pub(super) struct How {
     pub(super) follows: bool,
     /// Only as a place in the tree (`O_PATH`).
     pub(super) place: bool,
+    /// A file without a name, in the directory that the path leads to (`O_TMPFILE`).
+    pub(super) unnamed: bool,
 }
 
 /// What a `stat` has told.
@@ -124,6 +126,11 @@ pub(super) enum Request {
     },
     Link {
         from: At,
+        to: At,
+    },
+    /// What is open gets a name.
+    LinkOpen {
+        fd: i32,
         to: At,
     },
     /// A symbolic link is made.
@@ -226,6 +233,7 @@ fn at(args: &[Arg], index: usize) -> Option<At> {
 fn how(flags: &Arg) -> How {
     let both = flags.is_set("O_RDWR", 2);
     let only = flags.is_set("O_WRONLY", 1);
+    let unnamed = flags.is_set("O_TMPFILE", 0o20_000_000);
     let (create, exclusive) = (flags.is_set("O_CREAT", 0o100), flags.is_set("O_EXCL", 0o200));
     How {
         read: both || !only,
@@ -234,9 +242,10 @@ fn how(flags: &Arg) -> How {
         exclusive,
         truncate: flags.is_set("O_TRUNC", 0o1000),
         append: flags.is_set("O_APPEND", 0o2000),
-        directory: flags.is_set("O_DIRECTORY", 0o200_000),
+        directory: unnamed || flags.is_set("O_DIRECTORY", 0o200_000),
         follows: !(flags.is_set("O_NOFOLLOW", 0o400_000) || create && exclusive),
         place: flags.is_set("O_PATH", 0o10_000_000),
+        unnamed,
     }
 }
 
@@ -251,6 +260,19 @@ fn told(stat: Option<&Arg>) -> Option<StatResult> {
         size_bytes: size.filter(|_| is("S_IFREG", 0o100_000)),
         link_bytes: size.filter(|_| is("S_IFLNK", 0o120_000)),
     })
+}
+
+/// The descriptor that `linkat` is given a name for: by itself, or by its path in `/proc`.
+fn open_of_link(from: &At, flags: &Arg) -> Option<i32> {
+    match from.from {
+        From::Directory(fd) if from.path.is_empty() && flags.is_set("AT_EMPTY_PATH", 0x1000) => Some(fd),
+        _ if flags.is_set("AT_SYMLINK_FOLLOW", 0x400) => {
+            let fd = from.path.strip_prefix(b"/proc/self/fd/".as_slice());
+            let fd = fd.or_else(|| from.path.strip_prefix(b"/dev/fd/".as_slice()))?;
+            std::str::from_utf8(fd).ok()?.parse().ok()
+        }
+        _ => None,
+    }
 }
 
 /// An offset that a call is given the address of: none, `[5]`, or `[5] => [9]`.
@@ -398,7 +420,13 @@ pub(super) fn request(call: &Call) -> Option<Request> {
             Some(Request::Rename { from: at(args, 0)?, to: at(args, 2)?, replaces })
         }
         "link" => Some(Request::Link { from: here(args, 0)?, to: here(args, 1)? }),
-        "linkat" => Some(Request::Link { from: at(args, 0)?, to: at(args, 2)? }),
+        "linkat" => {
+            let (from, to) = (at(args, 0)?, at(args, 2)?);
+            match args.get(4).and_then(|flags| open_of_link(&from, flags)) {
+                Some(fd) => Some(Request::LinkOpen { fd, to }),
+                None => Some(Request::Link { from, to }),
+            }
+        }
         "symlink" => Some(Request::Symlink { path: args.first()?.text()?.bytes, at: here(args, 1)? }),
         "symlinkat" => Some(Request::Symlink { path: args.first()?.text()?.bytes, at: at(args, 1)? }),
         "readlink" => {

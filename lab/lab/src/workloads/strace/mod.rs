@@ -26,6 +26,7 @@ mod ops;
 mod order;
 mod plan;
 mod play;
+mod unnamed;
 
 pub use cost::Cost;
 pub use ops::Deviation;

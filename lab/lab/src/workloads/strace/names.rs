@@ -197,6 +197,22 @@ impl Names {
         path.iter().try_fold(ROOT, |at, name| self.child(at, name).flatten())
     }
 
+    /// A path that leads to a node, where there is one.
+    pub(super) fn path_of(&self, node: Node) -> Option<Path> {
+        let mut directories: Vec<(Node, Path)> = vec![(ROOT, Vec::new())];
+        while let Some((directory, path)) = directories.pop() {
+            let Kind::Directory(names) = &self.nodes[directory].kind else { continue };
+            for (name, there) in names.iter().filter_map(|(name, there)| Some((name, (*there)?))) {
+                let path: Path = path.iter().chain([name]).cloned().collect();
+                if there == node {
+                    return Some(path);
+                }
+                directories.push((there, path));
+            }
+        }
+        None
+    }
+
     /// The path of a symbolic link.
     pub(super) fn leads_to(&self, node: Node) -> Option<&[u8]> {
         match &self.nodes[node].kind {

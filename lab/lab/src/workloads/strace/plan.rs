@@ -96,6 +96,9 @@ pub(super) struct Planner {
     pub(super) writes: u64,
     /// Bytes that went into pipes.
     pub(super) piped: u64,
+    /// Files that were opened without a name, in their order, and which of them get one later.
+    pub(super) unnamed: Vec<Node>,
+    pub(super) named: BTreeSet<usize>,
     /// Names that directories had, by their paths at the beginning, beside those that are known.
     pub(super) fillers: BTreeMap<Path, u64>,
 }
@@ -181,12 +184,14 @@ pub(super) fn plan(
     }
     let mut image = finding.names.image(given);
     let mut counting = Planner::new(Names::of(&image));
+    counting.named.clone_from(&finding.named);
     counting.go_through(log, &here);
     for (directory, count) in counting.fillers {
         let count = count.max(min.get(&directory).copied().unwrap_or(0));
         fill(&mut image, &directory, count);
     }
     let mut planner = Planner::new(Names::of(&image));
+    planner.named = finding.named;
     planner.go_through(log, &here);
     planner.finish(room)?;
     let mut plan = planner.plan;
@@ -307,6 +312,8 @@ impl Planner {
             mapped: 0,
             writes: 0,
             piped: 0,
+            unnamed: Vec::new(),
+            named: BTreeSet::new(),
             fillers: BTreeMap::new(),
         }
     }
