@@ -504,6 +504,35 @@ fn an_end_that_is_seen_before_the_exit_of_the_last_writer_is_one() {
 }
 
 #[test]
+fn an_end_that_is_seen_before_the_call_that_closes_it_returns_is_one() {
+    for (begins, ends, is_last) in [
+        ("close(4 <unfinished ...>", "<... close resumed>) = 0", false),
+        ("close_range(4, 9, 0 <unfinished ...>", "<... close_range resumed>) = 0", false),
+        ("dup2(5, 4 <unfinished ...>", "<... dup2 resumed>) = 4", false),
+        (
+            "execve(\"/bin/x\", [\"x\"], 0x7ffe /* 3 vars */ <unfinished ...>",
+            "<... execve resumed>) = 0",
+            true,
+        ),
+    ] {
+        let at_exec = if is_last { "11 fcntl(4, F_SETFD, FD_CLOEXEC) = 0\n" } else { "" };
+        wholly_as_recorded(&format!(
+            "10 pipe2([3, 4], 0) = 0\n10 pipe2([5, 6], 0) = 0\n10 fork() = 11\n10 close(4) = 0\n{at_exec}\
+             10 read(3,  <unfinished ...>\n11 {begins}\n10 <... read resumed>\"\", 100) = 0\n11 {ends}\n\
+             11 mkdir(\"d\", 0777) = 0\n11 +++ exited with 0 +++\n10 wait4(-1, NULL, 0, NULL) = 11\n\
+             10 openat(AT_FDCWD, \"a\", O_RDONLY) = 4\n10 close(4) = 0\n"
+        ));
+    }
+    // A call that begins after the end was seen has closed nothing before.
+    let replayed = run(
+        "sf_buf",
+        "10 pipe2([3, 4], 0) = 0\n10 fork() = 11\n10 close(4) = 0\n10 read(3, \"\", 100) = 0\n11 close(4) = 0\n\
+         11 +++ exited with 0 +++\n10 +++ exited with 0 +++\n",
+    );
+    assert_eq!(replayed.expect("it runs").first_deviations.len(), 1);
+}
+
+#[test]
 fn what_nobody_reads_stays_in_a_pipe() {
     wholly_as_recorded(
         "10 pipe2([3, 4], 0) = 0\n10 fork() = 11\n11 write(4, \"done\\n\", 5) = 5\n10 read(3, \"done\", 4) = 4\n\

@@ -39,6 +39,8 @@ pub enum What {
 pub struct Entry {
     /// The line where it began.
     pub line: usize,
+    /// The line where it returned.
+    pub ended: usize,
     /// Whose it is.
     pub pid: u32,
     /// What.
@@ -158,7 +160,7 @@ impl<'a> Reading<'a> {
             Line::Exited => {
                 let pid = self.pid(from);
                 self.log.unfinished += u64::from(self.begun.remove(&pid).is_some());
-                self.add(number, number, pid, What::Exited);
+                self.add(number, (number, number), pid, What::Exited);
                 self.alive.remove(&pid);
             }
             Line::Begun { name, head } => {
@@ -202,11 +204,11 @@ impl<'a> Reading<'a> {
             self.alive.insert(child);
         }
         let counts = if makes_process(&name) { began } else { ended };
-        self.add(counts, began, pid, What::Call(Call { name, args, answer, note, took_us }));
+        self.add(counts, (began, ended), pid, What::Call(Call { name, args, answer, note, took_us }));
     }
 
-    fn add(&mut self, counts: usize, line: usize, pid: u32, what: What) {
-        self.log.entries.push(Entry { line, pid, what });
+    fn add(&mut self, counts: usize, (line, ended): (usize, usize), pid: u32, what: What) {
+        self.log.entries.push(Entry { line, ended, pid, what });
         self.at.push(counts);
     }
 }

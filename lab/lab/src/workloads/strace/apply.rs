@@ -235,7 +235,7 @@ impl Planner {
             }
             Request::Wait { child } => {
                 value(context)?;
-                let Some(pid) = child.filter(|child| !(context.goes_on)(*child)) else {
+                let Some(pid) = child.filter(|child| !context.goes_on(*child)) else {
                     self.push(context, Action::Enter, Vec::new());
                     return Ok(());
                 };

@@ -19,6 +19,10 @@ impl Planner {
         }
         let open = match self.open_of(context.process, fd) {
             Ok(open) => open,
+            Err(_) if self.closed_early.remove(&(context.process, fd)) => {
+                self.push(context, Action::Enter, Vec::new());
+                return Ok(());
+            }
             Err(why) => {
                 self.running[context.process].table.remove(&fd);
                 return Err(why);
@@ -43,13 +47,14 @@ impl Planner {
         }
     }
 
-    /// A process has seen the end of a pipe: nobody has an end to write to any more. One that is held all the same was
-    /// closed unseen: it is closed here, and the reader waits for that. True if there was one.
+    /// A process has seen the end of a pipe: nobody has an end to write to any more. One that is held all the same is
+    /// closed here, and the reader waits for that: by a call that had begun, or unseen, which is told. True if there
+    /// was one.
     fn ends(&mut self, context: &Context<'_>, pipe: usize) -> bool {
         let mut closed = false;
         for process in 0..self.running.len() {
             let pid = self.plan.processes[process].pid;
-            if process != context.process && !(context.goes_on)(pid) {
+            if process != context.process && !context.goes_on(pid) {
                 if self.can_write(process, pipe) {
                     // What a process has when it ends closes before strace sees its end.
                     self.end(process, pid, context.line);
@@ -58,12 +63,20 @@ impl Planner {
             }
             let writes = |held: &Descriptor| self.is_writer(held, pipe);
             let table = &self.running[process].table;
-            let fds: Vec<i32> = table.iter().filter(|(_, held)| writes(held)).map(|(fd, _)| *fd).collect();
-            for fd in fds {
-                let what = format!(
-                    "recorded: the end of a pipe that {fd} of process {pid} writes to; it is closed here"
-                );
-                self.deviates(context, what);
+            let fds: Vec<(i32, bool)> = table
+                .iter()
+                .filter(|(_, held)| writes(held))
+                .map(|(fd, held)| (*fd, self.is_closing(context, process, *fd, held)))
+                .collect();
+            for (fd, is_closing) in fds {
+                if is_closing {
+                    self.closed_early.insert((process, fd));
+                } else {
+                    let what = format!(
+                        "recorded: the end of a pipe that {fd} of process {pid} writes to; it is closed here"
+                    );
+                    self.deviates(context, what);
+                }
                 self.running[process].table.remove(&fd);
                 let of_writer = Context { process, ..*context };
                 self.push_silent_at(&of_writer, Action::Close { fd }, vec![(Thing::End(2 * pipe + 1), true)]);

@@ -96,6 +96,8 @@ pub(super) struct Planner {
     pub(super) writes: u64,
     /// Bytes that went into pipes.
     pub(super) piped: u64,
+    /// Descriptors that were seen to be closed before the call that does so returned.
+    pub(super) closed_early: BTreeSet<(usize, i32)>,
     /// Files that were opened without a name, in their order, and which of them get one later.
     pub(super) unnamed: Vec<Node>,
     pub(super) named: BTreeSet<usize>,
@@ -113,18 +115,53 @@ pub(super) struct Context<'a> {
     pub(super) pid: u32,
     pub(super) line: usize,
     pub(super) call: &'a Call,
-    /// Processes that make calls after this one. The number of one that has ended counts until then.
-    pub(super) goes_on: &'a dyn Fn(u32) -> bool,
+    /// What comes after it in the recording; of what happens by itself, nothing.
+    pub(super) ahead: Option<Ahead<'a>>,
 }
 
-/// Whether a process makes calls after another's. A number is a process's until it ends.
-struct LastCalls {
-    /// What each number's processes do, by entry: true for an end.
+impl Context<'_> {
+    /// The process that has a number makes calls after this one. The number of one that has ended counts until then.
+    pub(super) fn goes_on(&self, pid: u32) -> bool {
+        self.ahead.is_some_and(|ahead| ahead.next_call(pid).is_some())
+    }
+
+    /// The call that the process or thread with this number had begun when this one returned.
+    pub(super) fn begun(&self, pid: u32) -> Option<&Call> {
+        let ahead = self.ahead?;
+        let returned = ahead.log.entries[ahead.entry].ended;
+        match ahead.log.entries.get(ahead.next_call(pid)?)? {
+            Entry { line, what: What::Call(call), .. } if *line < returned => Some(call),
+            _ => None,
+        }
+    }
+}
+
+/// What comes after an entry.
+#[derive(Clone, Copy)]
+pub(super) struct Ahead<'a> {
+    log: &'a Log,
+    by_number: &'a ByNumber,
+    entry: usize,
+}
+
+impl Ahead<'_> {
+    /// The next entry of a number's process that is a call, if it has not ended before.
+    fn next_call(&self, pid: u32) -> Option<usize> {
+        let entries = self.by_number.of.get(&pid)?;
+        let (before, behind) = entries.split_at(entries.partition_point(|(index, _)| *index <= self.entry));
+        let has_ended = before.last().is_some_and(|(_, ends)| *ends);
+        behind.first().filter(|(_, ends)| !has_ended && !*ends).map(|(index, _)| *index)
+    }
+}
+
+/// What each number's processes do. A number is a process's until it ends.
+struct ByNumber {
+    /// By entry: true for an end.
     of: BTreeMap<u32, Vec<(usize, bool)>>,
 }
 
-impl LastCalls {
-    fn of(log: &Log) -> LastCalls {
+impl ByNumber {
+    fn of(log: &Log) -> ByNumber {
         let mut of: BTreeMap<u32, Vec<(usize, bool)>> = BTreeMap::new();
         for (index, entry) in log.entries.iter().enumerate() {
             let ends = match &entry.what {
@@ -135,15 +172,7 @@ impl LastCalls {
             };
             of.entry(entry.pid).or_default().push((index, ends));
         }
-        LastCalls { of }
-    }
-
-    /// The process that has a number at an entry makes a call after it.
-    fn goes_on(&self, pid: u32, entry: usize) -> bool {
-        let Some(entries) = self.of.get(&pid) else { return false };
-        let (before, behind) = entries.split_at(entries.partition_point(|(index, _)| *index <= entry));
-        let has_ended = before.last().is_some_and(|(_, ends)| *ends);
-        !has_ended && behind.first().is_some_and(|(_, ends)| !*ends)
+        ByNumber { of }
     }
 }
 
@@ -312,6 +341,7 @@ impl Planner {
             mapped: 0,
             writes: 0,
             piped: 0,
+            closed_early: BTreeSet::new(),
             unnamed: Vec::new(),
             named: BTreeSet::new(),
             fillers: BTreeMap::new(),
@@ -319,7 +349,7 @@ impl Planner {
     }
 
     fn go_through(&mut self, log: &Log, here: &Path) {
-        let last = LastCalls::of(log);
+        let by_number = ByNumber::of(log);
         for (index, entry) in log.entries.iter().enumerate() {
             let process = match self.pids.get(&entry.pid) {
                 // An end may be told of twice; whatever else comes after one is another process's.
@@ -334,9 +364,9 @@ impl Planner {
             match &entry.what {
                 What::Exited => self.exit(process, entry.pid, entry.line),
                 What::Call(call) => {
-                    let goes_on = |pid| last.goes_on(pid, index);
                     let (pid, line) = (entry.pid, entry.line);
-                    self.take(&Context { process, pid, line, call, goes_on: &goes_on });
+                    let ahead = Some(Ahead { log, by_number: &by_number, entry: index });
+                    self.take(&Context { process, pid, line, call, ahead });
                 }
             }
         }
@@ -465,6 +495,7 @@ impl Planner {
     /// Gives a process a descriptor, in place of what had its number.
     pub(super) fn bind(&mut self, context: &Context<'_>, fd: i32, open: usize, closes_on_exec: bool) {
         self.unbind(context, fd);
+        self.closed_early.remove(&(context.process, fd));
         self.running[context.process].table.insert(fd, Descriptor { open, closes_on_exec });
     }
 
@@ -492,12 +523,34 @@ impl Planner {
         let fds: Vec<i32> = table.iter().filter(|(_, held)| is_reader(held)).map(|(fd, _)| *fd).collect();
         let call =
             Call { name: "exit".into(), args: Vec::new(), answer: Answer::None, note: None, took_us: None };
-        let context = Context { process, pid, line, call: &call, goes_on: &|_| false };
+        let context = Context { process, pid, line, call: &call, ahead: None };
         for fd in fds {
             self.unbind(&context, fd);
         }
         self.running[process].table.clear();
         self.is_over(process);
+    }
+
+    /// A process had begun a call when another's returned, and that call closes a descriptor that it holds.
+    pub(super) fn is_closing(
+        &self,
+        context: &Context<'_>,
+        process: usize,
+        fd: i32,
+        held: &Descriptor,
+    ) -> bool {
+        let of_process = self.pids.iter().filter(|(_, of)| **of == process);
+        of_process.filter_map(|(pid, _)| context.begun(*pid)).any(|call| {
+            match (request(call), &call.answer) {
+                (Some(Request::Close { fd: closed }), _) => closed == fd,
+                (Some(Request::CloseRange { first, last, at_exec: false }), _) => {
+                    (first..=last).contains(&fd)
+                }
+                (Some(Request::Duplicate { .. }), Answer::Value(to)) => *to == i64::from(fd),
+                (Some(Request::Exec { .. }), Answer::Value(_)) => held.closes_on_exec,
+                _ => false,
+            }
+        })
     }
 
     /// The modelled kernel has a descriptor for it, too.
