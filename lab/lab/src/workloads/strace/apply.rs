@@ -64,6 +64,15 @@ pub(super) fn descriptor(context: &Context<'_>) -> Result<i32, NotModelled> {
     i32::try_from(value(context)?).map_err(|_| "no descriptor".into())
 }
 
+/// What is at a path that leads to nothing on a disk: every process may find something else there at any time.
+fn on_no_disk(path: &Path) -> Option<&'static str> {
+    match path.first()?.as_slice() {
+        b"dev" => Some("a device"),
+        b"proc" | b"sys" => Some("a view of the kernel"),
+        _ => None,
+    }
+}
+
 impl Planner {
     /// Does what a call asks for.
     ///
@@ -365,6 +374,9 @@ impl Planner {
             return Err("of a descriptor".into());
         }
         let path = self.path(context, at)?;
+        if let Some(what) = on_no_disk(&path) {
+            return Err(what.into());
+        }
         let real = self.real(&path, false)?;
         let recorded = match &context.call.answer {
             // What is there is no link.
@@ -456,10 +468,8 @@ impl Planner {
         follows: bool,
     ) -> Result<(), NotModelled> {
         let path = self.path(context, at)?;
-        if let Some(first) = path.first()
-            && first == b"dev"
-        {
-            return Err("a device".into());
+        if let Some(what) = on_no_disk(&path) {
+            return Err(what.into());
         }
         let real = self.real(&path, follows)?;
         let recorded = ended(context)?;
@@ -520,8 +530,8 @@ impl Planner {
     ) -> Result<(), NotModelled> {
         let path = self.path(context, at)?;
         let recorded = ended(context)?;
-        if path.first().is_some_and(|name| name == b"dev") {
-            return self.open_device(context, &path, closes_on_exec);
+        if let Some(what) = on_no_disk(&path) {
+            return self.open_special(context, &path, what, closes_on_exec);
         }
         let real = self.real(&path, how.follows)?;
         let did = matches!(recorded, CallEnd::Well(_));
@@ -626,19 +636,20 @@ impl Planner {
         Ok(())
     }
 
-    fn open_device(
+    fn open_special(
         &mut self,
         context: &Context<'_>,
         path: &Path,
+        what: &'static str,
         closes_on_exec: bool,
     ) -> Result<(), NotModelled> {
         let fd = descriptor(context)?;
-        let is_null = path.len() == 2 && path[1] == b"null";
-        let object = if is_null { Object::Null } else { Object::Other("a device") };
+        let is_null = kernel_path(path) == "/mnt/dev/null";
+        let object = if is_null { Object::Null } else { Object::Other(what) };
         let open = self.add_open(object, false);
         self.bind(context, fd, open, closes_on_exec);
         if !is_null {
-            return Err("a device".into());
+            return Err(what.into());
         }
         let flags = OpenFlags::READ | OpenFlags::WRITE;
         self.push(context, Action::Open { path: "/dev/null".into(), flags, fd, answer: Ok(()) }, Vec::new());
