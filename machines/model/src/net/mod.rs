@@ -5,12 +5,14 @@
 //! deterministic as the machine, as long as the far end is.
 //!
 //! * [`far_end`]: what can be at the far end, and simple things that are: [`Reflector`], [`Sink`].
-//! * [`mod@line`]: a host that sends and takes whatever the wire can carry, and costs nothing.
+//! * `line`: a host that sends and takes whatever the wire can carry, and costs nothing, behind the feature of that
+//!   name, which is on unless default features are off.
 //! * [`wire`]: what happens to frames on their way.
 //! * `smol`: a host with a TCP/IP stack, behind the feature `smoltcp`.
 //! * `pcap`: what goes over the wire, as a file that other tools read.
 
 pub mod far_end;
+#[cfg(feature = "line")]
 pub mod line;
 pub(crate) mod pcap;
 #[cfg(feature = "smoltcp")]
@@ -18,5 +20,6 @@ pub mod smol;
 pub mod wire;
 
 pub use far_end::{FarEnd, Reflector, Sink, Sunk};
+#[cfg(feature = "line")]
 pub use line::{LineConfig, LineHost};
 pub use wire::Wire;
