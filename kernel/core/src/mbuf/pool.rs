@@ -329,8 +329,9 @@ impl<M: Machine> Pool<M> {
 
     fn release(&self, storage: Storage) {
         match storage {
+            Storage::Small => {}
             // A page of a card stays its device's.
-            Storage::Small | Storage::Card(_) => {}
+            Storage::Card(page) => self.machine.trace_flow(Flow::Page(page.frame), FlowStep::Done),
             Storage::Cluster(shared) => {
                 self.machine.execute(self.paths.cluster);
                 if let Some(cluster) = Arc::into_inner(shared) {

@@ -16,7 +16,7 @@ use core::net::Ipv4Addr;
 use pageferry_abi::Errno;
 use pageferry_core::defect::NetDefect;
 use pageferry_core::mbuf::{Chain, from_bytes};
-use pageferry_hal::{ETHERNET_HEADER_BYTES, Fragment, Machine, NicTransmit};
+use pageferry_hal::{ETHERNET_HEADER_BYTES, FlowStep, Fragment, Machine, NicTransmit, Place};
 
 impl<M: Machine> State<M> {
     /// The card, where the kernel drives it itself.
@@ -88,6 +88,7 @@ impl<M: Machine> Stack<'_, M> {
         let tag = card.tag();
         let slots = fragments.len();
         card.transmit_ring.fill(m, slots);
+        frame.iter().for_each(|mbuf| pool.trace(mbuf, mbuf.len(), Place::Device, FlowStep::Received));
         card.nic.post_transmit(NicTransmit { tag, fragments, checksum });
         let (kept, freed) = if early { (Chain::new(), frame) } else { (frame, Chain::new()) };
         card.sending.insert(tag, (slots, kept));
@@ -235,6 +236,7 @@ impl<M: Machine> Stack<'_, M> {
     /// Takes in an Ethernet frame.
     pub(super) fn frame_input(&mut self, mut frame: Chain, verdict: pageferry_hal::NicVerdict) {
         self.m().execute(self.config().paths.ether_input);
+        frame.iter().for_each(|mbuf| self.pool().trace(mbuf, mbuf.len(), Place::Device, FlowStep::Sent));
         let mut header = [0; ETHERNET_HEADER_BYTES];
         if frame.load(self.pool(), 0, &mut header) < ETHERNET_HEADER_BYTES {
             self.s.counts.malformed += 1;

@@ -344,6 +344,36 @@ fn pages_of_a_file_go_to_their_reader() {
     }
 }
 
+#[test]
+fn pages_of_a_file_go_to_the_card_without_a_stop() {
+    let settings = ["requests=60"];
+    let drawn = drawn("web", "xeon-mp", "sf_buf", &settings, TraceWindow::default());
+    let lent = drawn.told.arrows.iter().filter(|arrow| {
+        matches!((arrow.from.parcel.at, arrow.to.parcel.at), (Place::File(_), Place::Device))
+            && arrow.from.parcel.by == Means::Loan
+    });
+    let pages = lent.count() as u64;
+    assert!(pages > 0 && pages >= drawn.record.counters["pages_lent"], "{pages}: {:?}", drawn.kinds());
+}
+
+#[test]
+fn what_the_card_has_received_is_flipped_or_copied_to_its_reader() {
+    for (method, taken) in [("flip", "transfer"), ("copy", "copy")] {
+        let drawn = drawn(
+            "flip-receive",
+            "p4-flip",
+            "linux-2.6",
+            &[&*format!("by={method}")],
+            TraceWindow::default(),
+        );
+        let of = |arrow: &&Arrow| {
+            arrow.from.parcel.at == Place::Device && is_user(&arrow.to) && arrow.to.parcel.by.name() == taken
+        };
+        let pages = drawn.told.arrows.iter().filter(of).count();
+        assert!(pages >= 32, "{method}: {:?}", drawn.kinds());
+    }
+}
+
 /// When processes ran, by their names' first word; none of a process's stretches overlap.
 fn runs(drawn: &Picture) -> BTreeMap<&str, usize> {
     let mut runs = BTreeMap::new();
