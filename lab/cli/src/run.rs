@@ -6,7 +6,7 @@ use crate::show::print_json;
 use crate::terminal::{self, print, table};
 use pageferry_lab::Registry;
 use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
-use pageferry_lab::record::{Cycles, Record, RunResult};
+use pageferry_lab::record::{Cycles, LockCounts, Record, RunResult};
 use pageferry_lab::run::{Choices, RunSpec, Schedule, TimeLeft, TraceWindow, execute, run_traced, threads};
 use pageferry_lab::{LabError, Spread, text};
 use pageferry_report::trace::TraceWriter;
@@ -135,6 +135,11 @@ fn shown(experiment: &Experiment, result: &RunResult) -> String {
     if !counted.is_empty() {
         out += &format!("\n{}", table(&["counter", ">events"], &counted));
     }
+    let contended: Vec<_> = contended(record);
+    if !contended.is_empty() {
+        let heads = ["lock", ">taken", ">waited for", ">cycles", ">of busy cycles"];
+        out += &format!("\n{}", table(&heads, &contended));
+    }
     out += &format!("\n{}\n", checks(record));
     out += &style.faint(&format!(
         "{:.2} s on this host; a second, {:.1} million lines streamed, {:.1} million dependent accesses, {:.1} million \
@@ -145,6 +150,21 @@ fn shown(experiment: &Experiment, result: &RunResult) -> String {
         result.host.instructions_charged_per_s / 1e6
     ));
     out
+}
+
+/// Spin locks that a CPU had to wait for, those first that took most time.
+fn contended(record: &Record) -> Vec<Vec<String>> {
+    let idle = record.cycles.by_cause.get("idle").copied().unwrap_or(0);
+    let busy = (record.cycles.total - idle).max(1) as f64;
+    let mut waited: Vec<_> = record.locks.iter().filter(|(_, used)| used.contended > 0).collect();
+    waited.sort_by_key(|(name, used)| (std::cmp::Reverse(used.wait_cycles), *name));
+    let row = |(name, used): (&String, &LockCounts)| {
+        let [taken, contended, cycles] =
+            [used.acquisitions, used.contended, used.wait_cycles].map(|count| text::grouped(count as i64));
+        let share = format!("{:.1} %", 100.0 * used.wait_cycles as f64 / busy);
+        vec![name.clone(), taken, contended, cycles, share]
+    };
+    waited.into_iter().map(row).collect()
 }
 
 /// Counters that are not zero.

@@ -1,9 +1,39 @@
 //! Accounts: what every CPU spent its cycles on, and what was counted.
 
-use pageferry_hal::{Cause, Metric};
+use pageferry_hal::{Cause, LockClass, Metric};
 
 /// How often TLBs are sampled: cycles of each CPU's clock.
 pub const SAMPLE_CYCLES: u64 = 10_000;
+
+/// How locks of a class were used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockUse {
+    /// The class.
+    pub class: LockClass,
+    /// Acquisitions.
+    pub acquisitions: u64,
+    /// Of these, those that had to wait for another CPU.
+    pub contended: u64,
+    /// How long they did, all CPUs together, with the interrupts that were taken meanwhile.
+    pub wait_cycles: u64,
+}
+
+impl LockUse {
+    pub(crate) fn new(class: LockClass) -> LockUse {
+        LockUse { class, acquisitions: 0, contended: 0, wait_cycles: 0 }
+    }
+
+    fn since(&self, earlier: Option<&LockUse>) -> LockUse {
+        let before = earlier.copied().unwrap_or(LockUse::new(self.class));
+        LockUse {
+            class: self.class,
+            acquisitions: self.acquisitions - before.acquisitions,
+            contended: self.contended - before.contended,
+            wait_cycles: self.wait_cycles - before.wait_cycles,
+        }
+    }
+}
 
 /// Events that the modelled hardware counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,6 +135,8 @@ pub struct Snapshot {
     pub counters: [u64; Metric::MAX],
     /// Events that the hardware counted.
     pub hardware: Hardware,
+    /// Spin locks, by class, in the order in which the first of each was made.
+    pub locks: Vec<LockUse>,
 }
 
 impl Snapshot {
@@ -122,6 +154,7 @@ impl Snapshot {
                 .collect(),
             counters: std::array::from_fn(|i| sub(&self.counters[i], &earlier.counters[i])),
             hardware: self.hardware.since(&earlier.hardware),
+            locks: self.locks.iter().enumerate().map(|(i, used)| used.since(earlier.locks.get(i))).collect(),
         }
     }
 

@@ -10,7 +10,7 @@ mod delays;
 mod devices;
 mod transfer;
 
-use crate::account::{Hardware as Counts, Snapshot};
+use crate::account::{Hardware as Counts, LockUse, Snapshot};
 use crate::cache::aliases::Aliases;
 use crate::cache::power_on::PoweredOn;
 use crate::dev::audio::Audio;
@@ -107,6 +107,8 @@ pub(crate) struct Hw {
     pub(crate) oracle: Oracle,
     pub(crate) counters: [u64; Metric::MAX],
     pub(crate) counts: Counts,
+    /// By class.
+    pub(crate) locks: Vec<LockUse>,
     /// The most entries that the kernel's addresses had in the TLBs of one CPU, in a sample since this was last set to
     /// 0.
     pub(crate) max_kernel_entries: usize,
@@ -170,6 +172,7 @@ impl Hw {
             oracle: Oracle::new(!matches!(params.mmu, Mmu::Radix(_)), options.tolerate_stale),
             counters: [0; Metric::MAX],
             counts: Counts::default(),
+            locks: Vec::new(),
             max_kernel_entries: 0,
             handled_at: 0,
             delays: options.jitter.map(Delays::new),
@@ -244,6 +247,7 @@ impl Hw {
                 stale_uses_in_window: self.oracle.uses_in_window,
                 ..self.counts
             },
+            locks: self.locks.clone(),
         }
     }
 

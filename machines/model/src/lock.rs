@@ -63,6 +63,8 @@ impl<T> Drop for ModelGuard<'_, T> {
 struct Latch {
     machine: Rc<Inner>,
     id: LockId,
+    /// Where its class is counted.
+    counted: usize,
     /// Shared with the driver while a CPU spins for it.
     held: Rc<Cell<bool>>,
     /// When it was released last, on the clock of the CPU that did.
@@ -75,16 +77,18 @@ impl Latch {
         // Making a lock writes it: the line is in that CPU's cache.
         let maker = machine.is_running().then(|| machine.hw.borrow().cpus[machine.cpu()].package);
         let last_package = Cell::new(maker.unwrap_or(0));
-        let id = machine.new_lock_id(class);
-        Latch { machine, id, held: Rc::default(), free_at: Cell::new(0), last_package }
+        let (id, counted) = machine.new_lock_id(class);
+        Latch { machine, id, counted, held: Rc::default(), free_at: Cell::new(0), last_package }
     }
 
     fn take(&self, at: Site) {
+        let mut waited = 0;
         if self.live() {
             self.machine.sync();
             self.machine.check_lock_order(self.id, at);
             self.charge_atomic();
             if self.held.get() {
+                let since = self.clock();
                 let _cause = self.machine.scope(Cause::Lock);
                 let before = self.machine.begin_wait(WaitCause::Lock(self.id), at);
                 let wanted_before = self.machine.wants_lock(self.reference(at));
@@ -93,9 +97,10 @@ impl Latch {
                 }
                 self.machine.stops_wanting(wanted_before);
                 self.machine.end_wait(before);
+                waited = self.clock() - since;
             }
         }
-        self.taken(at);
+        self.taken(at, waited);
     }
 
     /// Whether it was free, and is taken now.
@@ -108,7 +113,7 @@ impl Latch {
             self.machine.note(EventKind::FailsToTake(self.id), Some(at));
             return false;
         }
-        self.taken(at);
+        self.taken(at, 0);
         true
     }
 
@@ -118,7 +123,7 @@ impl Latch {
             return;
         }
         self.charge_atomic();
-        self.free_at.set(self.machine.hw.borrow().cpus[self.machine.cpu()].clock);
+        self.free_at.set(self.clock());
         self.machine.lock_released(self.address(), self.id);
     }
 
@@ -126,6 +131,11 @@ impl Latch {
     /// So is it while a panic unwinds: destructors may take locks, and must not hide the first panic by another.
     fn live(&self) -> bool {
         self.machine.is_running() && !std::thread::panicking()
+    }
+
+    /// What the executing CPU's clock shows.
+    fn clock(&self) -> u64 {
+        self.machine.hw.borrow().cpus[self.machine.cpu()].clock
     }
 
     fn charge_atomic(&self) {
@@ -151,7 +161,7 @@ impl Latch {
         std::ptr::from_ref(self).addr()
     }
 
-    fn taken(&self, at: Site) {
+    fn taken(&self, at: Site, mut waited: u64) {
         assert!(!self.held.replace(true), "the lock {} is taken twice", self.id);
         if !self.live() {
             return;
@@ -169,7 +179,12 @@ impl Latch {
             // The holder may have run ahead on the host: no other is in before it was out.
             let late = self.free_at.get().saturating_sub(hw.cpus[cpu].clock);
             hw.charge_to(cpu, Cause::Lock, late);
+            waited += late;
         }
+        let used = &mut hw.locks[self.counted];
+        used.acquisitions += 1;
+        used.contended += u64::from(waited > 0);
+        used.wait_cycles += waited;
     }
 }
 

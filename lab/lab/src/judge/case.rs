@@ -407,6 +407,7 @@ mod tests {
             counters: BTreeMap::new(),
             cycles: Default::default(),
             hardware: BTreeMap::new(),
+            locks: BTreeMap::new(),
             payload_ok: true,
             stale_translations: 0,
             laws: Vec::new(),

@@ -261,6 +261,7 @@ mod tests {
             counters: [("tlb_invalidations".to_owned(), invalidations)].into(),
             cycles: Default::default(),
             hardware: BTreeMap::new(),
+            locks: BTreeMap::new(),
             payload_ok: true,
             stale_translations: 0,
             laws: Vec::new(),

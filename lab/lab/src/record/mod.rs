@@ -4,4 +4,4 @@ mod dictionary;
 mod run_result;
 
 pub use dictionary::{Entry, Metric, common_dictionary, metric};
-pub use run_result::{CpuCycles, Cycles, Host, Law, Record, RunResult};
+pub use run_result::{CpuCycles, Cycles, Host, Law, LockCounts, Record, RunResult};

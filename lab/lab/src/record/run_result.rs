@@ -42,12 +42,26 @@ pub struct Record {
     pub cycles: Cycles,
     /// Events that the machine counted.
     pub hardware: BTreeMap<String, u64>,
+    /// Spin locks by class, those that were taken.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub locks: BTreeMap<String, LockCounts>,
     /// True when every byte arrived as it was sent.
     pub payload_ok: bool,
     /// Uses of translations that no longer stood.
     pub stale_translations: u64,
     /// The laws that every run obeys, and whether each held.
     pub laws: Vec<Law>,
+}
+
+/// How spin locks of a class were used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct LockCounts {
+    /// Acquisitions.
+    pub acquisitions: u64,
+    /// Of these, those that had to wait for another CPU.
+    pub contended: u64,
+    /// How long they did, all CPUs together.
+    pub wait_cycles: u64,
 }
 
 /// The stacks of causes. Each sums to the clock of its CPU over the measured part.

@@ -1,6 +1,6 @@
 //! What a measured part was, in the words of a record: counters, cycles by cause, counts of the hardware; and its laws.
 
-use crate::record::{CpuCycles, Cycles, Law};
+use crate::record::{CpuCycles, Cycles, Law, LockCounts};
 use pageferry_ephemeral::{EphemeralCounter, MappingUser};
 use pageferry_hal::{Cause, Metric};
 use pageferry_kernel::KernelCounter;
@@ -78,6 +78,18 @@ pub(crate) fn hardware(measured: &Snapshot) -> BTreeMap<String, u64> {
     .chain(fetches)
     .map(|(name, count)| (name.to_owned(), count))
     .collect()
+}
+
+pub(crate) fn locks(measured: &Snapshot) -> BTreeMap<String, LockCounts> {
+    let mut by_class = BTreeMap::<String, LockCounts>::new();
+    for used in measured.locks.iter().filter(|used| used.acquisitions > 0) {
+        // Of two classes with one name, as of two interrupt levels, the sum.
+        let counts = by_class.entry(used.class.name().to_owned()).or_default();
+        counts.acquisitions += used.acquisitions;
+        counts.contended += used.contended;
+        counts.wait_cycles += used.wait_cycles;
+    }
+    by_class
 }
 
 /// The laws of the measured part.

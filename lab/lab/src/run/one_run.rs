@@ -4,7 +4,7 @@
 //! law is broken. The laws are checked in every run and kept in its record; the caller decides
 //! what to do about a broken one, see [`Record::broken`].
 
-use super::measured::{conservation, counters, cycles, derive, hardware};
+use super::measured::{conservation, counters, cycles, derive, hardware, locks};
 use super::plan::RunSpec;
 use super::testbed::{Finish, Testbed};
 use crate::error::LabError;
@@ -113,6 +113,7 @@ fn record(spec: &RunSpec, outcome: &Outcome, finish: &Finish) -> Record {
         counters,
         cycles: measured.map(cycles).unwrap_or_default(),
         hardware: measured.map(hardware).unwrap_or_default(),
+        locks: measured.map(locks).unwrap_or_default(),
         payload_ok: outcome.payload.is_ok(),
         stale_translations: finish.stale.len() as u64,
         laws,

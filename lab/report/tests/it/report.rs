@@ -102,6 +102,7 @@ fn invented(n: usize, spec: &RunSpec) -> RunResult {
         counters,
         cycles: Cycles { total: 1000, by_cause, per_cpu: vec![cpu] },
         hardware: BTreeMap::new(),
+        locks: BTreeMap::new(),
         payload_ok: true,
         stale_translations: 0,
         laws: vec![Law { name: "the <sum> of causes".into(), held: true, fault: None }],

@@ -3,6 +3,7 @@
 //! A lock is known here by its address, which it keeps while it is held or waited for. A deadlock is complete when the
 //! last of its contexts begins to wait, so that is when the circle is looked for.
 
+use crate::account::LockUse;
 use crate::machine::event::EventKind;
 use crate::machine::inner::Inner;
 use crate::machine::locks::{LockCircle, LockId, LockRef, LockWait, PendingLock};
@@ -11,12 +12,17 @@ use crate::mmu::access::Site;
 use pageferry_hal::LockClass;
 
 impl Inner {
-    /// The name of a lock that is made.
-    pub(crate) fn new_lock_id(&self, class: LockClass) -> LockId {
+    /// The name of a lock that is made, and the place of its class among what is counted by class.
+    pub(crate) fn new_lock_id(&self, class: LockClass) -> (LockId, usize) {
         let mut made = self.locks_made.borrow_mut();
         let made = made.entry(class).or_default();
         *made += 1;
-        LockId { class, number: *made - 1 }
+        let counted = &mut self.hw.borrow_mut().locks;
+        let place = counted.iter().position(|used| used.class == class).unwrap_or_else(|| {
+            counted.push(LockUse::new(class));
+            counted.len() - 1
+        });
+        (LockId { class, number: *made - 1 }, place)
     }
 
     /// Refuses a lock that the order forbids to the executing context.

@@ -37,7 +37,33 @@ fn locks_exclude_and_wait() {
         let s = m.snapshot();
         s.check().unwrap();
         assert!(s.cause(Cause::Lock) > 0);
+        let of = |class| s.locks.iter().find(|used| used.class == class).expect("one was made");
+        let used = of(LockClass::PIPE);
+        assert_eq!(used.acquisitions, 4 * 51);
+        assert!((1..=used.acquisitions).contains(&used.contended), "{used:?}");
+        // Nothing interrupts here: waiting is what locks took beside their instructions.
+        assert!((1..s.cause(Cause::Lock)).contains(&used.wait_cycles), "{used:?}");
     }
+}
+
+#[test]
+fn a_lock_that_one_cpu_uses_is_waited_for_by_none() {
+    let m = machine("xeon-mp", Schedule::Timed);
+    m.run(Box::new(|m| {
+        let lock = m.new_lock(LockClass::PIPE, 0);
+        for _ in 0..9 {
+            *lock.lock() += 1;
+        }
+        assert!(lock.try_lock().is_some());
+        None
+    }))
+    .expect("the run ends well");
+    let used = m.snapshot().locks[0];
+    assert_eq!(
+        (used.class, used.acquisitions, used.contended, used.wait_cycles),
+        (LockClass::PIPE, 10, 0, 0)
+    );
+    assert_eq!(m.snapshot().since(&m.snapshot()).locks[0].acquisitions, 0);
 }
 
 #[test]
