@@ -135,10 +135,13 @@ impl<M: Machine> Supply for Sender<'_, M> {
         let (at, done) = (self.uio.at(), self.uio.done());
         let to_boundary = PAGE_SIZE - at.offset();
         if self.plan.lent.contains(&done) {
-            let space = space.min(self.plan.lent.end - done);
-            if !at.is_page_aligned() && space >= to_boundary + PAGE_SIZE {
+            let left = self.plan.lent.end - done;
+            // Where there is a page behind the boundary, up to there: also when there is no space for that page yet. A
+            // copy that goes farther would leave the rest as far from a boundary.
+            if !at.is_page_aligned() && left >= to_boundary + PAGE_SIZE && space >= to_boundary {
                 return self.copy(to_boundary);
             }
+            let space = space.min(left);
             let pages = space.min(self.call.core.config.socket.loan_bytes) / PAGE_SIZE;
             if at.is_page_aligned() && pages > 0 {
                 return self.lend(pages * PAGE_SIZE);

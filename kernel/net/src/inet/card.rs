@@ -43,7 +43,6 @@ pub(super) struct Card<M: Machine> {
     pub(super) sending: LiteMap<u64, (usize, Chain)>,
     pub(super) receiving: LiteMap<u64, Buffers>,
     pub(super) next_tag: u64,
-    pub(super) works: bool,
     /// What giving it a buffer takes.
     pub(super) buffer_path: CodePath,
     /// What it receives into.
@@ -157,7 +156,6 @@ impl<M: Machine> Card<M> {
             sending: LiteMap::new(),
             receiving: LiteMap::new(),
             next_tag: 0,
-            works: true,
             buffer_path,
             receive_mapping,
             machine: core::marker::PhantomData,
@@ -170,11 +168,6 @@ impl<M: Machine> Card<M> {
 
     pub(super) fn info(&self) -> &NicInfo {
         &self.info
-    }
-
-    /// It was not removed.
-    pub(super) fn works(&self) -> bool {
-        self.works
     }
 
     /// Chains and buffers that the card has.

@@ -1,8 +1,9 @@
 //! Fragments of packets that wait for the rest: which there are, and where one more goes.
 //!
 //! # Locks
-//! That of the network, over all of it.
+//! Its own, of class `Reassembly`, over all of it.
 
+use super::alarm::Alarm;
 use super::wire::Addresses;
 use alloc::vec::Vec;
 use etherparse::IpNumber;
@@ -37,7 +38,10 @@ pub(super) struct Packet {
 
 /// Packets of which something is missing, that which came first in front.
 #[derive(Default)]
-pub(super) struct Fragments(pub(super) Vec<Packet>);
+pub(super) struct Fragments {
+    pub(super) packets: Vec<Packet>,
+    pub(super) alarm: Alarm,
+}
 
 impl Packet {
     pub(super) fn is_whole(&self) -> bool {
@@ -80,17 +84,17 @@ impl Packet {
 impl Fragments {
     /// Fragments that wait.
     pub(super) fn queued(&self) -> usize {
-        self.0.iter().map(|packet| packet.fragments.len()).sum()
+        self.packets.iter().map(|packet| packet.fragments.len()).sum()
     }
 
     /// When the first packet is given up.
     pub(super) fn first_deadline(&self) -> Option<Cycles> {
-        self.0.iter().map(|packet| packet.until).min()
+        self.packets.iter().map(|packet| packet.until).min()
     }
 
     /// Takes all chains.
     pub(super) fn take_all(&mut self) -> Vec<Chain> {
-        let packets = core::mem::take(&mut self.0);
+        let packets = core::mem::take(&mut self.packets);
         packets.into_iter().flat_map(|packet| packet.fragments).map(|(_, bytes)| bytes).collect()
     }
 }

@@ -4,15 +4,15 @@
 //! prefix of neighbours, and perhaps a gateway for all others. A packet on loopback keeps its mbufs: the receiver gets
 //! them as they were sent. The soft interrupt takes it in, as it does those of the card (4.4BSD, `looutput`, `netisr`).
 
-use super::link::Link;
-use super::stack::Stack;
+use super::stack::{Ip, Net};
 use super::wire::SumBy;
 use core::net::Ipv4Addr;
+use core::sync::atomic::Ordering::Relaxed;
 use pageferry_abi::Errno;
 use pageferry_core::counter::KernelCounter;
 use pageferry_core::mbuf::Chain;
 use pageferry_core::sched::SoftInt;
-use pageferry_hal::Machine;
+use pageferry_hal::{Machine, SpinLock};
 
 /// The way to an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,7 +23,7 @@ pub(super) enum Route {
     Card(Ipv4Addr),
 }
 
-impl<M: Machine> Stack<'_, M> {
+impl<M: Machine> Ip<'_, M> {
     /// The way to `destination`.
     ///
     /// # Errors
@@ -33,7 +33,7 @@ impl<M: Machine> Stack<'_, M> {
         if destination.is_loopback() || destination == config.address {
             return Ok(Route::Loopback);
         }
-        if !self.s.link.as_ref().is_some_and(Link::works) {
+        if !self.net.has_wire() {
             return Err(Errno::NetUnreachable);
         }
         let mask = u32::MAX.checked_shl(32 - u32::from(config.prefix_bits)).unwrap_or(0);
@@ -63,46 +63,55 @@ impl<M: Machine> Stack<'_, M> {
     pub(super) fn mtu(&self, route: Route) -> usize {
         match route {
             Route::Loopback => self.config().loopback_mtu_bytes,
-            Route::Card(_) => self.s.link.as_ref().map_or(576, |link| link.info().mtu_bytes),
+            Route::Card(_) => self.net.card.map_or(576, |card| card.mtu_bytes),
         }
     }
 
     /// True when the card computes the sums of what goes this way.
     pub(super) fn sums_by_card(&self, route: Route) -> bool {
-        let link = self.s.link.as_ref();
         matches!(route, Route::Card(_))
             && self.config().checksum_offload
-            && link.is_some_and(|link| link.info().transmit_checksum)
+            && self.net.card.is_some_and(|card| card.transmit_checksum)
     }
 
     /// Hands an IP packet to its interface.
-    pub(super) fn transmit(&mut self, route: Route, packet: Chain, sum: SumBy) {
+    pub(super) fn transmit(&self, route: Route, packet: Chain, sum: SumBy) {
         self.m().count(KernelCounter::PacketsSent, 1);
-        self.s.counts.sent += 1;
+        self.net.tally.sent.add(1);
         match route {
-            Route::Loopback if self.s.loopback.len() < self.config().loopback_packets => {
-                self.m().execute(self.config().paths.loopback);
-                self.s.loopback.push_back(packet);
-                // A protocol server looks there before it answers.
-                if self.net.host().is_none() {
-                    self.net.core.softints.schedule(SoftInt::Net);
-                }
-            }
-            Route::Loopback => {
-                self.s.counts.no_room += 1;
-                self.free(packet);
-            }
+            Route::Loopback => self.loop_back(packet),
             Route::Card(neighbour) => self.resolve_and_send(neighbour, packet, sum),
         }
     }
 
-    /// Takes in what is on loopback now; true if there was anything.
-    pub(super) fn take_from_loopback(&mut self) -> bool {
-        let now = self.s.loopback.len();
-        for _ in 0..now {
-            let packet = self.s.loopback.pop_front().expect("as many as there were");
-            self.ip_input(packet, None);
+    fn loop_back(&self, packet: Chain) {
+        let mut queue = self.net.loopback.lock();
+        if queue.len() >= self.config().loopback_packets || self.is_ending() {
+            drop(queue);
+            self.net.tally.no_room.add(1);
+            return self.free(packet);
         }
-        now > 0
+        self.m().execute(self.config().paths.loopback);
+        queue.push_back(packet);
+        drop(queue);
+        // A protocol server looks there before it answers.
+        if self.net.host().is_none() {
+            self.net.core.softints.schedule(SoftInt::Net);
+        }
+    }
+
+    /// Takes in what is on loopback now; true if there was anything.
+    pub(super) fn take_from_loopback(&self) -> bool {
+        let packets = core::mem::take(&mut *self.net.loopback.lock());
+        let any = !packets.is_empty();
+        packets.into_iter().for_each(|packet| self.ip_input(packet, None));
+        any
+    }
+}
+
+impl<M: Machine> Net<M> {
+    /// There is a card, and it was not removed.
+    pub(super) fn has_wire(&self) -> bool {
+        self.has_wire.load(Relaxed)
     }
 }

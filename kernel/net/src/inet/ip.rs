@@ -5,9 +5,10 @@
 //! datagram of UDP that does not is refused.
 
 use super::fragments::{Fragment, PacketKey};
-use super::stack::Stack;
+use super::stack::Ip;
 use super::wire::{self, Addresses, IP_BYTES, SumBy};
 use core::net::Ipv4Addr;
+use core::sync::atomic::Ordering::Relaxed;
 use etherparse::checksum::Sum16BitWords;
 use etherparse::{IpNumber, Ipv4HeaderSlice};
 use pageferry_abi::Errno;
@@ -19,7 +20,7 @@ use pageferry_hal::{Machine, NicVerdict};
 /// The longest header with options.
 const MAX_IP_BYTES: usize = 60;
 
-impl<M: Machine> Stack<'_, M> {
+impl<M: Machine> Ip<'_, M> {
     /// Sends a transport header and what is behind it. The header's sum is put in at `sum_at`, where it is zero before,
     /// by the CPU or by the card.
     ///
@@ -27,7 +28,7 @@ impl<M: Machine> Stack<'_, M> {
     /// [`Errno::NetUnreachable`], [`Errno::MessageSize`] for what does not fit one packet, [`Errno::NoMemory`]. The
     /// packet is freed then.
     pub(super) fn ip_output(
-        &mut self,
+        &self,
         addresses: Addresses,
         protocol: IpNumber,
         mut packet: Chain,
@@ -54,7 +55,7 @@ impl<M: Machine> Stack<'_, M> {
                 match packet.sum(self.pool(), pseudo, self.config().paths.checksum) {
                     Ok(sum) => sum.to_ones_complement_with_no_zero(),
                     Err(e) => {
-                        self.s.counts.no_room += 1;
+                        self.net.tally.no_room.add(1);
                         self.free(packet);
                         return Err(e);
                     }
@@ -62,10 +63,9 @@ impl<M: Machine> Stack<'_, M> {
             };
             packet.overwrite(self.pool(), at, &sum.to_ne_bytes());
         }
-        let id = self.s.next_ip_id;
-        self.s.next_ip_id = id.wrapping_add(1);
+        let id = self.net.next_ip_id.fetch_add(1, Relaxed);
         if let Err(e) = packet.prepend(self.pool(), &wire::ip(addresses, protocol, len, id)) {
-            self.s.counts.no_room += 1;
+            self.net.tally.no_room.add(1);
             self.free(packet);
             return Err(e);
         }
@@ -74,17 +74,17 @@ impl<M: Machine> Stack<'_, M> {
     }
 
     /// Takes in an IP packet. `verdict` is what the card says of its sums; nothing on loopback.
-    pub(super) fn ip_input(&mut self, mut packet: Chain, verdict: Option<NicVerdict>) {
+    pub(super) fn ip_input(&self, mut packet: Chain, verdict: Option<NicVerdict>) {
         self.m().execute(self.config().paths.ip_input);
         self.m().count(KernelCounter::PacketsReceived, 1);
-        self.s.counts.received += 1;
+        self.net.tally.received.add(1);
         let mut front = [0; MAX_IP_BYTES];
         let bytes = wire::front(&packet, self.pool(), &mut front);
         let from_card = verdict.is_some();
         let verdict = verdict.filter(|_| self.config().checksum_offload).unwrap_or(NicVerdict::Unchecked);
         let sound = self.sound_header(bytes, packet.len(), verdict);
         let Some(header) = sound.filter(|header| !from_card || self.is_from_outside(header.addresses)) else {
-            self.s.counts.malformed += 1;
+            self.net.tally.malformed.add(1);
             return self.free(packet);
         };
         let (header_bytes, total, protocol) = header.lengths;
@@ -102,7 +102,7 @@ impl<M: Machine> Stack<'_, M> {
             IpNumber::UDP => self.udp_input(header.addresses, packet, summed, &front[..header_bytes]),
             IpNumber::ICMP => self.icmp_input(header.addresses, packet),
             _ => {
-                self.s.counts.no_socket += 1;
+                self.net.tally.no_socket.add(1);
                 self.free(packet);
             }
         }
@@ -110,15 +110,15 @@ impl<M: Machine> Stack<'_, M> {
 
     /// The sum over a packet that has arrived, and what `pseudo` has already, is right. One that is not, or that cannot
     /// be found out, is counted.
-    pub(super) fn sum_is_right(&mut self, packet: &Chain, pseudo: Sum16BitWords) -> bool {
+    pub(super) fn sum_is_right(&self, packet: &Chain, pseudo: Sum16BitWords) -> bool {
         match packet.sum(self.pool(), pseudo, self.config().paths.checksum) {
             Ok(sum) if sum.ones_complement() == 0 => true,
             Ok(_) => {
-                self.s.counts.malformed += 1;
+                self.net.tally.malformed.add(1);
                 false
             }
             Err(_) => {
-                self.s.counts.no_room += 1;
+                self.net.tally.no_room.add(1);
                 false
             }
         }

@@ -27,13 +27,12 @@ pub(super) enum Link<M: Machine> {
 /// What waits for a driver that is a server.
 pub(super) struct Frames {
     pub(super) info: NicInfo,
-    pub(super) works: bool,
     pub(super) waiting: VecDeque<(Chain, SumBy)>,
 }
 
 impl Frames {
     pub(super) fn new(info: NicInfo) -> Frames {
-        Frames { info, works: true, waiting: VecDeque::new() }
+        Frames { info, waiting: VecDeque::new() }
     }
 }
 
@@ -43,14 +42,6 @@ impl<M: Machine> Link<M> {
         match self {
             Link::Card(card) => card.info(),
             Link::Driver(frames) => &frames.info,
-        }
-    }
-
-    /// It was not removed.
-    pub(super) fn works(&self) -> bool {
-        match self {
-            Link::Card(card) => card.works(),
-            Link::Driver(frames) => frames.works,
         }
     }
 

@@ -6,7 +6,8 @@
 //! blocks own what is on its way; a socket as a process sees it ([`socket`]) has the number of its block.
 //!
 //! * [`wire`]: packets' headers, as values. [`pcb`]: blocks, and how an arriving packet finds its own; [`datagrams`]:
-//!   what one of UDP's has. [`stack`]: all of it, under its lock.
+//!   what one of UDP's has. [`stack`]: all of it, under its locks; [`alarm`]: when a part has something to do;
+//!   [`tally`]: what was done and dropped.
 //! * [`iface`]: where a packet goes: loopback, or the card. [`link`]: who drives that, [`output`] leads there: the
 //!   kernel's [`driver`] of the [`card`], or a server, for which [`server`] is; [`repack`]: what a driver can do for a
 //!   card. [`arp`]: addresses of stations, and [`neighbours`]: those that are known.
@@ -16,14 +17,13 @@
 //!   protocols.
 //!
 //! # Locks
-//! One lock, of class `Network`, over all of it, as FreeBSD 5 had one over all of TCP (`tcbinfo`). It comes before all
-//! other locks: under it, socket buffers, mbufs and the scheduler are used. A process holds it in a call, the thread
-//! behind the card's interrupts while it takes packets in, the clock's while it looks for what is due. No byte of a
-//! process is touched under it.
+//! Five, in [`stack`]: over control blocks, fragments, the table of neighbours, the card, and loopback. They come before
+//! all other locks.
 //!
 //! # What can fail
 //! Everything that needs an mbuf: then a packet is lost, as on any wire, and TCP sends it again.
 
+mod alarm;
 mod arp;
 mod calls;
 mod card;
@@ -43,6 +43,7 @@ mod repack;
 mod server;
 mod socket;
 mod stack;
+mod tally;
 mod tcp;
 mod udp;
 mod upcall;
@@ -52,6 +53,6 @@ mod wire;
 pub use card::clusters_for_card;
 pub use id::PcbId;
 pub use socket::InetSocket;
-pub use stack::Counts;
 pub use stack::{Net, Parts, ProtocolHost};
+pub use tally::Counts;
 pub use who::Protocols;

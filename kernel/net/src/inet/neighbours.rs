@@ -1,5 +1,6 @@
 //! What is known of neighbours: the stations of those that have answered, and packets for those that have not.
 
+use super::alarm::Alarm;
 use super::wire::SumBy;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -15,6 +16,7 @@ const MAX_ENTRIES: usize = 256;
 #[derive(Default)]
 pub(super) struct Table {
     pub(super) entries: LiteMap<Ipv4Addr, Entry>,
+    pub(super) alarm: Alarm,
 }
 
 pub(super) enum Entry {

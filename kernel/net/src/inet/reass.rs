@@ -5,16 +5,17 @@
 //! bytes may differ. Where more wait than there is room for, the packet that has waited for longest gives way.
 //!
 //! # Locks
-//! That of the network, over all of it.
+//! That of the fragments, over all of it.
 //!
 //! # What can fail
 //! Nothing: what does not fit is dropped and counted, as on any wire.
 
-use super::fragments::{Fragment, Packet, PacketKey};
-use super::stack::Stack;
+use super::alarm::Part;
+use super::fragments::{Fragment, Fragments, Packet, PacketKey};
+use super::stack::Ip;
 use alloc::vec::Vec;
 use pageferry_core::mbuf::Chain;
-use pageferry_hal::{Cycles, Machine};
+use pageferry_hal::{Cycles, Machine, SpinLock};
 
 /// Packets, and fragments of all of them, that wait.
 const MAX_PACKETS: usize = 16;
@@ -26,30 +27,57 @@ const MAX_BYTES: usize = 65_535 - 20;
 /// What begins anywhere but here is in the middle of a packet.
 const UNIT_BYTES: usize = 8;
 
-impl<M: Machine> Stack<'_, M> {
+impl<M: Machine> Ip<'_, M> {
+    /// Works on what waits.
+    pub(super) fn with_fragments<R>(&self, work: impl FnOnce(&mut Fragments) -> R) -> R {
+        let mut held = self.net.fragments.lock();
+        let result = work(&mut held);
+        let first = held.first_deadline();
+        held.alarm.set(self.net, Part::Fragments, first);
+        result
+    }
+
     /// Takes in a fragment, without its header; the packet that is whole by it.
-    pub(super) fn reassemble(&mut self, key: PacketKey, fragment: Fragment, bytes: Chain) -> Option<Chain> {
+    pub(super) fn reassemble(&self, key: PacketKey, fragment: Fragment, bytes: Chain) -> Option<Chain> {
         let len = bytes.len();
         let odd = fragment.more && !len.is_multiple_of(UNIT_BYTES);
         if len == 0 || odd || fragment.offset + len > MAX_BYTES {
-            self.s.counts.malformed += 1;
+            self.net.tally.malformed.add(1);
             self.free(bytes);
             return None;
         }
         let until = self.now() + self.cycles(WAIT_MS);
-        let nth = match self.s.fragments.0.iter().position(|packet| packet.key == key) {
+        self.with_fragments(|all| match self.is_ending() {
+            true => {
+                self.free(bytes);
+                None
+            }
+            false => self.put(all, (key, until), fragment, bytes),
+        })
+    }
+
+    /// Puts a fragment with the others of its packet, which begins to wait now if there are none.
+    fn put(
+        &self,
+        all: &mut Fragments,
+        (key, until): (PacketKey, Cycles),
+        fragment: Fragment,
+        bytes: Chain,
+    ) -> Option<Chain> {
+        let len = bytes.len();
+        let nth = match all.packets.iter().position(|packet| packet.key == key) {
             Some(nth) => nth,
             None => {
-                while self.s.fragments.0.len() >= MAX_PACKETS || self.s.fragments.queued() >= MAX_FRAGMENTS {
-                    self.s.counts.no_room += 1;
-                    self.give_up(0);
+                while all.packets.len() >= MAX_PACKETS || all.queued() >= MAX_FRAGMENTS {
+                    self.net.tally.no_room.add(1);
+                    self.give_up(all, 0);
                 }
-                self.s.fragments.0.push(Packet { key, until, fragments: Vec::new(), len: None });
-                self.s.fragments.0.len() - 1
+                all.packets.push(Packet { key, until, fragments: Vec::new(), len: None });
+                all.packets.len() - 1
             }
         };
-        let full = self.s.fragments.queued() >= MAX_FRAGMENTS;
-        let packet = &mut self.s.fragments.0[nth];
+        let full = all.queued() >= MAX_FRAGMENTS;
+        let packet = &mut all.packets[nth];
         match packet.place(fragment, len) {
             Ok(Some(at)) if !full => {
                 packet.fragments.insert(at, (fragment.offset, bytes));
@@ -59,33 +87,36 @@ impl<M: Machine> Stack<'_, M> {
             }
             Ok(None) => self.free(bytes),
             _ => {
-                self.s.counts.malformed += 1;
+                self.net.tally.malformed.add(1);
                 self.free(bytes);
-                self.give_up(nth);
+                self.give_up(all, nth);
                 return None;
             }
         }
-        if !self.s.fragments.0[nth].is_whole() {
+        if !all.packets[nth].is_whole() {
             return None;
         }
         let mut whole = Chain::new();
-        for (_, bytes) in self.s.fragments.0.remove(nth).fragments {
+        for (_, bytes) in all.packets.remove(nth).fragments {
             bytes.into_mbufs().into_iter().for_each(|mbuf| whole.push_back(mbuf));
         }
         Some(whole)
     }
 
     /// Throws away what there is of a packet.
-    fn give_up(&mut self, nth: usize) {
-        let packet = self.s.fragments.0.remove(nth);
+    fn give_up(&self, all: &mut Fragments, nth: usize) {
+        let packet = all.packets.remove(nth);
         packet.fragments.into_iter().for_each(|(_, bytes)| self.free(bytes));
     }
 
-    /// Gives up what has waited for too long.
-    pub(super) fn fragment_timers(&mut self, now: Cycles) {
-        while let Some(nth) = self.s.fragments.0.iter().position(|packet| packet.until <= now) {
-            self.s.counts.no_room += 1;
-            self.give_up(nth);
-        }
+    /// Gives up what has waited for too long; callout `number` has come.
+    pub(super) fn fragment_timers(&self, number: u64, now: Cycles) {
+        self.with_fragments(|all| {
+            all.alarm.came(number);
+            while let Some(nth) = all.packets.iter().position(|packet| packet.until <= now) {
+                self.net.tally.no_room.add(1);
+                self.give_up(all, nth);
+            }
+        });
     }
 }

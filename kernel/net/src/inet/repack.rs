@@ -6,7 +6,7 @@
 //! paper proposes. The flush stands for what a card does, and takes no time.
 
 use super::card::page_to_receive;
-use super::stack::Stack;
+use super::stack::Ip;
 use super::wire::{IP_BYTES, MAX_HEADER_BYTES, TCP_BYTES, TYPE_IP};
 use crate::config::Repack;
 use etherparse::{IpNumber, Ipv4HeaderSlice, TcpHeaderSlice};
@@ -19,7 +19,7 @@ use pageferry_hal::{ETHERNET_HEADER_BYTES, Machine, PAGE_SIZE, Pfn};
 /// The cache line that is flushed at a time: no machine's lines are shorter.
 const LINE_BYTES: usize = 16;
 
-impl<M: Machine> Stack<'_, M> {
+impl<M: Machine> Ip<'_, M> {
     /// A frame of `len` bytes in `data`, as a card with header split would have delivered it: a copy. Nothing for a
     /// frame that is no segment, or has less than a page of data.
     pub(super) fn repacked(&self, repack: Repack, data: &[Mbuf], len: usize) -> Option<Chain> {

@@ -2,20 +2,22 @@
 //! and what is to be done when the server is told that there is work.
 //!
 //! # Locks
-//! Each call takes the network's lock.
+//! Each call takes those of the network that it needs.
 //!
 //! # What can fail
 //! Nothing: frames that find no room are lost, as on a wire.
 
+use super::alarm::Part;
 use super::link::Link;
 use super::stack::Net;
+use core::sync::atomic::Ordering::Relaxed;
 use pageferry_core::mbuf::Chain;
-use pageferry_hal::{Machine, NicChecksum, NicVerdict, SpinLock, Threads};
+use pageferry_hal::{Cause, Machine, NicChecksum, NicVerdict, SpinLock, Threads};
 
 impl<M: Machine> Net<M> {
     /// The frame that waits for longest, for the driver's server; and what the card is to put into it.
     pub fn next_frame(&self) -> Option<(Chain, Option<NicChecksum>)> {
-        match &mut self.state.lock().link {
+        match &mut *self.link.lock() {
             Some(Link::Driver(frames)) => {
                 frames.waiting.pop_front().map(|(frame, sum)| (frame, sum.by_card()))
             }
@@ -25,40 +27,43 @@ impl<M: Machine> Net<M> {
 
     /// Frames wait for the driver's server.
     pub fn has_frames(&self) -> bool {
-        matches!(&self.state.lock().link, Some(Link::Driver(frames)) if !frames.waiting.is_empty())
+        matches!(&*self.link.lock(), Some(Link::Driver(frames)) if !frames.waiting.is_empty())
     }
 
     /// There is a card, and it was not removed.
     pub fn has_link(&self) -> bool {
-        self.state.lock().link.as_ref().is_some_and(Link::works)
+        self.has_wire()
     }
 
     /// The most bytes behind the header of a frame.
     pub fn mtu_bytes(&self) -> usize {
-        self.state.lock().link.as_ref().map_or(0, |link| link.info().mtu_bytes)
+        self.card.map_or(0, |card| card.mtu_bytes)
     }
 
     /// A frame could not be brought to the driver's server.
-    pub fn frame_lost(&self, threads: &dyn Threads) {
-        self.with(threads, |stack| stack.s.counts.no_room += 1);
+    pub fn frame_lost(&self) {
+        self.tally.no_room.add(1);
     }
 
     /// Takes in a frame that the driver's server has brought.
     pub fn frame_in(&self, threads: &dyn Threads, frame: Chain, verdict: NicVerdict) {
-        self.with(threads, |stack| stack.frame_input(frame, verdict));
+        let _c = self.core.machine.scope(Cause::Protocol);
+        self.ip(threads).frame_input(frame, verdict);
     }
 
     /// Does what is due, and takes in what is on loopback.
     pub fn work(&self, threads: &dyn Threads) {
+        let _c = self.core.machine.scope(Cause::Protocol);
         loop {
-            let more = self.with(threads, |stack| {
-                let rung = stack.s.rung.take();
-                if let Some((number, due)) = rung {
-                    stack.time_passes(number, due);
+            let ip = self.ip(threads);
+            let mut more = false;
+            for part in Part::ALL {
+                if let Some((number, due)) = self.rung(part) {
+                    ip.time_passes(part, number, due);
+                    more = true;
                 }
-                stack.take_from_loopback() || rung.is_some()
-            });
-            if !more {
+            }
+            if !ip.take_from_loopback() && !more {
                 return;
             }
         }
@@ -66,14 +71,10 @@ impl<M: Machine> Net<M> {
 
     /// The driver's server says that the card was removed.
     pub fn lose_link(&self, threads: &dyn Threads) {
-        self.with(threads, |stack| {
-            if let Some(Link::Driver(frames)) = &mut stack.s.link
-                && core::mem::replace(&mut frames.works, false)
-            {
-                stack.stop_link();
-                stack.lose_connections();
-            }
-        });
+        if self.has_wire.swap(false, Relaxed) {
+            self.ip(threads).stop_link();
+            self.with(threads, |stack| stack.lose_connections());
+        }
     }
 
     /// The protocol server is to end: all connections end, and the other ends are told.
@@ -91,8 +92,10 @@ impl<M: Machine> Net<M> {
             for id in stack.s.pcbs.ids() {
                 stack.disown(id, false);
             }
-            stack.s.rung = None;
-            stack.throw_away();
         });
+        for part in Part::ALL {
+            let _forgotten = self.rung(part);
+        }
+        self.ip(threads).throw_away();
     }
 }

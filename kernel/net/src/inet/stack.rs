@@ -1,24 +1,29 @@
-//! The network itself: its state under one lock, and what everything in it works with.
+//! The network itself: its parts under their locks, and what everything in it works with.
 //!
 //! # What it holds
-//! A [`Net`] has the state, with the blocks, the way to the wire, what is known of neighbours and what is on loopback;
-//! a [`Stack`] is that state, held, for the protocols to work on.
+//! A [`Net`] has the control blocks, the way to the wire, what is known of neighbours, fragments and what is on
+//! loopback. [`Ip`] is the network at work with none of that held: it takes what it needs, for as long as it does.
+//! A [`Stack`] holds the control blocks beside, for TCP and UDP to work on.
 //!
 //! # Locks
-//! One lock, of class `Network`, over all of it, as FreeBSD 5 had one over all of TCP (`tcbinfo`). It comes before all
-//! other locks: under it, socket buffers, mbufs and the scheduler are used. A process holds it in a call, the thread
-//! behind the card's interrupts while it takes packets in, the clock's while it looks for what is due. No byte of a
-//! process is touched under it.
+//! Those of FreeBSD 5.3, but that all connections have one: `Network` over all control blocks (`tcbinfo`, `udbinfo`),
+//! `Reassembly` over fragments (`ipqlock`), `Arp` over the table of neighbours, `Driver` over the card's rings and what
+//! it has (`EM_LOCK`), `Loopback` over packets on loopback (a `netisr` queue). They come before all other locks, in this
+//! order: under them, socket buffers, mbufs and the scheduler are used. A process holds them in a call, the thread
+//! behind the card's interrupts while it takes packets in, the clock's while it looks for what is due. What arrives goes
+//! through Ethernet and IP, and is summed, with none held. No byte of a process is touched under any.
 //!
 //! # What can fail
 //! Everything that needs an mbuf: then a packet is lost, as on any wire, and TCP sends it again.
 
+use super::alarm::{Alarm, Part};
 use super::card::Card;
 use super::fragments::Fragments;
 use super::id::PcbId;
 use super::link::{Frames, Link};
 use super::neighbours::Table;
 use super::pcb::Pcbs;
+use super::tally::{Counts, Tally};
 use crate::config::NetConfig;
 use crate::sockbuf::SockBufs;
 use alloc::boxed::Box;
@@ -26,11 +31,13 @@ use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
+use core::ops::Deref;
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::Relaxed};
 use once_cell::race::OnceBox;
 use pageferry_core::base::Core;
 use pageferry_core::defect::NetDefect;
 use pageferry_core::mbuf::{Chain, Pool};
-use pageferry_core::sched::{CalloutId, SoftInt};
+use pageferry_core::sched::SoftInt;
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Cause, Channel, Cycles, DeviceId, LockClass, Machine, Nic, NicInfo, SpinLock, StructArena, Threads, Zone,
@@ -39,10 +46,14 @@ use pageferry_hal::{
 /// A control block (`inpcb` and `tcpcb`); and what a segment uses of it.
 const PCB_BYTES: usize = 256;
 pub(super) const PCB_USED_BYTES: usize = 192;
-/// The lock comes before all others.
+/// The locks come before all others.
 const NETWORK: LockClass = LockClass::new("Network", 5);
+const REASSEMBLY: LockClass = LockClass::new("Reassembly", 6);
+const ARP: LockClass = LockClass::new("Arp", 7);
+const DRIVER: LockClass = LockClass::new("Driver", 8);
+const LOOPBACK: LockClass = LockClass::new("Loopback", 9);
 
-/// All of the network: blocks, the way to the wire, neighbours and loopback, under one lock.
+/// All of the network. See the [module](self).
 pub struct Net<M: Machine> {
     /// Itself, for what comes back to it later.
     pub(super) me: Weak<Net<M>>,
@@ -52,7 +63,23 @@ pub struct Net<M: Machine> {
     pub(super) config: NetConfig,
     /// The server that has the protocols, where that is a process.
     host: OnceBox<Arc<dyn ProtocolHost>>,
+    /// What the card is.
+    pub(super) card: Option<NicInfo>,
     pub(super) state: M::Lock<State<M>>,
+    pub(super) fragments: M::Lock<Fragments>,
+    pub(super) arp: M::Lock<Table>,
+    pub(super) link: M::Lock<Option<Link<M>>>,
+    /// Packets on loopback, which the soft interrupt takes in.
+    pub(super) loopback: M::Lock<VecDeque<Chain>>,
+    /// The card was not removed, nor stopped. Written under the lock of the way to the wire, read without.
+    pub(super) has_wire: AtomicBool,
+    /// No more is taken in. Written once, and looked at under the lock of whatever keeps packets.
+    pub(super) is_ending: AtomicBool,
+    /// The latest time that was seen here: a call may come from a CPU whose clock is behind that.
+    latest: AtomicU64,
+    /// The number of the next datagram (`ip_id`).
+    pub(super) next_ip_id: AtomicU16,
+    pub(super) tally: Tally,
 }
 
 /// A server that has the protocols, as a process.
@@ -70,67 +97,35 @@ pub trait ProtocolHost {
 /// What a network has in memory: made at boot, before the rest of it.
 pub struct Parts<M: Machine> {
     state: State<M>,
+    link: Option<Link<M>>,
 }
 
-/// What the lock protects.
+/// The control blocks, and what is given to them.
 pub(super) struct State<M: Machine> {
     pub(super) pcbs: Pcbs<M>,
     pub(super) zone: Zone,
-    pub(super) link: Option<Link<M>>,
-    pub(super) arp: Table,
-    pub(super) fragments: Fragments,
-    /// Packets on loopback, which the soft interrupt takes in.
-    pub(super) loopback: VecDeque<Chain>,
-    /// The callout that looks for what is due.
-    pub(super) timer: Option<Timer>,
-    /// One that has come, and when it was due: the protocol server is to do that.
-    pub(super) rung: Option<(u64, Cycles)>,
-    /// How many such callouts there were.
-    pub(super) timers: u64,
-    /// The latest time that was seen here: a call may come from a CPU whose clock is behind that.
-    pub(super) latest: Cycles,
-    /// The number of the next datagram (`ip_id`).
-    pub(super) next_ip_id: u16,
+    pub(super) alarm: Alarm,
     /// What initial sequence numbers are made of.
     pub(super) next_isn: u32,
-    pub(super) counts: Counts,
-    pub(super) ending: bool,
 }
 
-/// A callout: when it is due, and which it is. One that cannot be cancelled any more finds another one here.
-pub(super) struct Timer {
-    pub(super) due: Cycles,
-    pub(super) id: CalloutId,
-    pub(super) number: u64,
-}
-
-/// What was done, and what was dropped, since boot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Packets taken in by IP.
-    pub received: u64,
-    /// Packets handed to an interface.
-    pub sent: u64,
-    /// Dropped for what their headers say: too short, wrong sums, another station's; fragments that do not fit each
-    /// other.
-    pub malformed: u64,
-    /// Dropped for want of memory, or room in a queue.
-    pub no_room: u64,
-    /// Packets that no socket is for.
-    pub no_socket: u64,
-    /// Segments sent again.
-    pub retransmitted: u64,
-    /// Segments that came out of order, or twice.
-    pub out_of_order: u64,
-    /// Connections that ended by a reset, sent or received.
-    pub reset: u64,
-}
-
-/// The network at work: its state, held, and what it works with.
-pub(super) struct Stack<'a, M: Machine> {
+/// The network at work, with none of its locks held.
+pub(super) struct Ip<'a, M: Machine> {
     pub(super) net: &'a Net<M>,
     pub(super) threads: &'a dyn Threads,
+}
+
+/// The network at work, with the control blocks held.
+pub(super) struct Stack<'a, M: Machine> {
+    pub(super) ip: Ip<'a, M>,
     pub(super) s: &'a mut State<M>,
+}
+
+impl<'a, M: Machine> Deref for Stack<'a, M> {
+    type Target = Ip<'a, M>;
+    fn deref(&self) -> &Ip<'a, M> {
+        &self.ip
+    }
 }
 
 impl<M: Machine> Parts<M> {
@@ -157,25 +152,15 @@ impl<M: Machine> Parts<M> {
         let state = State {
             pcbs: Pcbs::default(),
             zone: arena.zone("protocol control blocks", config.sockets, PCB_BYTES)?,
-            arp: Table::default(),
-            fragments: Fragments::default(),
-            loopback: VecDeque::new(),
-            timer: None,
-            rung: None,
-            timers: 0,
-            latest: Cycles(0),
-            next_ip_id: 1,
+            alarm: Alarm::default(),
             next_isn: config.initial_sequence,
-            counts: Counts::default(),
-            ending: false,
-            link,
         };
-        Ok(Parts { state })
+        Ok(Parts { state, link })
     }
 
     /// The card's number, if the kernel drives it itself.
     pub fn card(&self) -> Option<DeviceId> {
-        match &self.state.link {
+        match &self.link {
             Some(Link::Card(card)) => Some(card.id()),
             _ => None,
         }
@@ -190,13 +175,24 @@ impl<M: Machine> Net<M> {
         config: NetConfig,
         parts: Parts<M>,
     ) -> Arc<Net<M>> {
+        let (m, Parts { state, link }) = (&core.machine, parts);
         Arc::new_cyclic(|me| Net {
             me: me.clone(),
             core: core.clone(),
             buffers,
             config,
             host: OnceBox::new(),
-            state: core.machine.new_lock(NETWORK, parts.state),
+            card: link.as_ref().map(|link| link.info().clone()),
+            has_wire: AtomicBool::new(link.is_some()),
+            is_ending: AtomicBool::new(false),
+            latest: AtomicU64::new(0),
+            next_ip_id: AtomicU16::new(1),
+            tally: Tally::default(),
+            state: m.new_lock(NETWORK, state),
+            fragments: m.new_lock(REASSEMBLY, Fragments::default()),
+            arp: m.new_lock(ARP, Table::default()),
+            link: m.new_lock(DRIVER, link),
+            loopback: m.new_lock(LOOPBACK, VecDeque::new()),
         })
     }
 
@@ -204,7 +200,8 @@ impl<M: Machine> Net<M> {
     pub fn start(self: &Arc<Self>, threads: &dyn Threads) {
         let its = self.clone();
         self.core.softints.start(SoftInt::Net, Box::new(move |t| its.interrupt(t)));
-        self.with(threads, |stack| stack.fill_card());
+        let _c = self.core.machine.scope(Cause::Protocol);
+        self.ip(threads).fill_card();
     }
 
     /// Has `host` run the protocols, in place of that thread. Called before any thread runs.
@@ -217,25 +214,31 @@ impl<M: Machine> Net<M> {
         self.host.get().map(|host| &**host)
     }
 
-    /// Works on the network with its lock held.
+    /// The network at work.
+    pub(super) fn ip<'a>(&'a self, threads: &'a dyn Threads) -> Ip<'a, M> {
+        let ip = Ip { net: self, threads };
+        self.latest.fetch_max(ip.m().now().0, Relaxed);
+        ip
+    }
+
+    /// Works on the control blocks.
     pub(super) fn with<R>(&self, threads: &dyn Threads, work: impl FnOnce(&mut Stack<'_, M>) -> R) -> R {
         let _c = self.core.machine.scope(Cause::Protocol);
         let mut held = self.state.lock();
-        let mut stack = Stack { net: self, threads, s: &mut held };
-        stack.s.latest = stack.now();
+        let mut stack = Stack { ip: self.ip(threads), s: &mut held };
         let result = work(&mut stack);
-        stack.arm_timer();
+        let first = stack.s.pcbs.first_deadline().filter(|_| !self.is_ending.load(Relaxed));
+        stack.s.alarm.set(self, Part::Blocks, first);
         result
     }
 
     /// Behind the card's interrupts, and behind packets on loopback.
     fn interrupt(&self, threads: &dyn Threads) {
+        let _c = self.core.machine.scope(Cause::Protocol);
         loop {
-            let more = self.with(threads, |stack| {
-                let from_card = stack.reap_card();
-                stack.take_from_loopback() || from_card
-            });
-            if !more {
+            let ip = self.ip(threads);
+            let from_card = ip.reap_card();
+            if !ip.take_from_loopback() && !from_card {
                 return;
             }
         }
@@ -251,12 +254,18 @@ impl<M: Machine> Net<M> {
 
     /// The last process is gone: connections end, the card gives its buffers back.
     pub fn end(&self, threads: &dyn Threads) {
-        self.with(threads, |stack| stack.end());
+        self.with(threads, |stack| {
+            for id in stack.s.pcbs.ids() {
+                stack.abort(id);
+            }
+            self.is_ending.store(true, Relaxed);
+        });
+        self.ip(threads).throw_away();
     }
 
     /// What was done, and what was dropped.
     pub fn counts(&self) -> Counts {
-        self.state.lock().counts
+        self.tally.counts()
     }
 
     /// Tests that nothing is left when no process is.
@@ -264,10 +273,11 @@ impl<M: Machine> Net<M> {
     /// # Errors
     /// What is left, in words.
     pub fn check_quiescent(&self) -> Result<(), String> {
-        let state = self.state.lock();
-        let (blocks, looped) = (state.pcbs.len(), state.loopback.len());
-        let queued = state.arp.queued() + state.fragments.queued();
-        let posted = state.link.as_ref().map_or(0, Link::under_way);
+        let blocks = self.state.lock().pcbs.len();
+        let looped = self.loopback.lock().len();
+        let waiting = self.arp.lock().queued();
+        let queued = waiting + self.fragments.lock().queued();
+        let posted = self.link.lock().as_ref().map_or(0, Link::under_way);
         match (blocks, looped, queued, posted) {
             (0, 0, 0, 0) => Ok(()),
             _ => Err(format!(
@@ -286,7 +296,7 @@ impl<M: Machine> Net<M> {
     }
 }
 
-impl<M: Machine> Stack<'_, M> {
+impl<M: Machine> Ip<'_, M> {
     pub(super) fn m(&self) -> &M {
         &self.net.core.machine
     }
@@ -306,7 +316,7 @@ impl<M: Machine> Stack<'_, M> {
 
     /// The time, which does not go back.
     pub(super) fn now(&self) -> Cycles {
-        self.m().now().max(self.s.latest)
+        self.m().now().max(Cycles(self.net.latest.load(Relaxed)))
     }
 
     pub(super) fn cycles(&self, ms: u64) -> Cycles {
@@ -322,66 +332,36 @@ impl<M: Machine> Stack<'_, M> {
         self.net.changed(self.threads, id);
     }
 
-    /// Has the callout come when the first deadline of any block does.
-    pub(super) fn arm_timer(&mut self) {
-        let first = match self.s.ending {
-            true => None,
-            false => {
-                let (s, fragments) = (&self.s, self.s.fragments.first_deadline());
-                [s.pcbs.first_deadline(), s.arp.first_deadline(), fragments].into_iter().flatten().min()
-            }
-        };
-        if self.s.timer.as_ref().map(|timer| timer.due) == first {
-            return;
-        }
-        if let Some(timer) = self.s.timer.take() {
-            self.net.core.callouts.cancel(timer.id);
-        }
-        if let Some(due) = first {
-            let weak = self.net.me.clone();
-            self.s.timers += 1;
-            let number = self.s.timers;
-            let call = Box::new(move |threads: &dyn Threads| {
-                let Some(net) = weak.upgrade() else { return };
-                match net.host() {
-                    None => net.with(threads, |stack| stack.time_passes(number, due)),
-                    Some(host) => {
-                        net.state.lock().rung = Some((number, due));
-                        host.has_work(threads);
-                    }
-                }
-            });
-            self.s.timer = Some(Timer { due, id: self.net.core.callouts.add(due, call), number });
-        }
+    /// No more is kept: whatever comes is freed.
+    pub(super) fn is_ending(&self) -> bool {
+        self.net.is_ending.load(Relaxed)
     }
 
-    /// Does what is due, in callout `number`, which was due at `due`: this CPU's clock may be behind that.
-    pub(super) fn time_passes(&mut self, number: u64, due: Cycles) {
-        self.s.timer.take_if(|timer| timer.number == number);
-        self.s.latest = self.s.latest.max(due);
+    /// Does what is due of a part, by callout `number`, which was due at `due`: this CPU's clock may be behind that.
+    pub(super) fn time_passes(&self, part: Part, number: u64, due: Cycles) {
+        let _c = self.m().scope(Cause::Protocol);
+        self.net.latest.fetch_max(due.0, Relaxed);
         let now = self.now();
-        self.arp_timers(now);
-        self.fragment_timers(now);
-        for id in self.s.pcbs.due(now) {
-            self.tcp_timers(id, now);
+        match part {
+            Part::Blocks => self.net.with(self.threads, |stack| {
+                stack.s.alarm.came(number);
+                for id in stack.s.pcbs.due(now) {
+                    stack.tcp_timers(id, now);
+                }
+            }),
+            Part::Arp => self.arp_timers(number, now),
+            Part::Fragments => self.fragment_timers(number, now),
         }
-    }
-
-    /// Ends all: what is connected is reset, what is queued is freed, the card is stopped.
-    pub(super) fn end(&mut self) {
-        for id in self.s.pcbs.ids() {
-            self.abort(id);
-        }
-        self.s.ending = true;
-        self.throw_away();
     }
 
     /// Frees all that is on its way, and takes back what the card has.
-    pub(super) fn throw_away(&mut self) {
-        let looped: alloc::vec::Vec<_> = self.s.loopback.drain(..).collect();
+    pub(super) fn throw_away(&self) {
+        let _c = self.m().scope(Cause::Protocol);
+        let looped = core::mem::take(&mut *self.net.loopback.lock());
         looped.into_iter().for_each(|chain| self.free(chain));
-        let queued = [self.s.arp.take_all(), self.s.fragments.take_all()];
-        queued.into_iter().flatten().for_each(|chain| self.free(chain));
+        let waiting = self.with_arp(Table::take_all);
+        let parts = self.with_fragments(Fragments::take_all);
+        waiting.into_iter().chain(parts).for_each(|chain| self.free(chain));
         self.stop_link();
     }
 }

@@ -6,7 +6,7 @@
 use super::datagrams::Datagram;
 use super::id::PcbId;
 use super::pcb::{Kind, Pcb, Protocol};
-use super::stack::{PCB_USED_BYTES, Stack};
+use super::stack::{Ip, PCB_USED_BYTES, Stack};
 use super::wire::{Addresses, UDP_BYTES};
 use core::net::SocketAddrV4;
 use etherparse::{IpNumber, UdpHeader, UdpHeaderSlice};
@@ -17,13 +17,13 @@ use pageferry_hal::{Access, Machine};
 /// Where in a header the sum is.
 const SUM_AT: usize = 6;
 
-impl<M: Machine> Stack<'_, M> {
+impl<M: Machine> Ip<'_, M> {
     /// Sends a datagram.
     ///
     /// # Errors
-    /// As [`Stack::ip_output`]. The bytes are freed then.
+    /// As [`Ip::ip_output`]. The bytes are freed then.
     pub(super) fn udp_output(
-        &mut self,
+        &self,
         local: SocketAddrV4,
         remote: SocketAddrV4,
         mut bytes: Chain,
@@ -53,14 +53,14 @@ impl<M: Machine> Stack<'_, M> {
     }
 
     /// Takes in a datagram, without its IP header `ip`.
-    pub(super) fn udp_input(&mut self, addresses: Addresses, mut packet: Chain, summed: bool, ip: &[u8]) {
+    pub(super) fn udp_input(&self, addresses: Addresses, mut packet: Chain, summed: bool, ip: &[u8]) {
         self.m().execute(self.config().paths.udp_input);
         let mut front = [0; UDP_BYTES];
         let len = packet.load(self.pool(), 0, &mut front);
         let header = UdpHeaderSlice::from_slice(&front[..len]).ok();
         let fits = |h: &UdpHeaderSlice<'_>| (UDP_BYTES..=packet.len()).contains(&usize::from(h.length()));
         let Some(header) = header.filter(fits) else {
-            self.s.counts.malformed += 1;
+            self.net.tally.malformed.add(1);
             return self.free(packet);
         };
         packet.keep_front(self.pool(), usize::from(header.length()));
@@ -72,18 +72,24 @@ impl<M: Machine> Stack<'_, M> {
         }
         let local = SocketAddrV4::new(addresses.destination, header.destination_port());
         let from = SocketAddrV4::new(addresses.source, header.source_port());
-        let Some(id) = self.s.pcbs.lookup(Protocol::Udp, local, from) else {
-            self.s.counts.no_socket += 1;
+        let unclaimed = self.net.with(self.threads, |stack| {
+            let Some(id) = stack.s.pcbs.lookup(Protocol::Udp, local, from) else { return Some(packet) };
+            packet.drop_front(self.pool(), UDP_BYTES);
+            stack.deliver_datagram(id, from, packet);
+            None
+        });
+        if let Some(packet) = unclaimed {
+            self.net.tally.no_socket.add(1);
             let mut original = [0; 60 + UDP_BYTES];
             original[..ip.len()].copy_from_slice(ip);
             original[ip.len()..ip.len() + UDP_BYTES].copy_from_slice(&front);
             self.free(packet);
-            return self.port_unreachable(addresses, &original[..ip.len() + UDP_BYTES]);
-        };
-        packet.drop_front(self.pool(), UDP_BYTES);
-        self.deliver_datagram(id, from, packet);
+            self.port_unreachable(addresses, &original[..ip.len() + UDP_BYTES]);
+        }
     }
+}
 
+impl<M: Machine> Stack<'_, M> {
     fn deliver_datagram(&mut self, id: PcbId, from: SocketAddrV4, bytes: Chain) {
         let m = self.net.core.machine.clone();
         let pcb: &mut Pcb<M> = self.s.pcbs.get_mut(id).expect("just found");
@@ -92,7 +98,7 @@ impl<M: Machine> Stack<'_, M> {
         let Kind::Udp(udp) = &mut pcb.kind else { panic!("a block of TCP was found for UDP") };
         let memory_bytes = bytes.iter().map(|mbuf| mbuf.memory_bytes()).sum();
         if udp.ended || udp.memory_bytes + memory_bytes > udp.limit_bytes {
-            self.s.counts.no_room += 1;
+            self.net.tally.no_room.add(1);
             return self.free(bytes);
         }
         udp.memory_bytes += memory_bytes;

@@ -79,7 +79,7 @@ impl Frames {
                 return Ok(());
             };
             if self.hand_over(call, ispc, pair, frame, checksum).is_err() {
-                net.frame_lost(call.thread);
+                net.frame_lost();
             }
         }
         Ok(())

@@ -156,7 +156,7 @@ impl<M: Machine> Sockets<M> {
     /// A frame was sent, or lost with a driver that died.
     fn sent(&mut self, user: &User<M>, finished: Finished) {
         if self.frames.done(finished).is_err() {
-            parts(user).1.frame_lost(user.thread());
+            parts(user).1.frame_lost();
         }
     }
 

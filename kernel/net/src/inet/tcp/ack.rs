@@ -107,7 +107,7 @@ impl<M: Machine> Stack<'_, M> {
             t.snd.next = t.snd.una;
             t.timing.timed = None;
             t.snd.congestion = segment;
-            self.s.counts.retransmitted += 1;
+            self.ip.net.tally.retransmitted.add(1);
             self.output_one(id, true);
             let t = self.tcb(id);
             t.snd.congestion = t.snd.threshold + DUPLICATES as usize * segment;
@@ -127,7 +127,7 @@ impl<M: Machine> Stack<'_, M> {
                 t.snd.next = ack;
                 let deflated = t.snd.congestion.saturating_sub(acked) + segment;
                 t.snd.congestion = segment;
-                self.s.counts.retransmitted += 1;
+                self.ip.net.tally.retransmitted.add(1);
                 self.output_one(id, true);
                 let t = self.tcb(id);
                 t.snd.next = t.snd.next.max(next);

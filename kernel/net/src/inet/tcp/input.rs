@@ -5,7 +5,7 @@
 
 use super::super::id::PcbId;
 use super::super::pcb::Protocol;
-use super::super::stack::{PCB_USED_BYTES, Stack};
+use super::super::stack::{Ip, PCB_USED_BYTES, Stack};
 use super::super::wire::{Addresses, MAX_HEADER_BYTES, TCP_BYTES};
 use super::seq::Seq;
 use super::tcb::{Early, Tcb, TcpState};
@@ -45,12 +45,12 @@ impl Segment {
     }
 }
 
-impl<M: Machine> Stack<'_, M> {
+impl<M: Machine> Ip<'_, M> {
     /// Takes in a segment, without its IP header.
-    pub(in crate::inet) fn tcp_input(&mut self, addresses: Addresses, mut packet: Chain, summed: bool) {
+    pub(in crate::inet) fn tcp_input(&self, addresses: Addresses, mut packet: Chain, summed: bool) {
         self.m().execute(self.config().paths.tcp_input);
         let Some((segment, header_bytes)) = self.parse(addresses, &packet) else {
-            self.s.counts.malformed += 1;
+            self.net.tally.malformed.add(1);
             return self.free(packet);
         };
         if !summed {
@@ -60,33 +60,7 @@ impl<M: Machine> Stack<'_, M> {
             }
         }
         packet.drop_front(self.pool(), header_bytes);
-        let Some(id) = self.s.pcbs.lookup(Protocol::Tcp, segment.local, segment.remote) else {
-            self.s.counts.no_socket += 1;
-            self.free(packet);
-            return self.refuse(&segment);
-        };
-        let pcb = self.s.pcbs.get(id).expect("just found");
-        self.m().touch(pcb.at, PCB_USED_BYTES, Access::Write);
-        match self.tcb(id).state {
-            TcpState::Listen => {
-                self.free(packet);
-                self.listener_input(id, &segment);
-            }
-            TcpState::SynSent => {
-                self.free(packet);
-                self.syn_sent_input(id, &segment);
-            }
-            TcpState::Closed => {
-                self.free(packet);
-                self.refuse(&segment);
-            }
-            _ => self.segment_input(id, segment, packet),
-        }
-    }
-
-    /// The TCP part of a block that exists.
-    pub(super) fn tcb(&mut self, id: PcbId) -> &mut Tcb<M> {
-        self.s.pcbs.get_mut(id).expect("the block exists").tcb()
+        self.net.with(self.threads, |stack| stack.find_and_input(segment, packet));
     }
 
     fn parse(&self, addresses: Addresses, packet: &Chain) -> Option<(Segment, usize)> {
@@ -122,6 +96,39 @@ impl<M: Machine> Stack<'_, M> {
             }
         }
         Some((segment, header_bytes))
+    }
+}
+
+impl<M: Machine> Stack<'_, M> {
+    /// Takes in a segment that is sound.
+    fn find_and_input(&mut self, segment: Segment, packet: Chain) {
+        let Some(id) = self.s.pcbs.lookup(Protocol::Tcp, segment.local, segment.remote) else {
+            self.ip.net.tally.no_socket.add(1);
+            self.free(packet);
+            return self.refuse(&segment);
+        };
+        let pcb = self.s.pcbs.get(id).expect("just found");
+        self.m().touch(pcb.at, PCB_USED_BYTES, Access::Write);
+        match self.tcb(id).state {
+            TcpState::Listen => {
+                self.free(packet);
+                self.listener_input(id, &segment);
+            }
+            TcpState::SynSent => {
+                self.free(packet);
+                self.syn_sent_input(id, &segment);
+            }
+            TcpState::Closed => {
+                self.free(packet);
+                self.refuse(&segment);
+            }
+            _ => self.segment_input(id, segment, packet),
+        }
+    }
+
+    /// The TCP part of a block that exists.
+    pub(super) fn tcb(&mut self, id: PcbId) -> &mut Tcb<M> {
+        self.s.pcbs.get_mut(id).expect("the block exists").tcb()
     }
 
     /// A segment for a connection that is being opened from here.
@@ -272,10 +279,10 @@ impl<M: Machine> Stack<'_, M> {
         let window = self.tcb(id).window();
         let again = self.has(NetDefect::DuplicateDelivered);
         let linger_ends = self.linger_ends();
-        let (pool, t) = (&self.net.core.mbufs, self.s.pcbs.get_mut(id).expect("it exists").tcb());
+        let (pool, t) = (&self.ip.net.core.mbufs, self.s.pcbs.get_mut(id).expect("it exists").tcb());
         let next = t.rcv.next;
         if segment.seq.before(next) {
-            self.s.counts.out_of_order += u64::from(segment.len > 0);
+            self.ip.net.tally.out_of_order.add(u64::from(segment.len > 0));
             let before = next.since(segment.seq);
             if again && segment.len > 0 {
                 segment.seq = next;
@@ -329,7 +336,7 @@ impl<M: Machine> Stack<'_, M> {
             _ => Errno::ConnectionReset,
         };
         let silent = matches!(t.state, TcpState::TimeWait | TcpState::LastAck | TcpState::Closing);
-        self.s.counts.reset += 1;
+        self.ip.net.tally.reset.add(1);
         self.drop_connection(id, (!silent).then_some(error));
     }
 
@@ -354,7 +361,7 @@ impl<M: Machine> Stack<'_, M> {
         }
         if segment.seq != t.rcv.next && !at_once {
             t.ack_now = true;
-            self.s.counts.out_of_order += 1;
+            self.ip.net.tally.out_of_order.add(1);
             return self.keep(id, segment.seq, packet);
         }
         t.rcv.next = t.rcv.next + segment.len;
@@ -374,7 +381,7 @@ impl<M: Machine> Stack<'_, M> {
     fn keep(&mut self, id: PcbId, seq: Seq, bytes: Chain) {
         let t = self.tcb(id);
         if t.early.len() >= MAX_EARLY {
-            self.s.counts.no_room += 1;
+            self.ip.net.tally.no_room.add(1);
             return self.free(bytes);
         }
         let next = t.rcv.next;

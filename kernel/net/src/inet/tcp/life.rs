@@ -89,18 +89,18 @@ impl<M: Machine> Stack<'_, M> {
         let room = listener.backlog * 3 / 2;
         let (full, crowded) = (listener.accepting.len() > room, listener.incomplete > room);
         if !segment.syn || full {
-            self.s.counts.no_room += u64::from(full);
+            self.ip.net.tally.no_room.add(u64::from(full));
             return;
         }
         // Who never answers shuts nobody out: the one that was begun first gives way, as in a full row of FreeBSD's
         // `syncache`. Its other end, if it is one, asks again.
         if crowded && let Some(first) = self.s.pcbs.first_half_open(id) {
-            self.s.counts.no_room += 1;
+            self.ip.net.tally.no_room.add(1);
             self.drop_connection(first, None);
         }
         if self.new_connection(id, segment).is_none() {
             // The other end asks again.
-            self.s.counts.no_room += 1;
+            self.ip.net.tally.no_room.add(1);
         }
     }
 
@@ -298,7 +298,7 @@ impl<M: Machine> Stack<'_, M> {
         }
         let state = pcb.tcb().state;
         if state.is_synchronized() && state != TcpState::TimeWait || state == TcpState::SynReceived {
-            self.s.counts.reset += 1;
+            self.ip.net.tally.reset.add(1);
             self.reset_peer(id);
         }
         self.drop_connection(id, Some(error));

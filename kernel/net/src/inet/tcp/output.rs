@@ -46,7 +46,7 @@ impl<M: Machine> Stack<'_, M> {
             Ok(()) => full && len > 0 && !forced,
             Err(()) => {
                 // No memory for it, or no way: the timer has it sent again.
-                self.s.counts.no_room += 1;
+                self.ip.net.tally.no_room.add(1);
                 let again = Cycles(self.now().0 + self.tcb(id).timing.timeout);
                 let t = self.tcb(id);
                 t.deadlines.retransmit.get_or_insert(again);
@@ -105,7 +105,7 @@ impl<M: Machine> Stack<'_, M> {
         let addresses = Addresses { source: *local.ip(), destination: *remote.ip() };
         self.tcb(id).was_sent(now, len + usize::from(syn) + usize::from(fin));
         if self.ip_output(addresses, IpNumber::TCP, packet, Some(SUM_AT)).is_err() {
-            self.s.counts.no_room += 1;
+            self.ip.net.tally.no_room.add(1);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Segments without a connection: what comes for none is answered by a reset (RFC 9293, 3.10.7.1).
 
 use super::super::id::PcbId;
-use super::super::stack::Stack;
+use super::super::stack::{Ip, Stack};
 use super::super::wire::Addresses;
 use super::input::Segment;
 use super::output::SUM_AT;
@@ -10,9 +10,9 @@ use etherparse::{IpNumber, TcpHeader};
 use pageferry_core::mbuf::Chain;
 use pageferry_hal::Machine;
 
-impl<M: Machine> Stack<'_, M> {
+impl<M: Machine> Ip<'_, M> {
     /// Answers a segment that is for no connection.
-    pub(super) fn refuse(&mut self, segment: &Segment) {
+    pub(super) fn refuse(&self, segment: &Segment) {
         if segment.rst {
             return;
         }
@@ -23,6 +23,22 @@ impl<M: Machine> Stack<'_, M> {
         self.send_reset(segment.local, segment.remote, seq, ack);
     }
 
+    fn send_reset(&self, local: SocketAddrV4, remote: SocketAddrV4, seq: u32, ack: Option<u32>) {
+        let mut header = TcpHeader::new(local.port(), remote.port(), seq, 0);
+        (header.rst, header.ack) = (true, ack.is_some());
+        header.acknowledgment_number = ack.unwrap_or(0);
+        let mut packet = Chain::new();
+        if packet.put_in_front(self.pool(), &header.to_bytes()).is_err() {
+            self.net.tally.no_room.add(1);
+            return;
+        }
+        let addresses = Addresses { source: *local.ip(), destination: *remote.ip() };
+        // Lost, if it is: the next segment is answered again.
+        let _ = self.ip_output(addresses, IpNumber::TCP, packet, Some(SUM_AT));
+    }
+}
+
+impl<M: Machine> Stack<'_, M> {
     /// Tells the other end of a connection that it is over.
     pub(super) fn reset_peer(&mut self, id: PcbId) {
         let pcb = self.s.pcbs.get_mut(id).expect("the block exists");
@@ -30,19 +46,5 @@ impl<M: Machine> Stack<'_, M> {
         let t = pcb.tcb();
         let (seq, ack) = (t.snd.next.0, t.rcv.next.0);
         self.send_reset(local, remote, seq, Some(ack));
-    }
-
-    fn send_reset(&mut self, local: SocketAddrV4, remote: SocketAddrV4, seq: u32, ack: Option<u32>) {
-        let mut header = TcpHeader::new(local.port(), remote.port(), seq, 0);
-        (header.rst, header.ack) = (true, ack.is_some());
-        header.acknowledgment_number = ack.unwrap_or(0);
-        let mut packet = Chain::new();
-        if packet.put_in_front(self.pool(), &header.to_bytes()).is_err() {
-            self.s.counts.no_room += 1;
-            return;
-        }
-        let addresses = Addresses { source: *local.ip(), destination: *remote.ip() };
-        // Lost, if it is: the next segment is answered again.
-        let _ = self.ip_output(addresses, IpNumber::TCP, packet, Some(SUM_AT));
     }
 }

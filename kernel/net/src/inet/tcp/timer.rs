@@ -52,7 +52,7 @@ impl<M: Machine> Stack<'_, M> {
         let opening = matches!(t.state, TcpState::SynSent | TcpState::SynReceived);
         let max_backoff = if opening { MAX_SYNS.max(max_data / 2) } else { max_data };
         if t.timing.backoff > max_backoff {
-            self.s.counts.reset += 1;
+            self.ip.net.tally.reset.add(1);
             self.abort_with(id, Errno::TimedOut);
             return false;
         }
@@ -71,7 +71,7 @@ impl<M: Machine> Stack<'_, M> {
         if let Some(Ok(Route::Card(neighbour))) = remote.map(|remote| self.route(*remote.ip())) {
             self.doubt(neighbour);
         }
-        self.s.counts.retransmitted += 1;
+        self.ip.net.tally.retransmitted.add(1);
         self.output_one(id, true);
         self.tcb(id).timing.backoff = backoff;
         true
@@ -91,7 +91,7 @@ impl<M: Machine> Stack<'_, M> {
             return true;
         }
         if t.snd.unanswered >= max_probes {
-            self.s.counts.reset += 1;
+            self.ip.net.tally.reset.add(1);
             self.abort_with(id, Errno::TimedOut);
             return false;
         }

@@ -1,0 +1,97 @@
+//! When a part of the network has something to do: one callout for the first of its deadlines.
+//!
+//! Control blocks, the ARP table and fragments have one each. An alarm lies beside what it is for, under the same lock.
+//! Where protocols are a process, a callout that comes only tells the server that there is work, and the alarm notes
+//! that it has rung.
+
+use super::stack::Net;
+use alloc::boxed::Box;
+use pageferry_core::sched::CalloutId;
+use pageferry_hal::{Cycles, Machine, SpinLock, Threads};
+
+/// Whose alarm it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Part {
+    Blocks,
+    Arp,
+    Fragments,
+}
+
+impl Part {
+    pub(super) const ALL: [Part; 3] = [Part::Blocks, Part::Arp, Part::Fragments];
+}
+
+/// A callout, and what is known of it. See the [module](self).
+#[derive(Default)]
+pub(super) struct Alarm {
+    /// The one that is to come: when, which, and its number. One that cannot be cancelled any more finds another here.
+    set: Option<(Cycles, CalloutId, u64)>,
+    /// One that has come, and when it was due: the protocol server is to do that.
+    rung: Option<(u64, Cycles)>,
+    /// How many there were.
+    number: u64,
+}
+
+impl Alarm {
+    /// Has it ring at `first`, or not at all.
+    pub(super) fn set<M: Machine>(&mut self, net: &Net<M>, part: Part, first: Option<Cycles>) {
+        if self.set.map(|(due, ..)| due) == first {
+            return;
+        }
+        if let Some((_, callout, _)) = self.set.take() {
+            net.core.callouts.cancel(callout);
+        }
+        if let Some(due) = first {
+            let weak = net.me.clone();
+            self.number += 1;
+            let number = self.number;
+            let call = Box::new(move |threads: &dyn Threads| {
+                if let Some(net) = weak.upgrade() {
+                    net.rings(threads, part, number, due);
+                }
+            });
+            self.set = Some((due, net.core.callouts.add(due, call), number));
+        }
+    }
+
+    /// Callout `number` has come.
+    pub(super) fn came(&mut self, number: u64) {
+        self.set.take_if(|(.., set)| *set == number);
+    }
+
+    /// What has come is the server's to do.
+    pub(super) fn rings(&mut self, number: u64, due: Cycles) {
+        self.rung = Some((number, due));
+    }
+
+    /// Takes what has come for the server.
+    pub(super) fn take_rung(&mut self) -> Option<(u64, Cycles)> {
+        self.rung.take()
+    }
+}
+
+impl<M: Machine> Net<M> {
+    /// A callout has come: what is due is done, or the server is told of it.
+    fn rings(&self, threads: &dyn Threads, part: Part, number: u64, due: Cycles) {
+        match self.host() {
+            None => self.ip(threads).time_passes(part, number, due),
+            Some(host) => {
+                match part {
+                    Part::Blocks => self.state.lock().alarm.rings(number, due),
+                    Part::Arp => self.arp.lock().alarm.rings(number, due),
+                    Part::Fragments => self.fragments.lock().alarm.rings(number, due),
+                }
+                host.has_work(threads);
+            }
+        }
+    }
+
+    /// Takes what has come for the server.
+    pub(super) fn rung(&self, part: Part) -> Option<(u64, Cycles)> {
+        match part {
+            Part::Blocks => self.state.lock().alarm.take_rung(),
+            Part::Arp => self.arp.lock().alarm.take_rung(),
+            Part::Fragments => self.fragments.lock().alarm.take_rung(),
+        }
+    }
+}
