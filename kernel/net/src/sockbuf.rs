@@ -19,6 +19,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use pageferry_abi::Errno;
 use pageferry_core::base::Core;
 use pageferry_core::mbuf::{self, Chain, MBUF_BYTES, Mbuf, Pool};
@@ -36,6 +37,7 @@ pub const SOCKET_USED_BYTES: usize = 128;
 /// One direction of a connected pair: the mbufs in it, and how much they count.
 pub struct SockBuf<M: Machine> {
     monitor: Monitor<M, Buffer>,
+    fill: Arc<Fill>,
     limits: Limits,
     /// The connection that has it, if it is one of TCP's.
     upcall: Option<Box<dyn Upcall>>,
@@ -80,13 +82,41 @@ struct Limits {
     low_water_bytes: usize,
 }
 
+/// How full a buffer is, including what a receiver has taken out and is not done with. It is changed under the spin
+/// lock; TCP looks at it without, as at `sb_cc` with `inp` held alone.
+#[derive(Default)]
+struct Fill {
+    /// Bytes of data (`sb_cc`).
+    bytes: AtomicUsize,
+    /// Bytes of memory (`sb_mbcnt`).
+    memory: AtomicUsize,
+}
+
+impl Fill {
+    fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    fn memory(&self) -> usize {
+        self.memory.load(Relaxed)
+    }
+
+    fn add(&self, bytes: usize, memory: usize) {
+        self.bytes.store(self.bytes() + bytes, Relaxed);
+        self.memory.store(self.memory() + memory, Relaxed);
+    }
+
+    fn subtract(&self, bytes: usize, memory: usize) {
+        self.bytes.store(self.bytes() - bytes, Relaxed);
+        self.memory.store(self.memory() - memory, Relaxed);
+    }
+}
+
 /// What the spin lock protects.
 #[derive(Default)]
 pub struct Buffer {
     chain: VecDeque<Mbuf>,
-    /// Bytes, and memory, including what a receiver has taken out and is not done with.
-    count_bytes: usize,
-    memory_bytes: usize,
+    fill: Arc<Fill>,
     /// Held by the thread that sends (`sblock` of `so_snd`).
     pub sending: SleepLock,
     /// Held by the thread that receives.
@@ -139,8 +169,7 @@ impl Buffer {
     /// Puts what is left of taken mbufs back; `moved` bytes and `freed` bytes of memory are gone.
     pub fn put_back(&mut self, rest: Vec<Mbuf>, moved: usize, freed: usize) {
         rest.into_iter().rev().for_each(|mbuf| self.chain.push_front(mbuf));
-        self.count_bytes -= moved;
-        self.memory_bytes -= freed;
+        self.fill.subtract(moved, freed);
     }
 
     /// The mbufs that are in it, the first to be received first.
@@ -166,8 +195,10 @@ impl<M: Machine> SockBuf<M> {
             low_water_bytes: high_water_bytes.min(PAGE_SIZE),
         };
         all.make(|at| {
-            let monitor = Monitor::new(&core.machine, at, Buffer::default());
-            Arc::new(SockBuf { monitor, limits, upcall, all: all.clone() })
+            let fill = Arc::<Fill>::default();
+            let buffer = Buffer { fill: fill.clone(), ..Buffer::default() };
+            let monitor = Monitor::new(&core.machine, at, buffer);
+            Arc::new(SockBuf { monitor, fill, limits, upcall, all: all.clone() })
         })
     }
 
@@ -273,8 +304,8 @@ impl<M: Machine> SockBuf<M> {
 
     /// Bytes that a sender of `want` bytes may send now; zero when it has to wait.
     pub fn space(&self, held: &SockBufGuard<'_, M>, want: usize) -> usize {
-        let bytes = self.limits.high_water_bytes.saturating_sub(held.count_bytes);
-        let memory = self.limits.memory_bytes.saturating_sub(held.memory_bytes + MBUF_BYTES);
+        let bytes = self.limits.high_water_bytes.saturating_sub(held.fill.bytes());
+        let memory = self.limits.memory_bytes.saturating_sub(held.fill.memory() + MBUF_BYTES);
         let space = bytes.min(memory);
         if space < want.min(self.limits.low_water_bytes) { 0 } else { space.min(want) }
     }
@@ -288,7 +319,7 @@ impl<M: Machine> SockBuf<M> {
         mbuf: Mbuf,
     ) -> Option<Mbuf> {
         let pool = &call.core.mbufs;
-        held.count_bytes += mbuf.len();
+        held.fill.add(mbuf.len(), 0);
         let small = mbuf.memory_bytes() == MBUF_BYTES;
         match held.chain.back_mut() {
             Some(last) if small && last.trailing_space() >= mbuf.len() => {
@@ -298,7 +329,7 @@ impl<M: Machine> SockBuf<M> {
                 Some(mbuf)
             }
             _ => {
-                held.memory_bytes += mbuf.memory_bytes();
+                held.fill.add(0, mbuf.memory_bytes());
                 held.chain.push_back(mbuf);
                 None
             }
@@ -309,14 +340,13 @@ impl<M: Machine> SockBuf<M> {
 
     /// Bytes in it.
     pub fn queued(&self) -> usize {
-        self.lock().count_bytes
+        self.fill.bytes()
     }
 
     /// Bytes that may still come (`sbspace`).
     pub fn window(&self) -> usize {
-        let held = self.lock();
-        let bytes = self.limits.high_water_bytes.saturating_sub(held.count_bytes);
-        bytes.min(self.limits.memory_bytes.saturating_sub(held.memory_bytes))
+        let bytes = self.limits.high_water_bytes.saturating_sub(self.fill.bytes());
+        bytes.min(self.limits.memory_bytes.saturating_sub(self.fill.memory()))
     }
 
     /// Appends what has arrived, as it is, and wakes the reader. What comes when it is read no more is freed.
@@ -325,8 +355,7 @@ impl<M: Machine> SockBuf<M> {
         if !held.reader_gone && !held.is_deaf {
             core.machine.execute(core.config.paths.protocol);
             while let Some(mbuf) = chain.pop_front() {
-                held.count_bytes += mbuf.len();
-                held.memory_bytes += mbuf.memory_bytes();
+                held.fill.add(mbuf.len(), mbuf.memory_bytes());
                 held.chain.push_back(mbuf);
             }
             self.monitor.wake(threads, &mut held.want_read);
@@ -348,8 +377,7 @@ impl<M: Machine> SockBuf<M> {
         held.is_deaf = true;
         let rest = held.take(usize::MAX);
         for mbuf in &rest {
-            held.count_bytes -= mbuf.len();
-            held.memory_bytes -= mbuf.memory_bytes();
+            held.fill.subtract(mbuf.len(), mbuf.memory_bytes());
         }
         drop(held);
         self.monitor.wake_all(threads);
@@ -363,8 +391,7 @@ impl<M: Machine> SockBuf<M> {
         let mut mbufs: Vec<Mbuf> = chain.into_mbufs();
         if !unwanted {
             for mbuf in mbufs.drain(..).rev() {
-                held.count_bytes += mbuf.len();
-                held.memory_bytes += mbuf.memory_bytes();
+                held.fill.add(mbuf.len(), mbuf.memory_bytes());
                 held.chain.push_front(mbuf);
             }
             self.monitor.wake(threads, &mut held.want_read);
@@ -394,14 +421,12 @@ impl<M: Machine> SockBuf<M> {
                 let before = first.memory_bytes();
                 first.advance(left);
                 let freed = before - first.memory_bytes();
-                held.count_bytes -= left;
-                held.memory_bytes -= freed;
+                held.fill.subtract(left, freed);
                 break;
             }
             let mbuf = held.chain.pop_front().expect("just seen");
             left -= mbuf.len();
-            held.count_bytes -= mbuf.len();
-            held.memory_bytes -= mbuf.memory_bytes();
+            held.fill.subtract(mbuf.len(), mbuf.memory_bytes());
             core.mbufs.free(mbuf);
         }
         if wakes {
@@ -462,7 +487,7 @@ impl<M: Machine> SockBuf<M> {
         assert!(!core::mem::replace(&mut held.reader_gone, true), "an end of a socket is closed twice");
         assert!(!held.receiving.is_taken(), "a socket is closed while it is read");
         let rest = held.take(usize::MAX);
-        (held.count_bytes, held.memory_bytes) = (0, 0);
+        held.fill.subtract(held.fill.bytes(), held.fill.memory());
         let last = held.writer_gone;
         drop(held);
         self.monitor.wake_all(threads);
@@ -488,11 +513,11 @@ impl<M: Machine> SockBuf<M> {
         let held = self.lock();
         let bytes: usize = held.chain().map(Mbuf::len).sum();
         let exact = !held.receiving.is_taken();
-        if bytes > held.count_bytes || (exact && bytes != held.count_bytes) {
-            return Err(format!("a socket buffer counts {} bytes and has {bytes}", held.count_bytes));
+        if bytes > held.fill.bytes() || (exact && bytes != held.fill.bytes()) {
+            return Err(format!("a socket buffer counts {} bytes and has {bytes}", held.fill.bytes()));
         }
-        if held.count_bytes > self.limits.high_water_bytes {
-            return Err(format!("a socket buffer has {} bytes, above its limit", held.count_bytes));
+        if held.fill.bytes() > self.limits.high_water_bytes {
+            return Err(format!("a socket buffer has {} bytes, above its limit", held.fill.bytes()));
         }
         match held.chain().flat_map(Mbuf::lent_frames).find(|&&frame| !is_lent(frame)) {
             Some(frame) => Err(format!("{frame:?} is in a socket, but not on loan and wired")),

@@ -86,13 +86,7 @@ impl<M: Machine> InetSocket<M> {
     }
 
     /// What a call on a connection came to: an error that is due takes its place where nothing was moved.
-    fn settle(
-        &self,
-        call: &Syscall<'_, M>,
-        result: Result<(), Errno>,
-        moved_nothing: bool,
-    ) -> Result<(), Errno> {
-        self.net.tcp_sent(call.thread, self.id);
+    fn settle(&self, result: Result<(), Errno>, moved_nothing: bool) -> Result<(), Errno> {
         let failed = match result {
             Ok(()) => moved_nothing,
             Err(e) => e == Errno::BrokenPipe,
@@ -119,7 +113,7 @@ impl<M: Machine> InetSocket<M> {
             return Err(Errno::BrokenPipe);
         }
         let result = buffer.send_from(call, supply, wait);
-        self.settle(call, result, false)
+        self.settle(result, false)
     }
 
     /// Sends a datagram to `remote`, or to where the socket is connected to.
@@ -193,7 +187,11 @@ impl<M: Machine> FileOps<M> for InetSocket<M> {
         }
         let buffer = self.net.buffers(self.id)?.receive;
         let result = buffer.receive(call, uio);
-        self.settle(call, result, uio.done() == 0 && !uio.is_empty())
+        // The other end may have more room now (`tcp_usr_rcvd`). What was written, the buffer has told of.
+        if uio.done() > 0 {
+            self.net.tcp_sent(call.thread, self.id);
+        }
+        self.settle(result, uio.done() == 0 && !uio.is_empty())
     }
 
     fn write(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
@@ -206,7 +204,7 @@ impl<M: Machine> FileOps<M> for InetSocket<M> {
             return Err(Errno::BrokenPipe);
         }
         let result = buffer.send(call, uio);
-        self.settle(call, result, false)
+        self.settle(result, false)
     }
 
     fn readiness(&self, _: &Syscall<'_, M>) -> Readiness {
