@@ -4,6 +4,7 @@
 
 use super::user::User;
 use crate::dev::AudioFile;
+use alloc::sync::Arc;
 use pageferry_abi::SendMode;
 use pageferry_abi::{Errno, Fd, OpenFlags};
 use pageferry_core::fs::{Change, Create, File, Links, MapRequest, Opening, Rights};
@@ -68,19 +69,30 @@ impl<M: Machine> User<M> {
     }
 
     /// Lets the image in a file take the place of all that the process has in memory (`execve`): its segments are
-    /// mapped, what was mapped is gone. Answers where the image would begin; the calling program goes on, because an
-    /// image is memory to this kernel and not code.
+    /// mapped, what was mapped is gone. A file that begins with `#!` has the image in the file of that path do so; an
+    /// image with a dynamic linker (`PT_INTERP`) has that beside it. Answers where the image would begin; the calling
+    /// program goes on, because an image is memory to this kernel and not code.
     ///
     /// # Errors
-    /// [`Errno::BadFd`]. [`Errno::NotExecutable`]: no ELF image, or one with segments that a process cannot have;
-    /// [`Errno::Io`], [`Errno::Access`]: and nothing has changed. [`Errno::NoMemory`]: a part of the image is there.
+    /// [`Errno::BadFd`]. [`Errno::NotExecutable`]: no ELF image, or one with segments that a process cannot have, or an
+    /// interpreter that is none; those of [`User::open`] for an interpreter; [`Errno::Io`], [`Errno::Access`]: and
+    /// nothing has changed. [`Errno::NoMemory`]: a part of the image is there.
     pub fn exec(&self, fd: Fd) -> Result<Va, Errno> {
         self.system_call(|call| {
             let file = self.get(fd)?;
             if !file.rights().readable {
                 return Err(Errno::BadFd);
             }
-            call.exec(&file)
+            let how =
+                Opening { create: Create::of(OpenFlags::READ), truncate: false, links: Links::Followed };
+            let find = |path: &str| {
+                let mounts = &self.kernel.mounts;
+                let rights = Rights::of(OpenFlags::READ);
+                let file =
+                    mounts.resolve(call, path, Links::Followed, |fs, at| fs.open(call, at, how, rights))?;
+                Ok(Arc::new(file))
+            };
+            call.exec(&file, &find)
         })
     }
 

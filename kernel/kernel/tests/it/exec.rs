@@ -40,6 +40,32 @@ fn image() -> Vec<u8> {
     file
 }
 
+/// A dynamic linker: a page of text that may be anywhere, which begins 8 bytes into it.
+fn linker() -> Vec<u8> {
+    let mut file = image();
+    for (at, value) in [(16, 3), (24, 8), (56, 1)] {
+        file[at..at + 8].copy_from_slice(&[0; 8]);
+        file[at] = value;
+    }
+    file[18] = 0;
+    file[54] = 56;
+    file[64 + 16..64 + 24].copy_from_slice(&0u64.to_le_bytes());
+    file[4096..8192].fill(0x77);
+    file
+}
+
+/// The image, with the path of a dynamic linker in its first page.
+fn linked(path: &[u8]) -> Vec<u8> {
+    let mut file = image();
+    let head = 64 + 56 * 2;
+    file[56] = 3;
+    file[head..head + 4].copy_from_slice(&3u32.to_le_bytes());
+    file[head + 8..head + 16].copy_from_slice(&1000u64.to_le_bytes());
+    file[head + 32..head + 40].copy_from_slice(&(path.len() as u64 + 1).to_le_bytes());
+    file[1000..1000 + path.len()].copy_from_slice(path);
+    file
+}
+
 fn write_file(u: &U, name: &str, bytes: &[u8]) -> Fd {
     let fd = u.open(name, MAKE).unwrap();
     let from = u.map(bytes.len().next_multiple_of(PAGE_SIZE), Prot::RW, Inherit::Copy).unwrap();
@@ -98,6 +124,82 @@ fn an_image_takes_the_place_of_what_was_there() {
 }
 
 #[test]
+fn what_interprets_an_image_takes_its_place_or_begins_for_it() {
+    for (what, name, config) in kernels() {
+        println!("{what}");
+        run(name, Schedule::Timed, config, |u| {
+            u.attach_memory_disk(1 << 20).unwrap();
+            u.make_volume(1024).unwrap();
+            // Half of them in memory, half on the volume; a link on the way.
+            u.close(write_file(u, "sh", &image())).unwrap();
+            u.close(write_file(u, "/mnt/ld.so", &linker())).unwrap();
+            u.symlink("/mnt/ld.so", "rtld").unwrap();
+            for (path, bytes, begins) in [
+                ("/mnt/script", b"#! /sh -e\nexit\n".to_vec(), TEXT + 0x10),
+                ("dynamic", linked(b"rtld"), 0x60_0000 + 8),
+                ("of-dynamic", b"#!dynamic\n".to_vec(), 0x60_0000 + 8),
+            ] {
+                u.close(write_file(u, path, &bytes)).unwrap();
+                let child: Program<_> = Box::new(move |u: &U| {
+                    let fd = u.open(path, OpenFlags::READ).unwrap();
+                    assert_eq!(u.exec(fd), Ok(Va(begins)), "{path}");
+                    u.close(fd).unwrap();
+                    let mut text = vec![0; 4096];
+                    u.load(Va(TEXT), &mut text);
+                    assert_eq!(text, image()[4096..8192]);
+                    if begins != TEXT + 0x10 {
+                        u.load(Va(0x60_0000), &mut text);
+                        assert!(text.iter().all(|&byte| byte == 0x77));
+                    }
+                });
+                u.fork("image", child).unwrap();
+                u.wait().unwrap();
+            }
+            for path in ["sh", "rtld", "/mnt/ld.so", "/mnt/script", "dynamic", "of-dynamic"] {
+                u.unlink(path).unwrap();
+            }
+            u.unmount().unwrap();
+            u.detach_memory_disk().unwrap();
+        });
+    }
+}
+
+#[test]
+fn an_interpreter_that_is_none_is_refused_and_nothing_has_changed() {
+    run("xeon-mp", Schedule::Timed, original(), |u| {
+        u.close(write_file(u, "script", b"#!image\n")).unwrap();
+        u.close(write_file(u, "image", &image())).unwrap();
+        u.close(write_file(u, "text", b"no image")).unwrap();
+        u.close(write_file(u, "dynamic", &linked(b"image"))).unwrap();
+        let kept = u.map(PAGE_SIZE, Prot::RW, Inherit::Copy).unwrap();
+        u.store(kept, b"kept");
+        for (bytes, error) in [
+            (b"#!script\n".to_vec(), Errno::NotExecutable),
+            (b"#!text\n".to_vec(), Errno::NotExecutable),
+            (b"#!none\n".to_vec(), Errno::NoFile),
+            (b"#!bad\n".to_vec(), Errno::NotExecutable),
+            // A linker that is not there, none, no image, one that has its own place, and a path without an end.
+            (linked(b"none"), Errno::NoFile),
+            (linked(b""), Errno::NotExecutable),
+            (linked(b"text"), Errno::NotExecutable),
+            (linked(b"image"), Errno::NotExecutable),
+            (linked(&[b'x'; 300]), Errno::NotExecutable),
+            // One that may be anywhere is not executed by itself.
+            (linker(), Errno::NotExecutable),
+        ] {
+            let fd = write_file(u, "bad", &bytes);
+            assert_eq!(u.exec(fd), Err(error), "{:?}", &bytes[..12]);
+            u.close(fd).unwrap();
+            u.unlink("bad").unwrap();
+        }
+        ["script", "image", "text", "dynamic"].map(|name| u.unlink(name).unwrap());
+        let mut bytes = [0; 4];
+        u.load(kept, &mut bytes);
+        assert_eq!(&bytes, b"kept");
+    });
+}
+
+#[test]
 fn what_is_no_image_is_refused_and_nothing_has_changed() {
     run("xeon-mp", Schedule::Timed, original(), |u| {
         let sound = image();
@@ -108,6 +210,7 @@ fn what_is_no_image_is_refused_and_nothing_has_changed() {
         };
         let bad = [
             b"#!/bin/sh".to_vec(),
+            b"#!\n".to_vec(),
             sound[..40].to_vec(),
             // Not the file's all.
             sound[..8192].to_vec(),
