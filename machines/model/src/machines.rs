@@ -20,6 +20,7 @@
 //! | `opteron-mp` | 2 | hardware, from tables of four levels (amd64) | the papers |
 //! | `today` | 2 | as that, with a second-level TLB | what is so now |
 //! | `today-invlpgb` | 2 | as that, and a CPU can invalidate a page for all | what is so now |
+//! | `today-unmitigated` | 2 | as `today`, without mitigations | what is so now |
 //! | `ppc603` | 1 | the kernel's refill handler; blocks; fetches through a TLB and a cache of their own | the papers |
 //! | `ppc604`, `ppc604-smp` | 1, 2 | hardware, from a hash table; blocks; fetches likewise | the papers |
 //! | `ultrasparc-iie` | 1 | the kernel's refill handlers; contexts; a cache of several colours | sf_buf paper, 4.4 |
@@ -54,6 +55,7 @@ machines![
     "sh7751r",
     "today",
     "today-invlpgb",
+    "today-unmitigated",
     "ultrasparc-iie",
     "xeon-htt",
     "xeon-mp",

@@ -55,6 +55,7 @@ fn every_machine_file_is_a_machine() {
         "pentium-pro",
         "pentium-iii",
         "today",
+        "today-unmitigated",
         "mini-soft",
         "mini-hash",
         "mini-blocks",
@@ -72,6 +73,17 @@ fn every_machine_file_is_a_machine() {
         let without = machine.constants().into_iter().find(|c| c.source.is_empty());
         assert_eq!(without, None, "a constant of {name} has no source");
     }
+}
+
+#[test]
+fn current_machines_differ_from_today_where_they_should() {
+    let named = |name| MachineConfig::named(name).expect("it is built in");
+    let (today, off) = (named("today"), named("today-unmitigated"));
+    assert_eq!((&off.cache, &off.tlb, &off.memory), (&today.cache, &today.tlb, &today.memory));
+    let entries = |m: &MachineConfig| {
+        [&m.cpu.syscall_enter_cycles, &m.cpu.trap_enter_cycles].map(|cycles| cycles.value)
+    };
+    assert!(entries(&off) < entries(&today));
 }
 
 #[test]
