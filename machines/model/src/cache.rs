@@ -1,11 +1,12 @@
 //! The cache hierarchies of all packages, the memory behind them, and what they cost.
 //!
-//! A package has up to four levels, shared by its SMT siblings: set-associative, true LRU, indexed and tagged by
-//! physical addresses, one line size throughout. The first level of a machine with one package may be indexed by
-//! virtual addresses: then it has a line of memory once for each *colour* by which it was accessed, as if these were
-//! different lines (`cache::colour`). Only the state of lines is held here; the bytes are in the modelled memory, which
-//! is always current, since one access is carried out at a time. Everything is counted (`CacheStats`), and
-//! [`Caches::check`] asserts the conservation laws between the counts and against the state.
+//! A package has up to four levels, shared by its SMT siblings; the last one may be shared by several packages, which
+//! are a complex (`cache::complex`). A level is set-associative, true LRU, indexed and tagged by physical addresses,
+//! one line size throughout. The first level of a machine with one package may be indexed by virtual addresses: then it
+//! has a line of memory once for each *colour* by which it was accessed, as if these were different lines
+//! (`cache::colour`). Only the state of lines is held here; the bytes are in the modelled memory, which is always
+//! current, since one access is carried out at a time. Everything is counted (`CacheStats`), and [`Caches::check`]
+//! asserts the conservation laws between the counts and against the state.
 //!
 //! Rules:
 //! - A read fills every level from the first to the one that had the line, except a second level that is exclusive:
@@ -25,10 +26,12 @@ mod access;
 pub(crate) mod aliases;
 mod check;
 mod colour;
+mod complex;
 mod fetch;
 mod instruction;
 mod level;
 mod memory;
+mod near;
 mod package;
 pub(crate) mod power_on;
 mod run;
@@ -41,6 +44,7 @@ pub use stats::{CacheStats, LevelStats, PackageStats};
 
 use crate::config::MachineConfig;
 use colour::Colours;
+use complex::Complexes;
 use instruction::InstructionCache;
 use level::{DIRTY, UNIQUE};
 use memory::{Memory, Snoop};
@@ -59,6 +63,7 @@ pub struct Caches {
     /// stays when the last line has left.
     holders: Vec<u64>,
     memory: Memory,
+    complexes: Complexes,
     /// A run has no more lines than this, a power of two, and lies in a block of so many.
     run_lines: usize,
     /// The most that a line of a run can cost.
@@ -93,15 +98,17 @@ impl Caches {
         let data = package.banks.iter().map(|bank| bank.level.line_limit() / u64::from(colours.count()));
         let limits = data.chain(instruction.iter().map(InstructionCache::line_limit));
         let fewest_sets = package.banks.iter().map(|bank| bank.level.sets()).min();
+        let complexes = Complexes::of(machine);
         Caches {
             run_lines: fewest_sets.expect("a machine has caches").min(MAX_LINES),
             max_cycles: package.max_cycles(&memory),
             runs: Box::default(),
             line_limit: limits.min().expect("a machine has caches"),
             line_shift: machine.cache[0].line_bytes.value.trailing_zeros(),
-            packages: vec![package; packages],
+            packages: Caches::empty_packages(machine, &complexes, package),
             holders: vec![0; (machine.memory_bytes() >> PAGE_SHIFT) as usize],
             memory,
+            complexes,
             instruction,
             colours,
         }
@@ -154,7 +161,7 @@ impl Caches {
         let line = pa >> self.line_shift;
         assert!(line < self.line_limit, "physical address {pa:#x} lies beyond what the caches can tag");
         if count == 1 {
-            return PageAccess { package, others: 0, skew };
+            return PageAccess { package, others: 0, near: 0, skew };
         }
         let page = (pa >> PAGE_SHIFT) as usize;
         if page >= self.holders.len() {
@@ -164,7 +171,10 @@ impl Caches {
         let mine = 1 << package;
         let others = *holders & !mine;
         *holders |= mine;
-        PageAccess { package, others, skew }
+        if self.complexes.exist() {
+            return self.enter_complex(package, others, skew);
+        }
+        PageAccess { package, others, near: 0, skew }
     }
 
     /// As [`Caches::access`], to a line of a page that was entered.
@@ -175,6 +185,9 @@ impl Caches {
         package.counts.accesses += 1;
         match package.find(line, page.skew, write, kind) {
             Lookup::Done { cycles } => cycles,
+            Lookup::At { at, flags, cycles } if self.complexes.exist() => {
+                cycles + self.bring_in_complex(page, line, ((at, flags), cycles), write, kind)
+            }
             Lookup::At { at, flags, cycles } => cycles + self.bring(page, line, (at, flags), write, kind),
             Lookup::Nowhere => self.fetch(page, line, write, kind),
         }
@@ -240,6 +253,11 @@ impl Caches {
     /// Gets a line that no level of the package has.
     #[inline]
     fn fetch(&mut self, page: PageAccess, line: u64, write: bool, kind: Kind) -> u32 {
+        if page.near != 0
+            && let Some(cycles) = self.fetch_near(page, line, write, kind)
+        {
+            return cycles;
+        }
         let elsewhere = self.snoop(page, line, write);
         let package = &mut self.packages[page.package];
         let from = if write { package.first_back } else { 0 };

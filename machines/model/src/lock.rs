@@ -1,15 +1,17 @@
 //! The modelled spin lock: its cost, its order, and its waiting.
 //!
 //! On a multiprocessor, taking and releasing each cost an atomic instruction, and a lock last held by another package
-//! brings its cache line from there. A uniprocessor kernel does the same bookkeeping without atomics. Waiting time goes
-//! to [`Cause::Lock`], with interrupts taken meanwhile.
+//! brings its cache line from there. Where all that wait look at one word, each makes handing it over longer. A
+//! uniprocessor kernel does the same bookkeeping without atomics. Waiting time goes to [`Cause::Lock`], with interrupts
+//! taken meanwhile.
 
 use crate::machine::inner::Inner;
 use crate::machine::locks::{LockId, LockRef};
 use crate::machine::{Action, EventKind, WaitCause};
 use crate::mmu::access::Site;
-use pageferry_hal::{Cause, LockClass, SpinLock};
+use pageferry_hal::{Cause, CpuSet, LockClass, SpinLock};
 use std::cell::{Cell, RefCell, RefMut};
+use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::rc::Rc;
@@ -70,6 +72,8 @@ struct Latch {
     /// When it was released last, on the clock of the CPU that did.
     free_at: Cell<u64>,
     last_package: Cell<usize>,
+    /// When it was released the last times, where that matters.
+    handed_over: RefCell<VecDeque<u64>>,
 }
 
 impl Latch {
@@ -78,13 +82,16 @@ impl Latch {
         let maker = machine.is_running().then(|| machine.hw.borrow().cpus[machine.cpu()].package);
         let last_package = Cell::new(maker.unwrap_or(0));
         let (id, counted) = machine.new_lock_id(class);
-        Latch { machine, id, counted, held: Rc::default(), free_at: Cell::new(0), last_package }
+        let (free_at, handed_over) = (Cell::new(0), RefCell::default());
+        Latch { machine, id, counted, held: Rc::default(), free_at, last_package, handed_over }
     }
 
     fn take(&self, at: Site) {
         let mut waited = 0;
+        let mut came_at = None;
         if self.live() {
             self.machine.sync();
+            came_at = self.counts_waiters().then(|| self.clock());
             self.machine.check_lock_order(self.id, at);
             self.charge_atomic();
             if self.held.get() {
@@ -101,6 +108,9 @@ impl Latch {
             }
         }
         self.taken(at, waited);
+        if let Some(came_at) = came_at {
+            self.charge_handed_over(came_at);
+        }
     }
 
     /// Whether it was free, and is taken now.
@@ -124,6 +134,14 @@ impl Latch {
         }
         self.charge_atomic();
         self.free_at.set(self.clock());
+        if self.counts_waiters() {
+            let mut handed_over = self.handed_over.borrow_mut();
+            // As many as can have had it while one waited.
+            if handed_over.len() == CpuSet::MAX_CPUS {
+                handed_over.pop_front();
+            }
+            handed_over.push_back(self.free_at.get());
+        }
         self.machine.lock_released(self.address(), self.id);
     }
 
@@ -153,6 +171,25 @@ impl Latch {
         hw.did(cpu, Action::Locks);
     }
 
+    /// All that wait look at one word: each makes it longer to hand the lock over.
+    fn counts_waiters(&self) -> bool {
+        self.machine.is_timed() && self.machine.hw.borrow().params.lock_waiter > 0
+    }
+
+    fn clock(&self) -> u64 {
+        self.machine.hw.borrow().cpus[self.machine.cpu()].clock
+    }
+
+    /// It was handed to others while the executing CPU waited, who came at that time: each time it asked for the line,
+    /// too. It pays for that itself, as those that had the lock went on before it was known who waits.
+    fn charge_handed_over(&self, came_at: u64) {
+        let seen = self.handed_over.borrow().iter().filter(|&&at| at > came_at).count() as u64;
+        let mut hw = self.machine.hw.borrow_mut();
+        // The last time it was handed to this CPU.
+        let cycles = seen.saturating_sub(1) * hw.params.lock_waiter;
+        hw.charge_to(self.machine.cpu(), Cause::Lock, cycles);
+    }
+
     fn reference(&self, at: Site) -> LockRef {
         LockRef { lock: self.address(), id: self.id, at }
     }
@@ -171,8 +208,9 @@ impl Latch {
         let cpu = self.machine.cpu();
         hw.cpus[cpu].masked += u32::from(self.id.class.masks_interrupts());
         let package = hw.cpus[cpu].package;
-        if self.last_package.replace(package) != package {
-            let cycles = hw.params.transfer;
+        let last = self.last_package.replace(package);
+        if last != package {
+            let cycles = hw.params.transfer(last, package);
             hw.charge_to(cpu, Cause::Lock, cycles);
         }
         if self.machine.is_timed() {

@@ -21,6 +21,7 @@
 //! | `today` | 2 | as that, with a second-level TLB | what is so now |
 //! | `today-invlpgb` | 2 | as that, and a CPU can invalidate a page for all | what is so now |
 //! | `today-unmitigated` | 2 | as `today`, without mitigations | what is so now |
+//! | `today-8`, `today-64` | 8, 64 | as `today`; eight CPUs share the last cache | what is so now |
 //! | `ppc603` | 1 | the kernel's refill handler; blocks; fetches through a TLB and a cache of their own | the papers |
 //! | `ppc604`, `ppc604-smp` | 1, 2 | hardware, from a hash table; blocks; fetches likewise | the papers |
 //! | `ultrasparc-iie` | 1 | the kernel's refill handlers; contexts; a cache of several colours | sf_buf paper, 4.4 |
@@ -54,6 +55,8 @@ machines![
     "ppc604-smp",
     "sh7751r",
     "today",
+    "today-64",
+    "today-8",
     "today-invlpgb",
     "today-unmitigated",
     "ultrasparc-iie",

@@ -34,6 +34,7 @@ pub(crate) struct Params {
     pub(crate) cpi_milli: u64,
     pub(crate) smt_slowdown_milli: u64,
     pub(crate) lock_instructions: Instructions,
+    pub(crate) lock_waiter: u64,
     pub(crate) run_ahead: u64,
     pub(crate) atomic: u64,
     pub(crate) syscall_enter: u64,
@@ -53,7 +54,9 @@ pub(crate) struct Params {
     pub(crate) ipi_entry: u64,
     pub(crate) ipi_exit: u64,
     /// A cache line written by another package.
-    pub(crate) transfer: u64,
+    transfer: u64,
+    /// Packages of a complex, and a cache line written by another one of them; all packages are alike without.
+    complex: Option<(usize, u64)>,
     pub(crate) tlb: TlbShape,
     /// The TLB for instructions, where fetches look into one.
     pub(crate) instruction_tlb: Option<TlbShape>,
@@ -183,6 +186,7 @@ impl Params {
             cpi_milli: c.cpu.cpi_milli.value,
             smt_slowdown_milli: c.cpu.smt_slowdown_milli.value,
             lock_instructions: Instructions(c.cpu.lock_instructions.value as u32),
+            lock_waiter: c.cpu.lock_waiter_cycles.as_ref().map_or(0, |cycles| cycles.value),
             run_ahead: c.cpu.run_ahead_cycles.value,
             atomic: c.cpu.atomic_cycles.value,
             syscall_enter: c.cpu.syscall_enter_cycles.value,
@@ -201,6 +205,7 @@ impl Params {
             ipi_entry: c.ipi.entry_cycles.value,
             ipi_exit: c.ipi.exit_cycles.value,
             transfer: c.outside_cycles(&c.memory.transfer_cycles),
+            complex: c.complex.as_ref().map(|c| (c.packages.value as usize, c.transfer_cycles.value)),
             tlb: TlbShape {
                 first: geometry(&data.entries, &data.ways),
                 superpages: data.superpage_entries.value as usize,
@@ -276,6 +281,25 @@ impl Params {
                 }
             }),
         }
+    }
+}
+
+impl Params {
+    /// What a cache line takes to `package` that another one has written.
+    pub(crate) fn transfer(&self, from: usize, package: usize) -> u64 {
+        match self.complex {
+            Some((size, near)) if from / size == package / size => near,
+            _ => self.transfer,
+        }
+    }
+
+    /// The same of a line that all of `others`, a bit each, have: a load has it from the nearest of them, and a store
+    /// waits for the farthest.
+    pub(crate) fn transfer_from(&self, others: u64, is_store: bool, package: usize) -> u64 {
+        let each = (0..self.packages).filter(|other| others >> other & 1 != 0);
+        let cycles = each.map(|other| self.transfer(other, package));
+        let wanted = if is_store { cycles.max() } else { cycles.min() };
+        wanted.unwrap_or(0)
     }
 }
 

@@ -101,13 +101,14 @@ impl Line {
         Line { run: host::AtomicU64::new(0), packages: host::AtomicU64::new(0) }
     }
 
-    /// `package` reads or writes it in the run with this number; true when it comes from another's cache.
-    pub(crate) fn use_by(&self, run: u64, package: usize, writes: bool) -> bool {
+    /// `package` reads or writes it in the run with this number. Gives a bit for each package from whose cache it
+    /// comes, or that has to give it up.
+    pub(crate) fn use_by(&self, run: u64, package: usize, writes: bool) -> u64 {
         const ALONE: Ordering = Ordering::Relaxed;
         let me = 1 << package;
         let had = if self.run.swap(run, ALONE) == run { self.packages.load(ALONE) } else { 0 };
         self.packages.store(if writes { me } else { had | me }, ALONE);
-        if writes { had & !me != 0 } else { had != 0 && had & me == 0 }
+        if writes || had & me == 0 { had & !me } else { 0 }
     }
 }
 

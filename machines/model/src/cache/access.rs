@@ -15,8 +15,10 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub struct PageAccess {
     pub(super) package: usize,
-    /// The other packages that may hold lines of the page.
+    /// The other packages that may hold lines of the page; of other complexes, where there are such.
     pub(super) others: u64,
+    /// Those of the own complex.
+    pub(super) near: u64,
     /// What is added to the number of a line to have that by which the first level knows it.
     pub(super) skew: u64,
 }

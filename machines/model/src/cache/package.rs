@@ -29,6 +29,9 @@ pub(super) struct Bank {
 #[derive(Clone, Debug)]
 pub(super) struct Package {
     pub(super) banks: Box<[Bank]>,
+    /// So many of them are here: all, but where packages share the last one and another has it at hand
+    /// ([`super::complex`]).
+    pub(super) here: usize,
     pub(super) colours: Colours,
     /// The first write-back level; their number where there is none.
     pub(super) first_back: usize,
@@ -48,8 +51,12 @@ pub(super) enum Lookup {
 impl Bank {
     fn new(config: &CacheConfig, next: Option<&CacheConfig>) -> Bank {
         let sets = config.size_bytes.value / (config.ways.value * config.line_bytes.value);
+        Bank::of(Level::new(sets as usize, config.ways.value as usize), config, next)
+    }
+
+    fn of(level: Level, config: &CacheConfig, next: Option<&CacheConfig>) -> Bank {
         Bank {
-            level: Level::new(sets as usize, config.ways.value as usize),
+            level,
             counts: LevelStats::default(),
             exclusive: config.exclusive.value,
             gives_all: next.is_some_and(|next| next.exclusive.value),
@@ -76,10 +83,20 @@ impl Package {
         let levels = machine.cache.iter().enumerate();
         Package {
             colours: Colours::of(machine),
+            here: machine.cache.len(),
             banks: levels.map(|(i, level)| Bank::new(level, machine.cache.get(i + 1))).collect(),
             first_back: machine.cache.iter().position(back).unwrap_or(machine.cache.len()),
             counts: PackageStats::default(),
         }
+    }
+
+    /// As this one, but for the last level, which another package has at hand.
+    pub(super) fn without_last(&self, machine: &MachineConfig) -> Package {
+        let mut package = self.clone();
+        let (config, bank) = machine.cache.last().zip(package.banks.last_mut()).expect("there are caches");
+        *bank = Bank::of(Level::new(1, 1), config, None);
+        package.here -= 1;
+        package
     }
 
     /// Looks for a line, level by level. A store goes through the write-through levels, which take nothing in.
@@ -224,7 +241,7 @@ impl Package {
     pub(super) fn take_away(&mut self, line: u64) -> Snoop {
         let mut found = Snoop::Absent;
         let own = self.colours.own_skew(line);
-        for (at, bank) in self.banks.iter_mut().enumerate() {
+        for (at, bank) in self.banks[..self.here].iter_mut().enumerate() {
             if let Some(flags) = bank.level.remove(known_as(line, own, at)) {
                 bank.counts.removals += 1;
                 found = worse(found, flags);
@@ -243,20 +260,32 @@ impl Package {
 
     /// Makes all copies of a line clean and shared; memory gets what was dirty.
     pub(super) fn share(&mut self, line: u64) -> Snoop {
+        let found = self.share_near(line);
+        self.counts.memory_writebacks += u64::from(found == Snoop::Dirty);
+        found
+    }
+
+    /// As [`Package::share`], where a level gets what was dirty that this package shares with the one that asks.
+    #[inline]
+    pub(super) fn share_near(&mut self, line: u64) -> Snoop {
         let mut found = Snoop::Absent;
-        for bank in &mut self.banks {
+        for bank in &mut self.banks[..self.here] {
             if let Some(entry) = bank.level.peek(line) {
                 found = worse(found, *entry);
                 *entry &= !STATE;
             }
         }
-        self.counts.memory_writebacks += u64::from(found == Snoop::Dirty);
         found
+    }
+
+    /// True when some level has the line that no other package shares, where packages share the last one.
+    pub(super) fn holds_itself(&self, line: u64) -> bool {
+        self.banks.split_last().is_some_and(|(_, own)| own.iter().any(|bank| bank.level.holds(line)))
     }
 
     /// True when some level has the line.
     pub(super) fn holds(&self, line: u64) -> bool {
-        self.banks.iter().any(|bank| bank.level.holds(line))
+        self.banks[..self.here].iter().any(|bank| bank.level.holds(line))
     }
 }
 

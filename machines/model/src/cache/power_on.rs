@@ -82,7 +82,7 @@ impl PoweredOn {
             return PoweredOn { kind: None, state: State::Live(empty) };
         }
         let cpu = (machine.cpu.packages.value, machine.cpu.clock_mhz.value);
-        let kind = format!("{:?}", (cpu, &machine.cache, &machine.icache, &machine.memory));
+        let kind = format!("{:?}", (cpu, &machine.cache, &machine.complex, &machine.icache, &machine.memory));
         let state = match matching(&kind, &[], None) {
             Some(notes) => State::Comparing { notes, done: 0, empty },
             None => State::Noting(empty, Vec::new()),

@@ -54,7 +54,7 @@ impl Package {
     /// one package.
     pub(super) fn give(&mut self, line: u64, lines: u64, write: bool) -> SnoopMask {
         let mut had = SnoopMask::default();
-        for bank in &mut self.banks {
+        for bank in &mut self.banks[..self.here] {
             let SnoopMask { any, dirty } = bank.level.give(line, lines, write);
             bank.counts.removals += if write { u64::from(any.count_ones()) } else { 0 };
             had = SnoopMask { any: had.any | any, dirty: had.dirty | dirty };

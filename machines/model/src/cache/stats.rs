@@ -33,8 +33,10 @@ pub struct PackageStats {
     pub accesses: u64,
     /// Lines read from memory.
     pub memory_reads: u64,
-    /// Lines that came dirty from another package.
+    /// Lines that came dirty from another package, or that one of the own complex had and the shared level lacked.
     pub transfers: u64,
+    /// Lines that came from a package of the own complex, which had them newer than the shared level, or alone.
+    pub near_transfers: u64,
     /// Stores that had to ask the other packages for their copies of a line that was here.
     pub upgrades: u64,
     /// Stores that no level takes in: they went to memory.
@@ -46,7 +48,7 @@ pub struct PackageStats {
 /// Every count, at one moment.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct CacheStats {
-    /// By package, then by level from the CPU outwards.
+    /// By package, then by level from the CPU outwards. What a complex shares counts for the package that used it last.
     pub levels: Vec<Vec<LevelStats>>,
     /// By package.
     pub packages: Vec<PackageStats>,

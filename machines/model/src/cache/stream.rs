@@ -9,6 +9,11 @@ use super::run::all_of;
 impl Caches {
     /// As [`Caches::access_in`], to so many lines from that of `pa` on, one after the other. Gives the cost of all.
     pub fn stream_in(&mut self, page: PageAccess, pa: u64, lines: usize, write: bool) -> u64 {
+        if page.near != 0 {
+            let access =
+                |i| u64::from(self.access_in(page, pa + (i << self.line_shift), write, Kind::Stream));
+            return (0..lines as u64).map(access).sum();
+        }
         let (mut line, mut left, mut cycles) = (pa >> self.line_shift, lines, 0);
         while left > 0 {
             let count = left.min(self.run_lines - (line as usize & (self.run_lines - 1)));
@@ -33,7 +38,7 @@ impl Caches {
         let line_bytes = self.line_bytes() as u64;
         let (mut load, mut store) = (from >> self.line_shift, to >> self.line_shift);
         let apart = (load ^ store) as usize & (self.run_lines - 1) != 0;
-        if apart || source.package != target.package {
+        if apart || source.package != target.package || source.near | target.near != 0 {
             let access = |i| {
                 let load = self.access_in(source, from + i * line_bytes, false, Kind::Stream);
                 u64::from(load) + u64::from(self.access_in(target, to + i * line_bytes, true, Kind::Stream))
@@ -62,6 +67,7 @@ impl Caches {
     #[inline]
     pub fn at_most(&self, page: PageAccess, lines: usize) -> u64 {
         let asking = if page.others == 0 { 0 } else { self.memory.max_asking_cycles() };
+        let asking = asking + if page.near == 0 { 0 } else { self.complexes.max_asking_cycles() };
         (self.max_cycles + asking) * lines as u64
     }
 

@@ -52,6 +52,9 @@ pub struct MachineConfig {
     pub tlb: TlbConfig,
     /// The caches of one package, from the CPU outwards. The SMT siblings of a package share them.
     pub cache: Vec<CacheConfig>,
+    /// Which packages share the last of them; without, each has one of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub complex: Option<ComplexConfig>,
     /// The cache for instructions; without one, their time is in `cpi_milli`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub icache: Option<InstructionCacheConfig>,
@@ -90,6 +93,10 @@ pub struct CpuConfig {
     pub smt_slowdown_milli: Number,
     /// Instructions of a lock around the atomic one, which are all of its cost on a uniprocessor.
     pub lock_instructions: Number,
+    /// What each other CPU that waits for a lock adds to its being handed over, where all look at one word until it is
+    /// free (test-and-set, tickets). Absent where each looks at a word of its own (a queue: MCS, qspinlock).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock_waiter_cycles: Option<Number>,
     /// How far a CPU's clock may be ahead of the next one's before that has its turn, where calls need no order: the
     /// grain of the simulation, and no property of a machine.
     pub run_ahead_cycles: Number,
@@ -178,6 +185,23 @@ pub struct SecondTlbConfig {
     pub ways: Number,
     /// A first-level miss that hits here.
     pub hit_cycles: Number,
+}
+
+/// Packages that share the last level of their caches: cores of a core complex, or of a mesh with one cache. Its cycles
+/// are those of the CPU's clock.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ComplexConfig {
+    /// So many packages, of neighbouring numbers, make a complex; the last one may have fewer.
+    pub packages: Number,
+    /// A dependent access to a line that another package of the complex has newer than the shared level, or has alone.
+    pub transfer_cycles: Number,
+    /// One line moved by a copy, likewise.
+    pub stream_transfer_cycles: Number,
+    /// Making the other packages of the complex give up a line, before a store that is waited for.
+    pub upgrade_cycles: Number,
+    /// The same for one line of a copy.
+    pub stream_upgrade_cycles: Number,
 }
 
 /// Memory, and what packages do to each other's caches. Its cycles are those of `clock_mhz`.

@@ -12,6 +12,7 @@ pub const RANGES: Ranges = Ranges(&[
     range("cpu.clock_mhz", 1, 100_000),
     range("cpu.packages", 1, CpuSet::MAX_CPUS as i64),
     range("cpu.threads_per_package", 1, CpuSet::MAX_CPUS as i64),
+    range("complex.packages", 1, CpuSet::MAX_CPUS as i64),
     range("cpu.cpi_milli", 1, 1_000_000),
     range("cpu.lock_instructions", 0, 100_000),
     range("cpu.run_ahead_cycles", 0, 1_000_000),

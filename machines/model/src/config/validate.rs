@@ -26,6 +26,7 @@ impl MachineConfig {
         self.validate_cpu()?;
         self.validate_tlb()?;
         self.validate_caches()?;
+        self.validate_complex()?;
         self.validate_colours()?;
         self.validate_fetch()?;
         self.validate_memory()?;
@@ -106,6 +107,25 @@ impl MachineConfig {
             if !tags_suffice(self, sets, level.line_bytes.value, colours) {
                 return fault(key("size_bytes"), "too few sets for this much memory");
             }
+        }
+        Ok(())
+    }
+
+    /// What a shared last level asks of the rest of the machine.
+    fn validate_complex(&self) -> Result<(), Fault> {
+        const KEY: &str = "complex.packages";
+        if self.complex.is_none() {
+            return Ok(());
+        }
+        let (last, own) = self.cache.split_last().expect("there are caches");
+        if !own.iter().any(|level| level.write_policy.value == WritePolicy::Back) {
+            return fault(KEY, "expected none: no cache of a package's own holds what it has written");
+        }
+        if last.exclusive.value {
+            return fault(KEY, "expected none: the last cache is exclusive");
+        }
+        if self.icache.is_some() {
+            return fault(KEY, "expected none: instructions are fetched past no cache that is shared");
         }
         Ok(())
     }

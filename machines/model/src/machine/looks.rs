@@ -28,8 +28,10 @@ impl Inner {
             let cycles = hw.params.atomic;
             hw.charge(cpu, cycles);
         }
-        if line.use_by(self.number, hw.cpus[cpu].package, writes) {
-            let cycles = hw.params.transfer;
+        let package = hw.cpus[cpu].package;
+        let others = line.use_by(self.number, package, writes);
+        if others != 0 {
+            let cycles = hw.params.transfer_from(others, writes, package);
             hw.charge(cpu, cycles);
         }
     }

@@ -5,13 +5,13 @@ use pageferry_model::cache::{Caches, Kind};
 use pageferry_model::config::{CacheConfig, MachineConfig, WritePolicy};
 use proptest::prelude::*;
 
-const LINE: u64 = 64;
+pub(crate) const LINE: u64 = 64;
 
-fn assumed<T>(value: T) -> Sourced<T> {
+pub(crate) fn assumed<T>(value: T) -> Sourced<T> {
     Sourced::assumed(value, "for the test")
 }
 
-fn level(sets: u64, ways: u64, write_policy: WritePolicy, exclusive: bool) -> CacheConfig {
+pub(crate) fn level(sets: u64, ways: u64, write_policy: WritePolicy, exclusive: bool) -> CacheConfig {
     CacheConfig {
         name: String::new(),
         size_bytes: assumed(sets * ways * LINE),
@@ -28,7 +28,7 @@ fn level(sets: u64, ways: u64, write_policy: WritePolicy, exclusive: bool) -> Ca
 }
 
 /// A machine in which every cost is a power of ten of its own, so that a sum tells its parts.
-fn machine(packages: u64, levels: Vec<CacheConfig>) -> MachineConfig {
+pub(crate) fn machine(packages: u64, levels: Vec<CacheConfig>) -> MachineConfig {
     let mut machine = MachineConfig::named("xeon-up").expect("it is built in");
     machine.cpu.packages = assumed(packages);
     machine.cache = levels;
@@ -55,13 +55,13 @@ fn caches(packages: u64, levels: Vec<CacheConfig>) -> Caches {
 
 use WritePolicy::{Back, Through};
 
-fn load(caches: &mut Caches, package: usize, line: u64) -> u32 {
+pub(crate) fn load(caches: &mut Caches, package: usize, line: u64) -> u32 {
     let cost = caches.access(package, line * LINE + 8, false, Kind::Latency);
     caches.check().expect("the laws hold");
     cost
 }
 
-fn store(caches: &mut Caches, package: usize, line: u64) -> u32 {
+pub(crate) fn store(caches: &mut Caches, package: usize, line: u64) -> u32 {
     let cost = caches.access(package, line * LINE + 60, true, Kind::Latency);
     caches.check().expect("the laws hold");
     cost

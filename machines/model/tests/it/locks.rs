@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use pageferry_hal::*;
-use pageferry_model::{LockCircle, Model, Options, RunError, Schedule};
+use pageferry_model::{LockCircle, MachineConfig, Model, Options, RunError, Schedule, Sourced};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -44,6 +44,46 @@ fn locks_exclude_and_wait() {
         // Nothing interrupts here: waiting is what locks took beside their instructions.
         assert!((1..s.cause(Cause::Lock)).contains(&used.wait_cycles), "{used:?}");
     }
+}
+
+/// Cycles that CPUs spend on a lock which all of them want, where each that waits adds so many when it is handed over.
+fn spent_on_a_wanted_lock(cpus: u64, waiter_cycles: Option<u64>) -> u64 {
+    let mut config = MachineConfig::named("today-8").expect("it is built in");
+    config.cpu.packages.value = cpus;
+    config.cpu.lock_waiter_cycles = waiter_cycles.map(|cycles| Sourced::assumed(cycles, "for the test"));
+    let m = Model::new(&config, Options::new(Schedule::Timed)).expect("valid");
+    m.run(Box::new(move |m| {
+        let lock = Rc::new(m.new_lock(LockClass::PIPE, ()));
+        let work = |m: Model, lock: Rc<<Model as Machine>::Lock<()>>| {
+            move || {
+                for _ in 0..20 {
+                    let _held = lock.lock();
+                    m.execute(Instructions(2000));
+                }
+                None
+            }
+        };
+        for cpu in 1..cpus as u8 {
+            let c = m.context_new("worker", Box::new(work(m.clone(), lock.clone())));
+            m.start_cpu(CpuId(cpu), c);
+        }
+        work(m.clone(), lock)()
+    }))
+    .expect("the run ends well");
+    m.snapshot().cause(Cause::Lock)
+}
+
+#[test]
+fn who_waits_for_a_lock_makes_handing_it_over_longer_only_where_all_look_at_one_word() {
+    let longer = |cpus| {
+        let (queue, one_word) = (spent_on_a_wanted_lock(cpus, None), spent_on_a_wanted_lock(cpus, Some(100)));
+        one_word.saturating_sub(queue)
+    };
+    assert_eq!(longer(1), 0, "nobody waits");
+    assert_eq!(longer(2), 0, "nobody else does");
+    let (four, eight) = (longer(4), longer(8));
+    // Each time it is handed over it takes longer by as many as still wait, and those wait for that, too.
+    assert!(four > 0 && eight > 4 * four, "{four}, {eight}");
 }
 
 #[test]

@@ -55,6 +55,8 @@ fn every_machine_file_is_a_machine() {
         "pentium-pro",
         "pentium-iii",
         "today",
+        "today-8",
+        "today-64",
         "today-unmitigated",
         "mini-soft",
         "mini-hash",
@@ -84,6 +86,9 @@ fn current_machines_differ_from_today_where_they_should() {
         [&m.cpu.syscall_enter_cycles, &m.cpu.trap_enter_cycles].map(|cycles| cycles.value)
     };
     assert!(entries(&off) < entries(&today));
+    let (eight, all) = (named("today-8"), named("today-64"));
+    assert_eq!((eight.cpus(), all.cpus()), (8, 64));
+    assert_eq!((&eight.cache, &eight.complex), (&today.cache, &all.complex));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod cache;
 mod common;
+mod complexes;
 mod disk;
 mod fetch;
 mod locks;
