@@ -22,6 +22,7 @@
 //! | `today-invlpgb` | 2 | as that, and a CPU can invalidate a page for all | what is so now |
 //! | `today-unmitigated` | 2 | as `today`, without mitigations | what is so now |
 //! | `today-8`, `today-64` | 8, 64 | as `today`; eight CPUs share the last cache | what is so now |
+//! | `today-arm` | 2 | hardware, from tables of four levels; it invalidates on all CPUs | what is so now |
 //! | `ppc603` | 1 | the kernel's refill handler; blocks; fetches through a TLB and a cache of their own | the papers |
 //! | `ppc604`, `ppc604-smp` | 1, 2 | hardware, from a hash table; blocks; fetches likewise | the papers |
 //! | `ultrasparc-iie` | 1 | the kernel's refill handlers; contexts; a cache of several colours | sf_buf paper, 4.4 |
@@ -57,6 +58,7 @@ machines![
     "today",
     "today-64",
     "today-8",
+    "today-arm",
     "today-invlpgb",
     "today-unmitigated",
     "ultrasparc-iie",

@@ -360,6 +360,8 @@ fn a_sound_pmap_is_not_blamed() {
         ("today+tags", 2),
         ("today-invlpgb", 2),
         ("today-invlpgb+tags", 2),
+        ("today-arm", 2),
+        ("today-arm+tags", 2),
     ] {
         for seed in 0..10 {
             let shape = Shape { schedule: Schedule::Seeded(seed), ..Shape::new(machine, cpus) };

@@ -22,6 +22,8 @@ pub enum ArchName {
     I386,
     /// 64-bit x86: four-level page tables, and room for a direct map.
     Amd64,
+    /// 64-bit Arm with pages of 4 KB: four-level page tables, written as those of amd64 are, and tags of 16 bits.
+    Arm64,
     /// 32-bit PowerPC: hashed page tables, block registers.
     PowerPc,
     /// SH-4: areas of fixed kind.
@@ -330,7 +332,7 @@ impl MachineConfig {
     pub fn board(&self) -> Board {
         let mmu = match (self.arch, self.mmu.walker) {
             (_, Some(WalkerName::Hash)) => Mmu::Hash,
-            (ArchName::Amd64, Some(WalkerName::Radix)) => Mmu::Radix(x86::AMD64),
+            (ArchName::Amd64 | ArchName::Arm64, Some(WalkerName::Radix)) => Mmu::Radix(x86::AMD64),
             (_, Some(WalkerName::Radix)) => Mmu::Radix(x86::I386),
             (_, None) => Mmu::Soft {
                 entries: self.tlb.data.entries.value as usize,
@@ -344,7 +346,7 @@ impl MachineConfig {
                     // There are pages of 512 KB beside.
                     ArchName::Sparc64 => &[16, sparc64::DIRECT_SHIFT],
                     // One size, which nothing loads.
-                    ArchName::PowerPc | ArchName::I386 | ArchName::Amd64 => &[20],
+                    ArchName::PowerPc | ArchName::I386 | ArchName::Amd64 | ArchName::Arm64 => &[20],
                 },
                 part: (self.arch == ArchName::Sh4).then_some(10),
                 is_readable: self.mmu.soft.as_ref().is_some_and(|soft| soft.search_cycles.is_some()),
@@ -360,7 +362,7 @@ impl MachineConfig {
             cpus: self.cpus(),
             frames: (self.memory_bytes() / PAGE_SIZE as u64) as usize,
             pointer: match self.arch {
-                ArchName::Amd64 | ArchName::Sparc64 => Width::Eight,
+                ArchName::Amd64 | ArchName::Arm64 | ArchName::Sparc64 => Width::Eight,
                 ArchName::I386 | ArchName::PowerPc | ArchName::Sh4 => Width::Four,
             },
             layout: self.layout(),
@@ -375,7 +377,7 @@ impl MachineConfig {
             colours: self.colours(),
             writes_through: self.cache[0].write_policy.value == WritePolicy::Through,
             instruction_bytes: match self.arch {
-                ArchName::PowerPc | ArchName::Sparc64 => 4,
+                ArchName::PowerPc | ArchName::Sparc64 | ArchName::Arm64 => 4,
                 ArchName::Sh4 => 2,
                 // Some 3.5 bytes, in whole ones.
                 ArchName::I386 | ArchName::Amd64 => 4,
@@ -389,7 +391,7 @@ impl MachineConfig {
     pub(super) fn layout(&self) -> Layout {
         match self.arch {
             ArchName::I386 => x86::I386_LAYOUT,
-            ArchName::Amd64 => x86::AMD64_LAYOUT,
+            ArchName::Amd64 | ArchName::Arm64 => x86::AMD64_LAYOUT,
             ArchName::PowerPc if self.mmu.blocks.is_some() => powerpc::BLOCKS,
             ArchName::PowerPc => powerpc::PAGES,
             ArchName::Sh4 => sh4::LAYOUT,

@@ -47,7 +47,8 @@ impl MachineConfig {
     fn validate_tlb(&self) -> Result<(), Fault> {
         let data = &self.tlb.data;
         tlb_geometry("tlb.data", &data.entries, &data.ways)?;
-        if let (Some(entries), true) = (&data.gigabyte_entries, self.arch != ArchName::Amd64) {
+        let has_huge_pages = matches!(self.arch, ArchName::Amd64 | ArchName::Arm64);
+        if let (Some(entries), false) = (&data.gigabyte_entries, has_huge_pages) {
             let (entries, arch) = (entries.value, self.arch);
             let problem = format!("{entries}, expected none: {arch:?} has no pages of 1 GB");
             return fault("tlb.data.gigabyte_entries", problem);
@@ -161,7 +162,7 @@ impl MachineConfig {
             ArchName::I386 => 4096,
             // Page tables are those of a machine of 32 bits.
             ArchName::Sparc64 => 4096,
-            ArchName::Amd64 => 1 << 20,
+            ArchName::Amd64 | ArchName::Arm64 => 1 << 20,
             // What the blocks or the area map that lead to memory.
             ArchName::PowerPc | ArchName::Sh4 => 512,
         };

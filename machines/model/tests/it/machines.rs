@@ -57,6 +57,7 @@ fn every_machine_file_is_a_machine() {
         "today",
         "today-8",
         "today-64",
+        "today-arm",
         "today-unmitigated",
         "mini-soft",
         "mini-hash",
@@ -78,6 +79,17 @@ fn every_machine_file_is_a_machine() {
 }
 
 #[test]
+fn tags_are_as_wide_as_the_root_register_has_room_for() {
+    let mut arm = MachineConfig::named("today-arm").expect("it is built in");
+    assert_eq!((arm.validate(), arm.board().asids), (Ok(()), 1 << 16));
+    arm.mmu.asid_bits = Some(Sourced::assumed(17, "for the test"));
+    assert_eq!(arm.validate().expect_err("too many").key, "mmu.asid_bits");
+    let mut amd = MachineConfig::named("today").expect("it is built in");
+    amd.mmu.asid_bits = arm.mmu.asid_bits.map(|_| Sourced::assumed(16, "for the test"));
+    assert_eq!(amd.validate().expect_err("too many").key, "mmu.asid_bits");
+}
+
+#[test]
 fn current_machines_differ_from_today_where_they_should() {
     let named = |name| MachineConfig::named(name).expect("it is built in");
     let (today, off) = (named("today"), named("today-unmitigated"));
@@ -89,6 +101,7 @@ fn current_machines_differ_from_today_where_they_should() {
     let (eight, all) = (named("today-8"), named("today-64"));
     assert_eq!((eight.cpus(), all.cpus()), (8, 64));
     assert_eq!((&eight.cache, &eight.complex), (&today.cache, &all.complex));
+    assert!(named("today-arm").board().broadcasts_flushes);
 }
 
 #[test]

@@ -5,8 +5,14 @@ use crate::config::machine::{ArchName, MachineConfig};
 use crate::config::mmu::{ReplaceName, WalkerName};
 use pageferry_sourced::Fault;
 
-/// Bits of a tag of amd64, in the root register.
-const PCID_BITS: u64 = 12;
+/// Bits of a tag, in the root register.
+const fn tag_bits(arch: ArchName) -> Option<u64> {
+    match arch {
+        ArchName::Amd64 => Some(12),
+        ArchName::Arm64 => Some(16),
+        _ => None,
+    }
+}
 
 impl MachineConfig {
     pub(super) fn validate_mmu(&self) -> Result<(), Fault> {
@@ -25,7 +31,7 @@ impl MachineConfig {
         }
         let walks = mmu.walker == Some(WalkerName::Radix);
         let fits = match self.arch {
-            ArchName::I386 | ArchName::Amd64 => walks,
+            ArchName::I386 | ArchName::Amd64 | ArchName::Arm64 => walks,
             ArchName::PowerPc => !walks,
             ArchName::Sh4 | ArchName::Sparc64 => mmu.soft.is_some(),
         };
@@ -105,12 +111,12 @@ impl MachineConfig {
         let mmu = &self.mmu;
         let tagged = mmu.asid_bits.as_ref().filter(|_| walks);
         if let Some(bits) = tagged {
-            if self.arch != ArchName::Amd64 {
+            let Some(max) = tag_bits(self.arch) else {
                 let problem = format!("expected none: the TLB of an {:?} has no tags", self.arch);
                 return fault("mmu.asid_bits", format!("{}, {problem}", bits.value));
-            }
-            if bits.value > PCID_BITS {
-                let problem = format!("expected 1 to {PCID_BITS}: CR3 has no more for a tag");
+            };
+            if bits.value > max {
+                let problem = format!("expected 1 to {max}: the root register has no more for a tag");
                 return fault("mmu.asid_bits", format!("{}, {problem}", bits.value));
             }
         }
