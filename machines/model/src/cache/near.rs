@@ -25,7 +25,7 @@ impl Caches {
     }
 
     /// A package is about to access a page of which `others` may hold lines: it gets the shared level of its complex.
-    #[inline(never)]
+    #[cold]
     pub(super) fn enter_complex(&mut self, package: usize, others: u64, skew: u64) -> PageAccess {
         let had = self.complexes.hand_to(package);
         if had != package {
@@ -64,7 +64,7 @@ impl Caches {
     }
 
     /// As [`Caches::bring`](super::Caches), in a complex, where a hit at the level costs `hit`.
-    #[inline(never)]
+    #[cold]
     pub(super) fn bring_in_complex(
         &mut self,
         page: PageAccess,
@@ -114,6 +114,7 @@ impl Caches {
 
     /// Gets a line that neither a level of the package nor the shared one has from another package of the complex.
     /// `None` where none has it either.
+    #[cold]
     pub(super) fn fetch_near(&mut self, page: PageAccess, line: u64, write: bool, kind: Kind) -> Option<u32> {
         let near = self.ask_near(page.near, line, write);
         if near == Snoop::Absent {
