@@ -176,10 +176,6 @@ impl Latch {
         self.machine.is_timed() && self.machine.hw.borrow().params.lock_waiter > 0
     }
 
-    fn clock(&self) -> u64 {
-        self.machine.hw.borrow().cpus[self.machine.cpu()].clock
-    }
-
     /// It was handed to others while the executing CPU waited, who came at that time: each time it asked for the line,
     /// too. It pays for that itself, as those that had the lock went on before it was known who waits.
     fn charge_handed_over(&self, came_at: u64) {
@@ -188,6 +184,7 @@ impl Latch {
         // The last time it was handed to this CPU.
         let cycles = seen.saturating_sub(1) * hw.params.lock_waiter;
         hw.charge_to(self.machine.cpu(), Cause::Lock, cycles);
+        hw.locks[self.counted].wait_cycles += cycles;
     }
 
     fn reference(&self, at: Site) -> LockRef {
