@@ -192,7 +192,9 @@ fn an_interpreter_that_is_none_is_refused_and_nothing_has_changed() {
             u.close(fd).unwrap();
             u.unlink("bad").unwrap();
         }
-        ["script", "image", "text", "dynamic"].map(|name| u.unlink(name).unwrap());
+        for name in ["script", "image", "text", "dynamic"] {
+            u.unlink(name).unwrap();
+        }
         let mut bytes = [0; 4];
         u.load(kept, &mut bytes);
         assert_eq!(&bytes, b"kept");

@@ -321,7 +321,7 @@ impl Schemes {
     }
 
     /// Executes an image again and again: each time its header is looked at, what was in memory goes, and its two
-    /// segments are mapped.
+    /// segments are mapped. What it would load is the vnode pager's to find.
     fn images(&self, user: &User<Model>, buffer: Va) -> Result<(), CallError> {
         let image = image();
         user.store(buffer, &image);
@@ -336,6 +336,7 @@ impl Schemes {
             Ok(self.pages)
         };
         let result = self.measure(round, "execute the image");
+        user.load(Va(TEXT), &mut [0; 8]);
         let mut scratch = Vec::new();
         if differs(&self.model, Va(TEXT), &image[PAGE_SIZE..2 * PAGE_SIZE], &mut scratch).is_some() {
             self.cell.borrow_mut().damage("the text of the image is not the file's".to_owned());
