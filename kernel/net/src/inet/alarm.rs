@@ -4,10 +4,9 @@
 //! Where protocols are a process, a callout that comes only tells the server that there is work, and the alarm notes
 //! that it has rung.
 
-use super::stack::Net;
 use alloc::boxed::Box;
-use pageferry_core::sched::CalloutId;
-use pageferry_hal::{Cycles, Machine, SpinLock, Threads};
+use pageferry_core::sched::{CalloutId, Callouts};
+use pageferry_hal::{Cycles, Machine, Threads};
 
 /// Whose alarm it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,24 +32,23 @@ pub(super) struct Alarm {
 }
 
 impl Alarm {
-    /// Has it ring at `first`, or not at all.
-    pub(super) fn set<M: Machine>(&mut self, net: &Net<M>, part: Part, first: Option<Cycles>) {
+    /// Has what `call` makes of a number come at `first`, or nothing at all.
+    pub(super) fn set<M: Machine>(
+        &mut self,
+        callouts: &Callouts<M>,
+        first: Option<Cycles>,
+        call: impl FnOnce(u64, Cycles) -> Box<dyn FnOnce(&dyn Threads)>,
+    ) {
         if self.set.map(|(due, ..)| due) == first {
             return;
         }
         if let Some((_, callout, _)) = self.set.take() {
-            net.core.callouts.cancel(callout);
+            callouts.cancel(callout);
         }
         if let Some(due) = first {
-            let weak = net.me.clone();
             self.number += 1;
-            let number = self.number;
-            let call = Box::new(move |threads: &dyn Threads| {
-                if let Some(net) = weak.upgrade() {
-                    net.rings(threads, part, number, due);
-                }
-            });
-            self.set = Some((due, net.core.callouts.add(due, call), number));
+            let callout = callouts.add(due, call(self.number, due));
+            self.set = Some((due, callout, self.number));
         }
     }
 
@@ -67,31 +65,5 @@ impl Alarm {
     /// Takes what has come for the server.
     pub(super) fn take_rung(&mut self) -> Option<(u64, Cycles)> {
         self.rung.take()
-    }
-}
-
-impl<M: Machine> Net<M> {
-    /// A callout has come: what is due is done, or the server is told of it.
-    fn rings(&self, threads: &dyn Threads, part: Part, number: u64, due: Cycles) {
-        match self.host() {
-            None => self.ip(threads).time_passes(part, number, due),
-            Some(host) => {
-                match part {
-                    Part::Blocks => self.state.lock().alarm.rings(number, due),
-                    Part::Arp => self.arp.lock().alarm.rings(number, due),
-                    Part::Fragments => self.fragments.lock().alarm.rings(number, due),
-                }
-                host.has_work(threads);
-            }
-        }
-    }
-
-    /// Takes what has come for the server.
-    pub(super) fn rung(&self, part: Part) -> Option<(u64, Cycles)> {
-        match part {
-            Part::Blocks => self.state.lock().alarm.take_rung(),
-            Part::Arp => self.arp.lock().alarm.take_rung(),
-            Part::Fragments => self.fragments.lock().alarm.take_rung(),
-        }
     }
 }

@@ -40,7 +40,7 @@ impl<M: Machine> Ip<'_, M> {
         let mut held = self.net.arp.lock();
         let result = work(&mut held);
         let first = held.first_deadline();
-        held.alarm.set(self.net, Part::Arp, first);
+        self.net.set_alarm(&mut held.alarm, Part::Arp, first);
         result
     }
 

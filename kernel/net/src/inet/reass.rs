@@ -33,7 +33,7 @@ impl<M: Machine> Ip<'_, M> {
         let mut held = self.net.fragments.lock();
         let result = work(&mut held);
         let first = held.first_deadline();
-        held.alarm.set(self.net, Part::Fragments, first);
+        self.net.set_alarm(&mut held.alarm, Part::Fragments, first);
         result
     }
 

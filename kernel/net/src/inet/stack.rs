@@ -7,11 +7,11 @@
 //!
 //! # Locks
 //! Those of FreeBSD 5.3, but that all connections have one: `Network` over all control blocks (`tcbinfo`, `udbinfo`),
-//! `Reassembly` over fragments (`ipqlock`), `Arp` over the table of neighbours, `Driver` over the card's rings and what
-//! it has (`EM_LOCK`), `Loopback` over packets on loopback (a `netisr` queue). They come before all other locks, in this
-//! order: under them, socket buffers, mbufs and the scheduler are used. A process holds them in a call, the thread
-//! behind the card's interrupts while it takes packets in, the clock's while it looks for what is due. What arrives goes
-//! through Ethernet and IP, and is summed, with none held. No byte of a process is touched under any.
+//! `Reassembly` over fragments (`ipqlock`), `Arp` over the table of neighbours, `Driver` over the card's rings and
+//! what it has (`EM_LOCK`), `Loopback` over packets on loopback (a `netisr` queue). They come before all other locks,
+//! in this order: under them, socket buffers, mbufs and the scheduler are used. A process holds them in a call, the
+//! thread behind the card's interrupts while it takes packets in, the clock's while it looks for what is due. What
+//! arrives goes through Ethernet and IP, and is summed, with none held. No byte of a process is touched under any.
 //!
 //! # What can fail
 //! Everything that needs an mbuf: then a packet is lost, as on any wire, and TCP sends it again.
@@ -182,7 +182,7 @@ impl<M: Machine> Net<M> {
             buffers,
             config,
             host: OnceBox::new(),
-            card: link.as_ref().map(|link| link.info().clone()),
+            card: link.as_ref().map(|link| *link.info()),
             has_wire: AtomicBool::new(link.is_some()),
             is_ending: AtomicBool::new(false),
             latest: AtomicU64::new(0),
@@ -228,7 +228,7 @@ impl<M: Machine> Net<M> {
         let mut stack = Stack { ip: self.ip(threads), s: &mut held };
         let result = work(&mut stack);
         let first = stack.s.pcbs.first_deadline().filter(|_| !self.is_ending.load(Relaxed));
-        stack.s.alarm.set(self, Part::Blocks, first);
+        self.set_alarm(&mut stack.s.alarm, Part::Blocks, first);
         result
     }
 
