@@ -401,6 +401,9 @@ pub(crate) struct ShowConstants {
     /// What differs between two, side by side with its sources: names, or files that end in .toml
     #[arg(long, num_args = 2, value_names = ["A", "B"], action = ArgAction::Set, conflicts_with_all = ["name", "toml"])]
     pub(crate) diff: Option<Vec<String>>,
+    /// The least and the greatest that each number may be, in place of its source
+    #[arg(long, requires = "name", conflicts_with_all = ["json", "toml"])]
+    pub(crate) ranges: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -11,7 +11,7 @@ use crate::terminal::{self, print, table};
 use pageferry_lab::judge::Reproduction;
 use pageferry_lab::output::PendingFile;
 use pageferry_lab::record::Record;
-use pageferry_lab::{LabError, Registry, nearest, text};
+use pageferry_lab::{LabError, nearest, text};
 use pageferry_report::diff::{Change, Diff, RunChange, Scope};
 use pageferry_report::folder;
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,7 +60,7 @@ fn read(side: &Path) -> Result<Reproduction, LabError> {
         let problem = format!("it is a part of a folder of results: name the folder, `{}`", folder.display());
         return Err(LabError::Input { file: side.display().to_string(), problem });
     }
-    folder::read(&Registry::standard(), side)
+    folder::read(crate::registry::registry(), side)
 }
 
 /// The error of a side that is not there, with the name beside it that is most like it.
@@ -98,8 +98,24 @@ fn nothing_in_both(options: &Options, first: &Reproduction, second: &Reproductio
             format!("the first here is {}, there {}", title(first), title(second))
         }
     };
+    let alike_but_for = |machine: bool| {
+        let same = |a: &Record, b: &Record| {
+            let place = if machine { (&a.kernel, &b.kernel) } else { (&a.machine, &b.machine) };
+            a.experiment == b.experiment && place.0 == place.1 && a.settings == b.settings
+        };
+        first.records().find_map(|a| Some((a, second.records().find(|b| same(a, b))?)))
+    };
+    // Two machines, or two kernels, stand beside each other in one sweep.
+    let both = |option: &str, experiment: &str, a: &str, b: &str| {
+        format!("; `pageferry sweep {experiment} {option} {a},{b}` puts both in one table")
+    };
+    let hint = match (alike_but_for(true), alike_but_for(false)) {
+        (Some((a, b)), _) => both("--machine", &a.experiment, &a.machine, &b.machine),
+        (None, Some((a, b))) => both("--kernel", &a.experiment, &a.kernel, &b.kernel),
+        (None, None) => String::new(),
+    };
     let problem = format!(
-        "none of its runs is in {}: {why}; expected runs of equal experiment, machine, kernel and settings",
+        "none of its runs is in {}: {why}; expected runs of equal experiment, machine, kernel and settings{hint}",
         options.second.display()
     );
     LabError::Input { file: options.first.display().to_string(), problem }

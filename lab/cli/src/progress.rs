@@ -87,11 +87,11 @@ impl Progress for Runs {
                     Ok(_) => "a law is broken".to_owned(),
                     Err(_) => "failed".to_owned(),
                 };
-                let left = state.left.left().map(|left| format!(", {:#} left", HumanDuration(left)));
+                let left = state.left.left().map(|left| format!(", about {:#} left", HumanDuration(left)));
                 let left = left.unwrap_or_default();
                 return tell(&format!("{done:>3} of {count}{left}  {}  {outcome}", run.title()));
             };
-            let left = state.left.left().map(|left| format!("  {:#} left", HumanDuration(left)));
+            let left = state.left.left().map(|left| format!("  about {:#} left", HumanDuration(left)));
             bar.set_position((state.left.done() * BAR as f64) as u64);
             bar.set_prefix(format!("{done} of {count} runs{}", left.unwrap_or_default()));
         });

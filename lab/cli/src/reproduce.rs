@@ -4,7 +4,6 @@ use crate::args::Reproduce;
 use crate::kept::{KeptRuns, make_kept, tell_others};
 use crate::progress::note;
 use crate::terminal::{self, print, table};
-use pageferry_lab::Registry;
 use pageferry_lab::files::Paper;
 use pageferry_lab::judge::{AutoChoice, Comparison, Reproduction, Standing, Statement, statements};
 use pageferry_lab::output::{About, PendingDir};
@@ -28,7 +27,7 @@ pub(crate) fn reproduce(options: &Reproduce) -> Result<ExitCode, LabError> {
     // Before the work: whether its results can be kept.
     let mut dir = PendingDir::begin(&options.out, about, options.force)?;
     let KeptRuns { runs, others, kept_at } = make_kept(&plan, options.jobs, &mut dir, options.resume)?;
-    let registry = Registry::standard();
+    let registry = crate::registry::registry();
     let mut reproduction = registry.judged(&plan, runs, choices)?;
     reproduction.findings = findings(&reproduction)?;
     reproduction.write(dir)?;
@@ -75,18 +74,18 @@ pub(crate) fn reproduce(options: &Reproduce) -> Result<ExitCode, LabError> {
 fn plan(wanted: &[String], choices: Choices, repeat: Option<u64>) -> Result<Vec<RunSpec>, LabError> {
     let mut experiments = Vec::new();
     if wanted.is_empty() {
-        experiments = Registry::standard().experiments()?;
+        experiments = crate::registry::registry().experiments()?;
     }
     let mut seen = BTreeSet::new();
     for name in wanted.iter().filter(|name| seen.insert(name.as_str())) {
-        experiments.push(Registry::standard().experiment(name)?);
+        experiments.push(crate::registry::registry().experiment(name)?);
     }
     let mut plan = Vec::new();
     for experiment in experiments {
-        let (registry, experiment) = (Registry::standard(), Arc::new(experiment));
+        let (registry, experiment) = (crate::registry::registry(), Arc::new(experiment));
         plan.extend(match repeat {
-            Some(repeat) => matrix_repeated(&registry, &experiment, choices, repeat as u32)?,
-            None => matrix(&registry, &experiment, choices)?,
+            Some(repeat) => matrix_repeated(registry, &experiment, choices, repeat as u32)?,
+            None => matrix(registry, &experiment, choices)?,
         });
         check_count(plan.len())?;
     }
@@ -109,7 +108,11 @@ pub(crate) fn shown(of: &Reproduction) -> String {
         let agree = found.iter().filter(|s| s.agrees).count();
         let heading = style.strong(&format!("{title}: {agree} of {} agree", found.len()));
         let ratio = if in_numbers == Some(false) { "" } else { ">ratio" };
-        let rows: Vec<_> = found.into_iter().flat_map(rows).collect();
+        let of_several = |c: &Comparison| {
+            let same = |other: &&Comparison| (&other.what, &other.machine) == (&c.what, &c.machine);
+            found.iter().flat_map(|statement| &statement.rows).filter(same).count() > 1
+        };
+        let rows: Vec<_> = found.iter().flat_map(|statement| rows(statement, &of_several)).collect();
         let _ = writeln!(
             out,
             "{heading}\n{}",
@@ -136,7 +139,8 @@ pub(crate) fn shown(of: &Reproduction) -> String {
 
 /// How much of what is published is judged, and the same by paper.
 fn covered(of: &Reproduction) -> String {
-    if of.papers.is_empty() {
+    // Where nothing is compared, nothing is covered.
+    if of.papers.is_empty() || of.comparisons.is_empty() {
         return String::new();
     }
     let all = of.covered();
@@ -192,7 +196,10 @@ fn pays(of: &Reproduction) -> String {
         return String::new();
     }
     let heading = terminal::stdout().strong("From where on each mechanism pays");
-    format!("{heading}\n{}\n", table(&["experiment", "mechanism", "machine", "then", "today"], &rows))
+    // Machines and experiments of one's own are of no paper's time.
+    let of_papers = of.own().is_empty() && of.machines.iter().all(|machine| machine.is_built_in());
+    let there = if of_papers { "then" } else { "on it" };
+    format!("{heading}\n{}\n", table(&["experiment", "mechanism", "machine", there, "today"], &rows))
 }
 
 /// What it is worth to map the kernel by few large pieces.
@@ -221,8 +228,9 @@ fn chosen(of: &Reproduction) -> String {
     format!("{heading}\n{}\n", table(&["experiment", "choice", "machine", "so at", "worst"], &rows))
 }
 
-/// A row for each comparison in numbers; one row for a statement in words, and one for each test that it fails.
-fn rows(statement: &Statement) -> Vec<Vec<String>> {
+/// A row for each comparison in numbers, with its experiment and settings where `of_several` says that there are others
+/// like it; one row for a statement in words, and one for each test that it fails.
+fn rows(statement: &Statement, of_several: &dyn Fn(&Comparison) -> bool) -> Vec<Vec<String>> {
     let verdict = |agrees: bool| {
         let style = terminal::stdout();
         if agrees { style.green("agrees") } else { style.red("differs") }
@@ -230,8 +238,15 @@ fn rows(statement: &Statement) -> Vec<Vec<String>> {
     let what = statement.what.clone();
     if statement.in_numbers {
         let row = |c: &Comparison| {
-            let ratio = c.ratio.map_or(String::new(), |r| format!("{r:.2}"));
-            vec![what.clone(), c.machine.clone(), c.theirs.clone(), c.ours_told(), ratio, verdict(c.agrees)]
+            let ratio = c.ratio.filter(|ratio| ratio.is_finite()).map(|ratio| format!("{ratio:.2}"));
+            let ratio = ratio.unwrap_or_default();
+            let what = if of_several(c) {
+                let under = c.under.as_ref().map_or_else(String::new, |under| format!(", {under}"));
+                format!("{what} ({}{under}, {})", c.experiment, c.kernel)
+            } else {
+                what.clone()
+            };
+            vec![what, c.machine.clone(), c.theirs.clone(), c.ours_told(), ratio, verdict(c.agrees)]
         };
         return statement.rows.iter().map(row).collect();
     }

@@ -4,7 +4,6 @@ use crate::args::Run;
 use crate::progress::{Runs, note};
 use crate::show::print_json;
 use crate::terminal::{self, print, table};
-use pageferry_lab::Registry;
 use pageferry_lab::files::{Experiment, KernelChoice, MachineChoice, Settings};
 use pageferry_lab::record::{Cycles, LockCounts, Record, RunResult};
 use pageferry_lab::run::{Choices, RunSpec, Schedule, TimeLeft, TraceWindow, execute, run_traced, threads};
@@ -17,7 +16,7 @@ use std::sync::Arc;
 
 /// Runs one experiment on one machine under one kernel.
 pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
-    let experiment = Arc::new(Registry::standard().experiment(&options.experiment)?);
+    let experiment = Arc::new(crate::registry::registry().experiment(&options.experiment)?);
     let (machine, kernel) = experiment.file.first();
     let machine = MachineChoice::find(options.machine.as_deref().unwrap_or(machine))?;
     let kernel = KernelChoice::find(options.kernel.as_deref().unwrap_or(kernel))?;
@@ -25,7 +24,7 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
     let schedule = if options.seeded_schedule { Schedule::Seeded } else { Schedule::Timed };
     let choices =
         Choices { quick: options.quick, seed: options.seed, schedule, perturbed: options.perturbed };
-    let spec = RunSpec::new(&Registry::standard(), &experiment, machine, kernel, &settings, choices)?;
+    let spec = RunSpec::new(crate::registry::registry(), &experiment, machine, kernel, &settings, choices)?;
     if options.repeat > 1 {
         return run_repeated(options, &spec);
     }
@@ -212,7 +211,7 @@ fn checks(record: &Record) -> String {
     if broken.is_empty() {
         let count = record.laws.len();
         return style.green(&format!(
-            "All {count} laws hold; every byte arrived as it was sent; no stale translation was used."
+            "All {count} laws hold; no byte was found changed; no stale translation was used."
         ));
     }
     broken.iter().map(|law| style.red(&format!("broken: {law}"))).collect::<Vec<_>>().join("\n")

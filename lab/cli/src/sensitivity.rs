@@ -13,7 +13,7 @@ use pageferry_lab::output::{About, PendingDir};
 use pageferry_lab::record::RunResult;
 use pageferry_lab::run::{Choices, Journal, RunSpec, TimeLeft, execute_each, matrix_repeated, threads};
 use pageferry_lab::sensitivity::{Filter, Maker, is_watched, study};
-use pageferry_lab::{LabError, Registry, text};
+use pageferry_lab::{LabError, text};
 use pageferry_report::sensitivity::{crossovers_csv, effects_csv, tornado, tornado_csv};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -60,7 +60,7 @@ pub(crate) fn sensitivity(options: &Sensitivity) -> Result<ExitCode, LabError> {
 
 /// The runs of the experiments of these names, each once; of all that are watched if there are none.
 fn plan(wanted: &[String], choices: Choices) -> Result<Vec<RunSpec>, LabError> {
-    let registry = Registry::standard();
+    let registry = crate::registry::registry();
     let mut seen = BTreeSet::new();
     let mut experiments = Vec::new();
     for name in wanted.iter().filter(|name| seen.insert(name.as_str())) {
@@ -76,7 +76,7 @@ fn plan(wanted: &[String], choices: Choices) -> Result<Vec<RunSpec>, LabError> {
     }
     let mut plan = Vec::new();
     for experiment in experiments {
-        plan.extend(matrix_repeated(&registry, &Arc::new(experiment), choices, 1)?);
+        plan.extend(matrix_repeated(registry, &Arc::new(experiment), choices, 1)?);
     }
     Ok(plan)
 }

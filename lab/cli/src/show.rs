@@ -7,7 +7,6 @@
 
 use crate::args::{Show, ShowConstants};
 use crate::terminal::{self, print, table};
-use pageferry_lab::Registry;
 use pageferry_lab::files::catalogue::{self, Kind, names};
 use pageferry_lab::files::{Experiment, ExperimentFile, KernelChoice, MachineChoice};
 use pageferry_lab::{Constant, LabError, load_toml, text, to_toml};
@@ -18,7 +17,7 @@ use std::process::ExitCode;
 
 /// Lists machines, or shows one.
 pub(crate) fn machines(options: &ShowConstants) -> Result<ExitCode, LabError> {
-    let ShowConstants { show: options, diff } = options;
+    let ShowConstants { show: options, diff, ranges } = options;
     if let Some([a, b]) = diff.as_deref() {
         let [a, b] = [MachineChoice::find(a)?, MachineChoice::find(b)?];
         return differing([(&a.name, a.constants()), (&b.name, b.constants())], options.json);
@@ -26,6 +25,9 @@ pub(crate) fn machines(options: &ShowConstants) -> Result<ExitCode, LabError> {
     match &options.name {
         Some(name) => {
             let machine = MachineChoice::find(name)?;
+            if *ranges {
+                return print_ranges(machine.constants(), |key| machine.range(key));
+            }
             let config = &machine.config;
             let shown = Listing {
                 name: &machine.name,
@@ -79,7 +81,7 @@ fn size(bytes: u64) -> String {
 
 /// Lists kernels, or shows one.
 pub(crate) fn kernels(options: &ShowConstants) -> Result<ExitCode, LabError> {
-    let ShowConstants { show: options, diff } = options;
+    let ShowConstants { show: options, diff, ranges } = options;
     if let Some([a, b]) = diff.as_deref() {
         let [a, b] = [KernelChoice::find(a)?, KernelChoice::find(b)?];
         return differing([(&a.name, a.constants()), (&b.name, b.constants())], options.json);
@@ -87,6 +89,9 @@ pub(crate) fn kernels(options: &ShowConstants) -> Result<ExitCode, LabError> {
     match &options.name {
         Some(name) => {
             let kernel = KernelChoice::find(name)?;
+            if *ranges {
+                return print_ranges(kernel.constants(), |key| kernel.range(key));
+            }
             let shown = Listing {
                 name: &kernel.name,
                 title: &kernel.file.title,
@@ -115,7 +120,7 @@ pub(crate) fn kernels(options: &ShowConstants) -> Result<ExitCode, LabError> {
 /// Lists experiments, or shows one.
 pub(crate) fn experiments(options: &Show) -> Result<ExitCode, LabError> {
     let Some(name) = &options.name else {
-        let all = Registry::standard().experiments()?;
+        let all = crate::registry::registry().experiments()?;
         if options.json {
             return print_json(&all.iter().map(|e| (&e.name, &e.file)).collect::<BTreeMap<_, _>>());
         }
@@ -131,7 +136,7 @@ pub(crate) fn experiments(options: &Show) -> Result<ExitCode, LabError> {
     };
     if options.toml {
         // A faulty one is not printed. The file of one that extends no other is all of it, remarks included.
-        let experiment = Registry::standard().experiment(name)?;
+        let experiment = crate::registry::registry().experiment(name)?;
         let text = catalogue::find(Kind::Experiment, name)?.text;
         if load_toml::<ExperimentFile>(name, &text).is_err() {
             return print_toml("experiments", &format!("{name} --toml"), &experiment.file);
@@ -139,7 +144,7 @@ pub(crate) fn experiments(options: &Show) -> Result<ExitCode, LabError> {
         print(&text)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let experiment = Registry::standard().experiment(name)?;
+    let experiment = crate::registry::registry().experiment(name)?;
     if options.json {
         return print_json(&experiment.file);
     }
@@ -156,12 +161,14 @@ pub(crate) fn experiments(options: &Show) -> Result<ExitCode, LabError> {
             name.clone(),
             p.value.to_string(),
             p.quick.unwrap_or(p.value).to_string(),
+            p.min.to_string(),
+            experiment.max_of(name).to_string(),
             p.unit.clone(),
             p.source.clone(),
         ]
     };
     let rows: Vec<_> = file.parameters.iter().map(row).collect();
-    out += &table(&["parameter (--set)", ">default", ">quick", "unit", "source"], &rows);
+    out += &table(&["parameter (--set)", ">default", ">quick", ">from", ">to", "unit", "source"], &rows);
     if !file.choices.is_empty() {
         let row = |(name, c): (&String, &pageferry_lab::files::Choice)| {
             vec![name.clone(), c.value.clone(), c.allowed.join(", "), c.source.clone()]
@@ -183,6 +190,20 @@ pub(crate) fn experiments(options: &Show) -> Result<ExitCode, LabError> {
         out += &format!("compared with {}\n", compared.join(", "));
     }
     print(&out)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Each number with the least and the greatest that it may be.
+fn print_ranges(
+    constants: Vec<Constant>,
+    range: impl Fn(&str) -> Option<(i64, i64)>,
+) -> Result<ExitCode, LabError> {
+    let row = |constant: Constant| {
+        let (min, max) = range(&constant.key)?;
+        Some(vec![constant.key, constant.value, min.to_string(), max.to_string()])
+    };
+    let rows: Vec<_> = constants.into_iter().filter_map(row).collect();
+    print(&table(&["number", ">value", ">from", ">to"], &rows))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -5,6 +5,7 @@
 //! not to be trusted. The command turns the first into exit code 2 and the second into exit code 1.
 
 use pageferry_sourced::ConfigError;
+use std::fmt;
 use std::path::PathBuf;
 
 /// What is to blame for an error.
@@ -16,8 +17,8 @@ pub enum Blame {
     Law,
 }
 
-/// An error of this crate.
-#[derive(Debug, thiserror::Error)]
+/// An error of this crate. As what a `main` returns, too, it is told in words.
+#[derive(thiserror::Error)]
 pub enum LabError {
     /// A name that nothing has.
     #[error("there is no {kind} `{name}`{}", hint(.nearest, .known))]
@@ -102,6 +103,12 @@ pub enum LabError {
         /// What does not hold, one text each.
         broken: Vec<String>,
     },
+}
+
+impl fmt::Debug for LabError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl LabError {

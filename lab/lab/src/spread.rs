@@ -22,6 +22,9 @@ pub struct Spread {
 }
 
 impl Spread {
+    /// Of fewer values the interval is their range, and says nothing of how sure the median is.
+    pub const MIN_FOR_INTERVAL: usize = 5;
+
     /// That of `values`; none of none.
     pub fn of(values: &mut [f64]) -> Option<Spread> {
         let median = text::median(values);

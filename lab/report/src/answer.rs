@@ -46,8 +46,10 @@ fn figure(of: &Judgement<'_>) -> Figure {
         Key::mark(&DIFFERS, "differs: its name leads to the reason"),
         Key::band("within 10 % of the published number"),
     ];
-    if all.iter().filter(|s| s.in_numbers).flat_map(|s| &s.rows).any(|c| interval(c).is_some()) {
-        legend.push(Key::interval());
+    let numbers = all.iter().filter(|s| s.in_numbers).flat_map(|s| &s.rows);
+    let repeated = numbers.filter(|c| interval(c).is_some()).filter_map(|c| c.repeats.as_ref());
+    if let Some(fewest) = repeated.map(|repeats| repeats.spread.repeats).min() {
+        legend.push(Key::interval(fewest));
     }
     Figure {
         id: id(of.name),

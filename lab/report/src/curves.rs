@@ -18,10 +18,18 @@ use pageferry_lab::files::{Compare, CurveLine, Curves, Experiment, How, MachineC
 use pageferry_lab::judge::{Crossover, Reproduction, spreads};
 use pageferry_lab::plot::{Axis, Bar, Group};
 use pageferry_lab::{Spread, text};
+use std::cell::Cell;
 
-/// What is said of bars through points.
-const WHISKERS: &str = "A bar through a point goes from end to end of an interval that holds the true median in at \
-                        least 93 of 100 such sets of repeats; where there is none, all repeats gave the same.";
+/// What is said of bars through points, of which the one with the fewest repeats has so many.
+fn whiskers(fewest: usize) -> &'static str {
+    if fewest < Spread::MIN_FOR_INTERVAL {
+        "A bar through a point goes from the lowest to the highest of its repeats, which are too few to say how sure \
+         the median is; where there is none, all repeats gave the same."
+    } else {
+        "A bar through a point goes from end to end of an interval that holds the true median in at least 93 of 100 \
+         such sets of repeats; where there is none, all repeats gave the same."
+    }
+}
 
 /// The figures of `experiment`, if it has curves and their runs were made.
 pub(super) fn figures(of: &Reproduction, experiment: &Experiment, looks: &Looks) -> Vec<Figure> {
@@ -50,8 +58,11 @@ fn figure(
     let in_units = |points: Vec<(f64, f64)>| {
         points.into_iter().map(|(x, value)| (x * across_by, value * up_by)).collect::<Vec<_>>()
     };
+    let fewest = Cell::new(usize::MAX);
     let line = |line: &CurveLine| {
         let all = spreads(of.records(), &experiment.name, curves, &machine.name, line);
+        let repeats = all.iter().filter(|(_, spread)| !spread.is_exact()).map(|(_, spread)| spread.repeats);
+        fewest.set(repeats.fold(fewest.get(), usize::min));
         let differ = all.iter().filter_map(|(x, spread)| {
             let scaled = Spread { low: spread.low * up_by, high: spread.high * up_by, ..*spread };
             scaled.told().map(|_| (x * across_by, (scaled.low, scaled.high)))
@@ -96,8 +107,8 @@ fn figure(
         drawn.iter().map(key).chain(marked.map(|c| Key::published(&c.look, &c.name))).collect();
     let mut note = curves.note.clone();
     if drawn.iter().any(|c| !c.intervals.is_empty()) {
-        legend.push(Key::interval());
-        note = format!("{note} {WHISKERS}").trim_start().to_owned();
+        legend.push(Key::interval(fewest.get()));
+        note = format!("{note} {}", whiskers(fewest.get())).trim_start().to_owned();
     }
     Some(Figure {
         id: format!("{}-{}", experiment.name, machine.name),

@@ -5,6 +5,7 @@ use super::data::{self, Table};
 use super::headline::{of_chart, titled};
 use super::looks::{Look, Looks, Mark};
 use super::svg::{Anchor, KEY_PIXELS, Svg, Width};
+use pageferry_lab::Spread;
 use pageferry_lab::plot::{self, Plot, Sample};
 use serde::Serialize;
 
@@ -87,10 +88,14 @@ impl Key {
         })
     }
 
-    /// The interval around a point, of whatever series.
-    pub(super) fn interval() -> Key {
+    /// The interval around a point, of whatever series; of few repeats it is their range.
+    pub(super) fn interval(fewest_repeats: usize) -> Key {
         const ANY: Look = Look { colour: "published", mark: Mark::Circle, hollow: false, dash: "" };
-        Key::drawn("interval of the median", |svg| {
+        let words = match fewest_repeats < Spread::MIN_FOR_INTERVAL {
+            true => "range of the repeats",
+            false => "interval of the median",
+        };
+        Key::drawn(words, |svg| {
             svg.whisker((MIDDLE.0, 1.5), (MIDDLE.0, KEY_PIXELS.1 - 1.5), &ANY);
         })
     }

@@ -163,7 +163,7 @@ fn find(registry: &Registry, folder: &Path, inputs: &Inputs, all: &mut Records) 
             let kept = inputs.experiments.iter().find(|kept| kept.name == *experiment);
             let found = match kept {
                 Some(kept) => Experiment::of_records(&kept.name, kept.file.clone(), &papers)?,
-                None => registry.experiment(&name(experiment))?,
+                None => registry.experiment(&name(experiment)).map_err(|e| missing(folder, e))?,
             };
             all.experiments.push(Arc::new(found));
         }
@@ -171,7 +171,7 @@ fn find(registry: &Registry, folder: &Path, inputs: &Inputs, all: &mut Records) 
             let kept = inputs.machines.iter().find(|kept| kept.name == *machine);
             let found = match kept {
                 Some(kept) => MachineChoice { name: kept.name.clone(), config: kept.file.clone() },
-                None => MachineChoice::find(&name(machine))?,
+                None => MachineChoice::find(&name(machine)).map_err(|e| missing(folder, e))?,
             };
             all.machines.push(Arc::new(found));
         }
@@ -179,12 +179,26 @@ fn find(registry: &Registry, folder: &Path, inputs: &Inputs, all: &mut Records) 
             let kept = inputs.kernels.iter().find(|kept| kept.name == *kernel);
             let found = match kept {
                 Some(kept) => KernelChoice { name: kept.name.clone(), file: kept.file.clone() },
-                None => KernelChoice::find(&name(kernel))?,
+                None => KernelChoice::find(&name(kernel)).map_err(|e| missing(folder, e))?,
             };
             all.kernels.push(Arc::new(found));
         }
     }
     Ok(())
+}
+
+/// `error` with where a file of one's own is looked for.
+fn missing(folder: &Path, error: LabError) -> LabError {
+    match error {
+        LabError::Unknown { kind, name, .. } => {
+            let file = folder.display().to_string();
+            let problem = format!(
+                "a run is of the {kind} `{name}`, which is not built in: put its file, `{name}.toml`, into the folder"
+            );
+            LabError::Input { file, problem }
+        }
+        other => other,
+    }
 }
 
 /// The JSON files of `folder` that a reproduction does not write, by name.

@@ -5,6 +5,7 @@
 //! figure that draws nothing.
 
 use super::curve::{Axes, Curve};
+use pageferry_lab::files::Better;
 use pageferry_lab::judge::{Crossover, Pays};
 use pageferry_lab::plot::{Bar, Chart, DotRow, Group, Panel, Point, Stack};
 use pageferry_lab::text::number;
@@ -41,8 +42,8 @@ fn rough(value: f64) -> String {
     number(format!("{value:.digits$}").parse().unwrap_or(value))
 }
 
-/// From where on each of the curves that replace others is above what it replaces: `loan above copy from 32K on,
-/// transfer nowhere`. `place` writes a value of what is across.
+/// From where on each of the curves that replace others is above what it replaces, or below where less is better: `loan
+/// above copy from 32K on, transfer nowhere`. `place` writes a value of what is across.
 pub(super) fn of_crossovers(all: &[&Crossover], place: impl Fn(f64) -> String) -> Option<String> {
     let from = |c: &Crossover| match c.pays {
         Pays::Always => "everywhere".to_owned(),
@@ -52,7 +53,8 @@ pub(super) fn of_crossovers(all: &[&Crossover], place: impl Fn(f64) -> String) -
     let mut parts: Vec<String> = Vec::new();
     let mut over = None;
     for c in all {
-        let above = if over == Some(&c.over) { String::new() } else { format!(" above {}", c.over) };
+        let side = if c.better == Better::Less { "below" } else { "above" };
+        let above = if over == Some(&c.over) { String::new() } else { format!(" {side} {}", c.over) };
         parts.push(format!("{}{above} {}", c.mechanism, from(c)));
         over = Some(&c.over);
     }
@@ -83,7 +85,7 @@ fn with_unit(value: f64, unit: &str) -> String {
 
 /// Whether less is better of what has this unit: of what something takes.
 fn is_cost(unit: &str) -> bool {
-    ["µs", "s", "cycles"].contains(&unit) || unit.starts_with("times ")
+    Better::of_unit(unit) == Some(Better::Less)
 }
 
 /// Which of several is best, and by how much.
@@ -208,6 +210,7 @@ mod tests {
             unit: "bytes".into(),
             pays,
             gain_at_largest: 1.0,
+            better: Better::More,
         }
     }
 
@@ -230,6 +233,8 @@ mod tests {
             "loan above copy everywhere; transfer from 4K on; pass above socket everywhere"
         );
         assert_eq!(of_crossovers(&[], size), None);
+        let less = Crossover { better: Better::Less, ..crossover("loan", "copy", Pays::Never) };
+        assert_eq!(of_crossovers(&[&less], size).as_deref(), Some("loan below copy nowhere"));
     }
 
     fn curve(name: &str, points: &[(f64, f64)]) -> Curve {

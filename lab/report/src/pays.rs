@@ -2,7 +2,8 @@
 //!
 //! A row for each mechanism that an experiment holds against another. Left is `always`, right is `never`, and between
 //! them are the sizes from which on it is faster at all larger ones that were run. A circle is a machine of the paper's
-//! time, a square the present one; what leads from one to the other is the move of the answer. What is over something
+//! time, or any other where machines or experiments are one's own, a square the present one; what leads from one to the
+//! other is the move of the answer. What is over something
 //! else than sizes (a clock, a load) has its value in words. The title is counted from the rows.
 
 use super::data::Table;
@@ -18,6 +19,36 @@ use std::cmp::Ordering;
 
 const THEN: Look = Look { colour: "then", mark: Mark::Circle, hollow: true, dash: "2.5 3" };
 const TODAY: Look = Look { colour: "today", mark: Mark::Square, hollow: false, dash: "" };
+
+/// What machines are called: the present one, and the others.
+struct Words {
+    then: &'static str,
+    now: &'static str,
+    /// The head of the column with the names of the others.
+    machines: &'static str,
+    subtitle: &'static str,
+    is_of_the_time: bool,
+}
+
+/// Where all the others are machines of the papers' time.
+const OF_PAPERS: Words = Words {
+    then: "then",
+    now: "now",
+    machines: "machines of the time",
+    subtitle: "From which size on a mechanism is faster than what it replaces, at all larger ones that were run: \
+               then, on machines of the papers' time, and now, on a current server",
+    is_of_the_time: true,
+};
+
+/// Where experiments or machines are one's own.
+const OF_OWN: Words = Words {
+    then: "on others",
+    now: "on today",
+    machines: "other machines",
+    subtitle: "From which size on a mechanism is better than what it replaces, at all larger ones that were run: on \
+               the machine `today`, and on the others",
+    is_of_the_time: false,
+};
 
 /// The figure's name.
 pub(super) const ID: &str = "pays";
@@ -114,38 +145,51 @@ pub(super) fn figure(of: &Reproduction, papers: &[Judgement<'_>]) -> Option<Figu
         groups.chain([("no paper", rows(of, ""))]).filter(|group| !group.1.is_empty()).collect();
     let all = || groups.iter().flat_map(|group| &group.1);
     all().next()?;
-    let title = finding(&all().collect::<Vec<_>>());
-    let (wide, narrow) = both(|width| draw(width, &groups, &title));
+    let is_of_the_time = of.own().is_empty() && of.machines.iter().all(|machine| machine.is_built_in());
+    let words = if is_of_the_time { &OF_PAPERS } else { &OF_OWN };
+    let title = finding(&all().collect::<Vec<_>>(), words);
+    let (wide, narrow) = both(|width| draw(width, &groups, &title, words));
     Some(Figure {
         id: ID.into(),
         experiment: String::new(),
         title,
-        subtitle: "From which size on a mechanism is faster than what it replaces, at all larger ones that were run: \
-                   then, on machines of the papers' time, and now, on a current server"
-            .into(),
+        subtitle: words.subtitle.into(),
         wide,
         narrow,
-        legend: vec![Key::mark(&THEN, "then"), Key::mark(&TODAY, "now")],
+        legend: vec![Key::mark(&THEN, words.then), Key::mark(&TODAY, words.now)],
         note: "Always is from the smallest on that was run, never is not even at the largest; nothing is \
                interpolated. What is over a clock, a load or a wire has its value in words."
             .into(),
-        table: table(&groups),
+        table: table(&groups, words),
         data: data(&groups),
     })
 }
 
 /// What the rows say, counted: how many mechanisms pay, then and now, and for how many it takes more.
-fn finding(rows: &[&Row<'_>]) -> String {
+fn finding(rows: &[&Row<'_>], words: &Words) -> String {
     let both: Vec<(&Crossover, &Crossover)> =
         rows.iter().filter_map(|row| Some((*row.then.first()?, row.now?))).collect();
     if both.is_empty() {
-        let on = if rows.iter().any(|row| row.now.is_some()) { "today" } else { "on machines of the time" };
+        let on = match rows.iter().any(|row| row.now.is_some()) {
+            true if words.is_of_the_time => "today",
+            true => words.now,
+            false => {
+                if words.is_of_the_time {
+                    "on machines of the time"
+                } else {
+                    "on these machines"
+                }
+            }
+        };
         let paying = rows.iter().filter(|row| pays(row.first())).count();
         return format!("{paying} of {} mechanisms pay {on}", rows.len());
     }
     let n = both.len();
     let then = both.iter().filter(|(then, _)| pays(then)).count();
     let now = both.iter().filter(|(_, now)| pays(now)).count();
+    if !words.is_of_the_time {
+        return format!("{then} of {n} mechanisms pay on other machines, {now} on today");
+    }
     let moved = |which: Ordering| {
         let of = both.iter().filter(|(then, now)| pays(then) && pays(now));
         of.filter(|(then, now)| earlier(now, then) == which).count()
@@ -164,9 +208,8 @@ fn finding(rows: &[&Row<'_>]) -> String {
 
 type Groups<'a, 'b> = [(&'b str, Vec<Row<'a>>)];
 
-fn table(groups: &Groups<'_, '_>) -> Table {
-    let head =
-        ["mechanism", "experiment", "machines of the time", "then", "today"].map(String::from).to_vec();
+fn table(groups: &Groups<'_, '_>, words: &Words) -> Table {
+    let head = ["mechanism", "experiment", words.machines, words.then, "today"].map(String::from).to_vec();
     let row = |row: &Row<'_>| {
         let machines: Vec<&str> = row.then.iter().map(|c| c.machine.as_str()).collect();
         vec![row.name(), row.about(), machines.join(", "), row.then_words(), row.now_words()]
@@ -247,7 +290,7 @@ impl Layout {
     }
 }
 
-fn draw(width: Width, groups: &Groups<'_, '_>, label: &str) -> String {
+fn draw(width: Width, groups: &Groups<'_, '_>, label: &str, words: &Words) -> String {
     let layout = Layout::of(width);
     let sizes =
         groups.iter().flat_map(|group| &group.1).flat_map(|row| row.then.iter().copied().chain(row.now));
@@ -266,7 +309,7 @@ fn draw(width: Width, groups: &Groups<'_, '_>, label: &str) -> String {
         svg.text(0.0, y + 21.0, "label", Anchor::Start, paper);
         y += GROUP_PIXELS;
         for row in rows {
-            draw_row(&mut svg, &layout, &scale, row, y);
+            draw_row(&mut svg, (&layout, &scale, words), row, y);
             y += layout.row(row);
         }
     }
@@ -286,7 +329,7 @@ fn draw_axis(svg: &mut Svg, layout: &Layout, scale: &LogScale) {
     }
 }
 
-fn draw_row(svg: &mut Svg, layout: &Layout, scale: &LogScale, row: &Row<'_>, top: f64) {
+fn draw_row(svg: &mut Svg, (layout, scale, called): (&Layout, &LogScale, &Words), row: &Row<'_>, top: f64) {
     let (name, about) = layout.lines(row);
     let mut below = top;
     for line in &name {
@@ -325,8 +368,20 @@ fn draw_row(svg: &mut Svg, layout: &Layout, scale: &LogScale, row: &Row<'_>, top
             None => svg.text(words, middle + 4.0, "value", Anchor::Middle, &format!("from {}", short(c))),
         }
     }
-    svg.text(layout.values, middle - 3.0, "tick", Anchor::Start, &format!("then {}", row.then_words()));
-    svg.text(layout.values, middle + 12.0, "value", Anchor::Start, &format!("now {}", row.now_words()));
+    svg.text(
+        layout.values,
+        middle - 3.0,
+        "tick",
+        Anchor::Start,
+        &format!("{} {}", called.then, row.then_words()),
+    );
+    svg.text(
+        layout.values,
+        middle + 12.0,
+        "value",
+        Anchor::Start,
+        &format!("{} {}", called.now, row.now_words()),
+    );
 }
 
 #[cfg(test)]
@@ -344,6 +399,7 @@ mod tests {
             unit: "bytes".into(),
             pays,
             gain_at_largest: 1.0,
+            better: pageferry_lab::files::Better::More,
         }
     }
 
@@ -358,7 +414,7 @@ mod tests {
         let rows: Vec<Row<'_>> = (made.iter())
             .map(|(then, now)| Row { title: "A pipe", then: then.iter().collect(), now: now.as_ref() })
             .collect();
-        finding(&rows.iter().collect::<Vec<_>>())
+        finding(&rows.iter().collect::<Vec<_>>(), &OF_PAPERS)
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! All of it is checked here, before the first run: names, files, keys, values, and whether each kernel can run on each
 //! machine.
 
-use super::values::{Values, plain, refused};
+use super::values::{Values, refused};
 use crate::args::Sweep;
 use pageferry_lab::files::{
     CurveLine, Curves, Experiment, KernelChoice, MachineChoice, Matrix, Setting, Settings, Vary,
@@ -40,11 +40,22 @@ impl Grid {
         let (machine, kernel) = experiment.file.first();
         let machines = names("--machine", options.machine.as_deref().unwrap_or(machine))?;
         let kernels = names("--kernel", options.kernel.as_deref().unwrap_or(kernel))?;
+        let machines = machines.into_iter().map(MachineChoice::find).collect::<Result<Vec<_>, _>>()?;
+        let kernels = kernels.into_iter().map(KernelChoice::find).collect::<Result<Vec<_>, _>>()?;
+        let is_word = |key: &str| {
+            let full = experiment.file.short.get(key).map_or(key, String::as_str);
+            let of_machine = full.strip_prefix("machine.").map(|key| machines[0].is_word(key));
+            let of_kernel = full.strip_prefix("kernel.").map(|key| kernels[0].is_word(key));
+            of_machine.or(of_kernel).unwrap_or_else(|| experiment.file.choices.contains_key(key))
+        };
+        let vary = options.vary.iter().map(|text| Values::parse(text, &is_word));
+        let vary = vary.collect::<Result<_, _>>()?;
+        let set = options.settings.iter().map(|text| with_plain_number(text, &is_word)).collect();
         let grid = Grid {
-            machines: machines.into_iter().map(MachineChoice::find).collect::<Result<_, _>>()?,
-            kernels: kernels.into_iter().map(KernelChoice::find).collect::<Result<_, _>>()?,
-            vary: options.vary.iter().map(|text| Values::parse(text)).collect::<Result<_, _>>()?,
-            set: options.settings.iter().map(|text| with_plain_number(text)).collect(),
+            machines,
+            kernels,
+            vary,
+            set,
             seed: options.seed,
             repeat: options.repeat as usize,
             quick: options.quick,
@@ -167,8 +178,8 @@ impl Grid {
             let judged = file.compare.iter().map(|rule| &rule.metric).find(|metric| !metric.is_empty());
             return Ok(judged.or_else(|| file.curves.first().map(|curves| &curves.metric)).cloned());
         };
-        let dictionary = registry.dictionary();
-        let known = || dictionary.iter().map(|entry| entry.metric.as_str());
+        let metrics = registry.metrics(&file.workload);
+        let known = || metrics.keys().map(String::as_str);
         if known().any(|metric| metric == named) {
             return Ok(Some(named.to_owned()));
         }
@@ -191,6 +202,14 @@ impl Grid {
             values: of.values.clone(),
             quick: Vec::new(),
         });
+        let keys: Vec<&str> = self.vary.iter().map(|of| of.key.as_str()).collect();
+        if !keys.is_empty() {
+            file.summary = format!(
+                "A sweep over {}, of the experiment that its file describes so: {}",
+                keys.join(", "),
+                file.summary
+            );
+        }
         file.matrix = vec![Matrix {
             machines: self.machines.iter().map(|machine| machine.name.clone()).collect(),
             kernels: self.kernels.iter().map(|kernel| kernel.name.clone()).collect(),
@@ -243,6 +262,7 @@ impl Grid {
             subtitle: format!("{metric} by {}", along.key),
             x: self.full_key(&along.key).to_owned(),
             metric: metric.to_owned(),
+            better: None,
             note: notes.join(" "),
             lines: all.into_iter().take(MAX_LINES).collect(),
         })
@@ -271,10 +291,10 @@ fn last_word(key: &str) -> &str {
     key.rsplit('.').next().unwrap_or(key)
 }
 
-/// `KEY=4K` as `KEY=4096`.
-fn with_plain_number(text: &str) -> String {
-    match text.split_once('=') {
-        Some((key, value)) => format!("{key}={}", plain(value.trim())),
+/// `KEY=4K` as `KEY=4096`, where KEY has no words.
+fn with_plain_number(text: &str, is_word: &dyn Fn(&str) -> bool) -> String {
+    match text.split_once('=').filter(|(key, _)| !is_word(key.trim())) {
+        Some((key, value)) => format!("{key}={}", Setting::with_unit(value.trim())),
         None => text.to_owned(),
     }
 }

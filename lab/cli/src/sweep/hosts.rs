@@ -49,9 +49,9 @@ pub(super) fn plan(
 
 /// Makes the runs of parts.
 pub(super) fn run(options: &RunParts) -> Result<ExitCode, LabError> {
-    let registry = Registry::standard();
+    let registry = crate::registry::registry();
     // What cannot be run is said before the first run.
-    let parts = options.parts.iter().map(|path| Ok((path, Part::read(&registry, path)?)));
+    let parts = options.parts.iter().map(|path| Ok((path, Part::read(registry, path)?)));
     let mut broken = Ok(ExitCode::SUCCESS);
     for (path, part) in parts.collect::<Result<Vec<_>, LabError>>()? {
         let began = Instant::now();
@@ -70,9 +70,9 @@ pub(super) fn run(options: &RunParts) -> Result<ExitCode, LabError> {
 
 /// Puts the records of all parts together.
 pub(super) fn collect(options: &Collect) -> Result<ExitCode, LabError> {
-    let registry = Registry::standard();
+    let registry = crate::registry::registry();
     let folder = &options.folder;
-    let part = any_part(&registry, folder)?;
+    let part = any_part(registry, folder)?;
     let mut all: Vec<std::vec::IntoIter<RunResult>> = Vec::new();
     let mut bad = Vec::new();
     for number in 1..=part.parts {
@@ -105,7 +105,7 @@ pub(super) fn collect(options: &Collect) -> Result<ExitCode, LabError> {
             Some((out.as_path(), dir))
         }
     };
-    give(&registry, &part.grid, &part.runs, part.metric.clone(), &runs, kept)?;
+    give(registry, &part.grid, &part.runs, part.metric.clone(), &runs, kept)?;
     note(&format!("{} runs of {} parts.", runs.len(), part.parts));
     end(&part.grid, &runs)
 }

@@ -18,7 +18,7 @@ use crate::progress::note;
 use grid::Grid;
 use pageferry_lab::output::{About, PendingDir};
 use pageferry_lab::run::{RunSpec, run};
-use pageferry_lab::{LabError, Registry, text};
+use pageferry_lab::{LabError, text};
 use results::{end, give};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -31,9 +31,9 @@ pub(crate) fn sweep(options: &Sweep) -> Result<ExitCode, LabError> {
         None => {}
     }
     let began = Instant::now();
-    let registry = Registry::standard();
-    let (grid, plan) = Grid::new(&registry, options)?;
-    let metric = grid.metric(&registry, options.metric.as_deref())?;
+    let registry = crate::registry::registry();
+    let (grid, plan) = Grid::new(registry, options)?;
+    let metric = grid.metric(registry, options.metric.as_deref())?;
     if let Some(named) = &options.metric {
         check_metric(named, &plan[0])?;
     }
@@ -43,7 +43,7 @@ pub(crate) fn sweep(options: &Sweep) -> Result<ExitCode, LabError> {
     let results = match &options.out {
         None => {
             let runs = make(&plan, options.jobs)?;
-            give(&registry, &grid, &plan, metric, &runs, None)?;
+            give(registry, &grid, &plan, metric, &runs, None)?;
             runs
         }
         Some(out) => {
@@ -51,7 +51,7 @@ pub(crate) fn sweep(options: &Sweep) -> Result<ExitCode, LabError> {
             let mut dir = PendingDir::begin(out, about, options.force)?;
             let KeptRuns { runs, others, kept_at } =
                 make_kept(&plan, options.jobs, &mut dir, options.resume)?;
-            give(&registry, &grid, &plan, metric, &runs, Some((out, dir)))?;
+            give(registry, &grid, &plan, metric, &runs, Some((out, dir)))?;
             tell_others(others, &kept_at, "sweep");
             runs
         }

@@ -113,7 +113,8 @@ fn shown_table(grid: &Grid, metric: &str, runs: &[RunResult]) -> String {
     };
     let rows: Vec<Vec<String>> = grid.combinations().iter().enumerate().map(row).collect();
     let range = if grid.repeat > 1 {
-        format!(", median of {} repeats and its interval", grid.repeat)
+        let ends = if grid.repeat < Spread::MIN_FOR_INTERVAL { "their range" } else { "its interval" };
+        format!(", median of {} repeats and {ends}", grid.repeat)
     } else {
         String::new()
     };

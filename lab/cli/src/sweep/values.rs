@@ -22,8 +22,8 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// What `text` says.
-    pub(super) fn parse(text: &str) -> Result<Values, LabError> {
+    /// What `text` says; `is_word` says of a key whether its values are words, which may look like numbers with a unit.
+    pub(super) fn parse(text: &str, is_word: &dyn Fn(&str) -> bool) -> Result<Values, LabError> {
         let (key, list) = text.split_once('=').unwrap_or((text, ""));
         let (key, list) = (key.trim(), list.trim());
         if key.is_empty() || list.is_empty() {
@@ -32,8 +32,9 @@ impl Values {
         }
         let refuse = |problem| refused(key, problem);
         let mut values: Vec<Setting> = Vec::new();
+        let is_word = is_word(key);
         for item in list.split(',') {
-            values.extend(items(item.trim()).map_err(refuse)?);
+            values.extend(items(item.trim(), is_word).map_err(refuse)?);
             if values.len() > MAX_VALUES {
                 return Err(refuse(format!("expected at most {MAX_VALUES} values")));
             }
@@ -62,31 +63,23 @@ pub(super) fn refused(key: &str, problem: impl Into<String>) -> LabError {
     LabError::Option { option: format!("--vary {key}"), problem: problem.into() }
 }
 
-/// `text` without the letter for its unit: `4K` is 4096. What is no number stays as it is.
-pub(super) fn plain(text: &str) -> Setting {
-    size(text).map_or_else(|| Setting::parse(text), Setting::Integer)
-}
-
 /// A whole number, with K, M or G behind it or without.
 fn size(text: &str) -> Option<i64> {
-    let (digits, unit) = match text.char_indices().next_back()? {
-        (at, 'K' | 'k') => (&text[..at], 1 << 10),
-        (at, 'M' | 'm') => (&text[..at], 1 << 20),
-        (at, 'G' | 'g') => (&text[..at], 1 << 30),
-        _ => (text, 1),
-    };
-    Setting::parse(digits).number()?.checked_mul(unit)
+    Setting::with_unit(text).number()
 }
 
 /// The values of one item of a list.
-fn items(item: &str) -> Result<Vec<Setting>, String> {
+fn items(item: &str, is_word: bool) -> Result<Vec<Setting>, String> {
     if item.is_empty() {
         return Err("there is nothing between two commas, or behind the last".to_owned());
+    }
+    if is_word {
+        return Ok(vec![Setting::parse(item)]);
     }
     // A path may have `..` in it, and no number before it.
     match item.split_once("..") {
         Some((from, rest)) if size(from).is_some() => range(item, from, rest),
-        _ => Ok(vec![plain(item)]),
+        _ => Ok(vec![Setting::with_unit(item)]),
     }
 }
 
@@ -129,7 +122,7 @@ mod tests {
     use super::*;
 
     fn values(text: &str) -> String {
-        match Values::parse(text) {
+        match Values::parse(text, &|key| key == "word") {
             Ok(of) => of.values.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
             Err(error) => error.to_string(),
         }
@@ -144,6 +137,7 @@ mod tests {
         assert_eq!(values("trace=rice,../my.log"), "rice ../my.log");
         assert_eq!(values("size=0..0:1"), "0");
         assert_eq!(values("size=1_000,2G"), "1000 2147483648");
+        assert_eq!(values("word=pages,2m,1g"), "pages 2m 1g");
     }
 
     #[test]

@@ -224,9 +224,16 @@ fn an_experiment_has_what_its_workload_reads_and_no_more() {
         refused_in(dir.path(), &["run", "mine.toml", "--quick"])
     };
     let told = said("[parameters.times]", "[parameters.time]");
-    assert!(told.contains("`parameters`: `times` is missing, which the workload reads"), "{told}");
+    assert!(told.contains("`parameters.time`: the workload reads no such thing, only n, times"), "{told}");
+    assert!(told.contains("did you mean `times`?"), "{told}");
     let told = said("[choices.of]", "[choices.fo]");
-    assert!(told.contains("`choices`: `of` is missing"), "{told}");
+    assert!(told.contains("`choices.fo`: ") && told.contains("did you mean `of`?"), "{told}");
+    // Where nothing is there in its place, it is missing.
+    let cut = include_str!("../../../lab/experiments/cost-growth.toml");
+    let (from, to) =
+        (cut.find("[parameters.times]").expect("there"), cut.find("[choices.of]").expect("there"));
+    let told = said(&cut[from..to], "");
+    assert!(told.contains("`parameters`: `times` is missing, which the workload reads"), "{told}");
     let told = said("\"lookup\"", "\"look\"");
     assert!(told.contains("`choices.of.allowed`: `look`, expected some of: loan"), "{told}");
     let told = said("min = 1", "min = 0");

@@ -46,3 +46,20 @@ fn the_sweeps_of_the_book_run_as_they_stand_there() {
         assert!(dir.path().join(table).is_file(), "no {table}");
     }
 }
+
+#[test]
+fn a_crate_outside_of_the_clone_depends_on_what_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = fs::read_to_string(root.join("book/src/own/experiment.md")).expect("the page");
+    let manifest =
+        page.split("```toml\n").find(|block| block.starts_with("[package]")).expect("a Cargo.toml");
+    let manifest = manifest.split("```").next().unwrap_or_default();
+    let depends: Vec<&str> = manifest.lines().filter(|line| line.contains("path = ")).collect();
+    assert_eq!(depends.len(), 3, "{manifest}");
+    for line in depends {
+        let (name, path) = line.split_once(" = { path = \"../pageferry/").expect("beside the clone");
+        let crate_toml = root.join(path.trim_end_matches("\" }")).join("Cargo.toml");
+        let of = fs::read_to_string(&crate_toml).expect("a crate is there");
+        assert!(of.contains(&format!("name = \"{name}\"")), "{line}");
+    }
+}

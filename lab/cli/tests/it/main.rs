@@ -12,6 +12,7 @@ mod host;
 mod http;
 mod manual;
 mod outputs;
+mod own;
 mod replay;
 mod sensitivity;
 mod serve;

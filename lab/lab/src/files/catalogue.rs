@@ -4,6 +4,7 @@
 //! kernel is asked for, a path that ends in `.toml` may stand in place of a name; its `extends` may name an embedded
 //! file or another path beside it.
 
+use super::units::{hint_of, unit_of};
 use crate::error::LabError;
 use crate::input;
 use pageferry_sourced::{ConfigError, nearest};
@@ -146,12 +147,33 @@ pub fn extending<T>(
     result.map_err(|error| {
         let missing = missing.borrow();
         let nearest = missing.as_deref().and_then(|name| nearest(name, names(kind)));
-        ConfigError { suggestion: error.suggestion.or(nearest.map(str::to_owned)), ..error }
+        let suggestion = error.suggestion.clone().or(nearest.map(str::to_owned));
+        ConfigError { suggestion, problem: explained(kind, &error), ..error }
     })
 }
 
+/// The title of what is in `source`, where it is `title` with all that it extends: one that it inherits has its name in
+/// front.
+pub(super) fn title_of(kind: Kind, source: &Source, title: String) -> String {
+    let table: toml::Table = source.text.parse().unwrap_or_default();
+    let inherits = table.contains_key("extends") && !table.contains_key("title");
+    let is_embedded = embedded(kind, &source.name).is_some_and(|embedded| embedded.text == source.text);
+    if inherits && !is_embedded { format!("{}, made from {title}", source.name) } else { title }
+}
+
+/// The problem of `error`, with the unit of a number that is out of its range, and where the number of CPUs is said.
+fn explained(kind: Kind, error: &ConfigError) -> String {
+    let (problem, unit) = (&error.problem, unit_of(&error.key));
+    let out_of_range =
+        problem.contains(", expected ") && problem.ends_with(|last: char| last.is_ascii_digit());
+    if out_of_range && !unit.is_empty() {
+        return format!("{problem} {unit}");
+    }
+    format!("{problem}{}", hint_of(kind.word(), &error.key))
+}
+
 /// The file that `extends = name` means in the file `from`: an embedded one, or a path beside `from`.
-fn base(kind: Kind, from: &str, name: &str) -> Option<Source> {
+pub(super) fn base(kind: Kind, from: &str, name: &str) -> Option<Source> {
     if !name.ends_with(".toml") {
         return embedded(kind, name);
     }

@@ -6,6 +6,7 @@
 
 use super::rules::Compare;
 use super::setting::Setting;
+use super::units::unit_of;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -64,10 +65,44 @@ pub struct Curves {
     pub x: String,
     /// The result.
     pub metric: String,
+    /// Whether more of it is better, or less, where its unit does not say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub better: Option<Better>,
     /// What has to be said about it.
     pub note: String,
     /// The data sets, in the order of the legend.
     pub lines: Vec<CurveLine>,
+}
+
+/// Which of two values of a metric is the better one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// The greater one: work done.
+    #[default]
+    More,
+    /// The smaller one: what something takes.
+    Less,
+}
+
+impl Better {
+    /// What is better of what has this unit; nothing where it is a count or a share, which may be of either kind.
+    pub fn of_unit(unit: &str) -> Option<Better> {
+        match unit {
+            "s" | "ms" | "us" | "µs" | "ns" | "cycles" => Some(Better::Less),
+            _ if unit.starts_with("times ") => Some(Better::Less),
+            _ if unit.contains("/s") || unit == "Mbit/CPU" => Some(Better::More),
+            _ => None,
+        }
+    }
+
+    /// How many times as good `value` is as `other`.
+    pub fn gain(self, value: f64, other: f64) -> f64 {
+        match self {
+            Better::More => value / other,
+            Better::Less => other / value,
+        }
+    }
 }
 
 /// One data set of curves.
@@ -81,13 +116,13 @@ pub struct CurveLine {
     pub kernel: Option<String>,
     /// The runs with these settings, as for `--set`.
     pub set: Vec<String>,
-    /// The line that it should be above, where it is a mechanism that replaces another.
+    /// The line that it replaces: it pays from where on it is better than that one. The report says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<String>,
     /// What has to be so for that, where it is not so in general: for tables, behind the names of both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holds_if: Option<String>,
-    /// The lines of which it should be as high as the highest, where it is a choice that the kernel makes.
+    /// The lines of which it should be as good as the best, where it is a choice that the kernel makes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub best_of: Vec<String>,
     /// The share of the best that it should come to, in percent, where that is not [`SHARE_OF_BEST`] as for others.
@@ -213,16 +248,7 @@ impl ExperimentFile {
 
     /// The unit of the values of a parameter, or of a machine's or a kernel's key: empty for plain numbers.
     pub fn unit(&self, key: &str) -> &str {
-        const SUFFIXES: [(&str, &str); 5] = [
-            ("_mhz", "MHz"),
-            ("_mbit_s", "Mbit/s"),
-            ("_bytes", "bytes"),
-            ("_ns", "ns"),
-            ("_cycles", "cycles"),
-        ];
-        let of_key =
-            || SUFFIXES.iter().find(|(suffix, _)| key.ends_with(suffix)).map_or("", |(_, unit)| *unit);
-        self.parameters.get(key).map_or_else(of_key, |parameter| parameter.unit.as_str())
+        self.parameters.get(key).map_or_else(|| unit_of(key), |parameter| parameter.unit.as_str())
     }
 
     /// What a parameter or choice is in the runs of the matrix that do not set it.

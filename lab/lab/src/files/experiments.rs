@@ -1,7 +1,9 @@
 //! Experiments by name: found, checked, and given parameters.
 
 use super::catalogue::{self, Kind, Source};
-use super::experiment_file::{CurveLine, ExperimentFile, Matrix, Scale, Worse};
+use super::curve_check;
+use super::experiment_file::{ExperimentFile, Scale};
+use super::matrix_check;
 use super::papers::Paper;
 use super::reads::{self, KnownWorkloads, Reads};
 use super::rule_check;
@@ -41,7 +43,7 @@ pub struct Experiment {
 
 impl ExperimentFile {
     /// Refuses what no experiment could be.
-    fn validate(&self, known: &KnownWorkloads) -> Result<(), Fault> {
+    fn validate(&self, known: &KnownWorkloads<'_>) -> Result<(), Fault> {
         let fault = |key: &str, problem: String| Err(Fault { key: key.into(), problem, suggestion: None });
         let reads = reads::of(&self.workload, known)?;
         if self.matrix.is_empty() || self.matrix.iter().any(|b| b.machines.is_empty() || b.kernels.is_empty())
@@ -66,51 +68,56 @@ impl ExperimentFile {
             }
         }
         reads::check(self, reads)?;
-        for (i, super::Curves { lines, x, .. }) in self.curves.iter().enumerate() {
-            for name in lines.iter().flat_map(|line| line.over.iter().chain(&line.best_of)) {
-                if lines.iter().all(|line| line.name != *name) {
-                    return fault(&format!("curves[{i}].lines"), format!("no line is called `{name}`"));
-                }
-            }
-            let tells = |line: &&CurveLine| !line.worse.is_empty() || line.min_percent_of_best.is_some();
-            if let Some(line) = lines.iter().filter(tells).find(|line| line.best_of.is_empty()) {
-                let problem =
-                    format!("`{}` says how near to the best it is, and has no `best_of`", line.name);
-                return fault(&format!("curves[{i}].lines"), problem);
-            }
-            if let Some((problem, suggestion)) = lines.iter().find_map(|line| self.worse_nowhere(line, x)) {
-                return Err(Fault { key: format!("curves[{i}].lines"), problem, suggestion });
-            }
-        }
-        rule_check::check(self)
+        let metrics = (known.metrics)(&self.workload);
+        curve_check::check(&self.as_recorded(), &metrics)?;
+        rule_check::check(&self.as_recorded(), &metrics)
     }
+}
 
-    /// A place at which `line` tells that it is worse, and at which nothing of the matrix is; and the nearest word.
-    fn worse_nowhere(&self, line: &CurveLine, x: &str) -> Option<(String, Option<String>)> {
-        let full = |key: &str| self.short.get(key).map_or(key.to_owned(), String::clone);
-        for (i, Worse { machine, x: at, .. }) in line.worse.iter().enumerate() {
-            let place = format!("`{}` is worse on `{machine}` at {x} = {at}", line.name);
-            let (on, others): (Vec<&Matrix>, Vec<&Matrix>) =
-                self.matrix.iter().partition(|block| block.machines.contains(machine));
-            if on.is_empty() {
-                let there = others.iter().flat_map(|block| &block.machines).map(String::as_str);
-                let near = nearest(machine, there).map(str::to_owned);
-                return Some((format!("{place}, and the matrix has no such machine"), near));
-            }
-            let default = self.parameters.get(x).map(|parameter| Setting::Integer(parameter.value));
-            let is_there = |block: &&Matrix| match block.vary.iter().find(|vary| full(&vary.key) == full(x)) {
-                Some(vary) => vary.values.contains(&Setting::Integer(*at)),
-                None => default == Some(Setting::Integer(*at)),
+/// `error`, or that its parameter or choice is none that the workload reads: then whatever else is wrong with it does
+/// not matter. `base` gives the text of what a file extends.
+fn stranger(
+    error: ConfigError,
+    source: &Source,
+    known: &KnownWorkloads<'_>,
+    base: &dyn Fn(&str) -> Option<String>,
+) -> ConfigError {
+    let mut segments = error.key.split('.');
+    let (Some(table @ ("parameters" | "choices")), Some(name)) = (segments.next(), segments.next()) else {
+        return error;
+    };
+    let mut text = source.text.clone();
+    // A file that extends itself has no end.
+    for _ in 0..100 {
+        let Ok(file) = text.parse::<toml::Table>() else { return error };
+        let word = |key: &str| file.get(key).and_then(toml::Value::as_str);
+        if let Some(workload) = word("workload") {
+            let Some(reads) = known.reads.get(workload) else { return error };
+            return match reads::no_such(table, name, reads) {
+                Some(Fault { key, problem, suggestion }) => {
+                    let at = ConfigError::of_value(&source.file, &source.text, &key, problem);
+                    ConfigError { suggestion, ..at }
+                }
+                None => error,
             };
-            if !on.iter().any(is_there) {
-                return Some((format!("{place}, and the matrix has no such run"), None));
-            }
-            if line.worse[..i].iter().any(|before| before.machine == *machine && before.x == *at) {
-                return Some((format!("{place} is told twice"), None));
-            }
         }
-        None
+        let Some(next) = word("extends").and_then(base) else { return error };
+        text = next;
     }
+    error
+}
+
+/// `error` with what a file that lacks something could have said instead.
+fn hinted(error: ConfigError, source: &Source) -> ConfigError {
+    let extends = source.text.lines().any(|line| line.trim_start().starts_with("extends"));
+    if extends || !error.problem.contains("missing") {
+        return error;
+    }
+    let problem = format!(
+        "{}; a file that says only in what it differs from another begins with `extends = \"NAME\"`",
+        error.problem
+    );
+    ConfigError { problem, ..error }
 }
 
 impl Experiment {
@@ -121,7 +128,7 @@ impl Experiment {
     /// A file that cannot be used, or the paper that it names.
     pub fn load(
         source: &Source,
-        known: &KnownWorkloads,
+        known: &KnownWorkloads<'_>,
         own: &[(String, String)],
     ) -> Result<Experiment, LabError> {
         let check = |file: &ExperimentFile| file.validate(known);
@@ -131,7 +138,15 @@ impl Experiment {
                 None => lookup(name),
             };
             load_extending(&source.file, &source.text, "experiment", &lookup, &RANGES, &check)
+        })
+        .map_err(|error| {
+            let base = |name: &str| match own.iter().find(|(own, _)| own == name) {
+                Some((_, text)) => Some(text.clone()),
+                None => catalogue::base(Kind::Experiment, &source.file, name).map(|base| base.text),
+            };
+            hinted(stranger(error, source, known, &base), source)
         })?;
+        let file = file.as_recorded();
         let refused = |Fault { key, problem, suggestion }| {
             let error = ConfigError::of_value(&source.file, &source.text, &key, problem);
             ConfigError { suggestion, ..error }
@@ -154,7 +169,10 @@ impl Experiment {
             }
         }
         let reads = reads::of(&file.workload, known).map_err(refused)?;
-        Ok(Experiment { name: source.name.clone(), file, paper: paper.map(Arc::new), reads })
+        let experiment = Experiment { name: source.name.clone(), file, paper: paper.map(Arc::new), reads };
+        let could = |key: &str, value: &str| experiment.value(key, value).map(drop);
+        matrix_check::check(&experiment.file, &could).map_err(refused)?;
+        Ok(experiment)
     }
 
     /// One whose runs were made: its file is not checked again. Its paper is one of `papers`, or built in.
@@ -181,6 +199,11 @@ impl Experiment {
         let file: ExperimentFile = load_toml(&source.file, &source.text).expect("an experiment");
         let paper = Paper::find(&file.paper).ok().map(Arc::new);
         Experiment { name: source.name, file, paper, reads: &[] }
+    }
+
+    /// The greatest number that the parameter `key` may be.
+    pub fn max_of(&self, key: &str) -> i64 {
+        reads::max_of(self.reads, key)
     }
 
     /// Whether it is in the program like this.
@@ -247,15 +270,24 @@ impl Experiment {
         let prefixed = [format!("machine.{key}"), format!("kernel.{key}")];
         match nearest(key, known.iter().copied()) {
             Some(name) => format!("experiment `{}` has no such parameter; did you mean `{name}`?", self.name),
-            None => format!(
-                "experiment `{}` has no such parameter; it has {}; constants are `{}` or `{}`",
-                self.name,
-                known.join(", "),
-                prefixed[0],
-                prefixed[1]
-            ),
+            None => match constants_like(key) {
+                Some(like) => format!("unknown key; did you mean `{like}`?"),
+                None => format!(
+                    "experiment `{}` has no such parameter; it has {}; constants are `{}` or `{}`",
+                    self.name,
+                    known.join(", "),
+                    prefixed[0],
+                    prefixed[1]
+                ),
+            },
         }
     }
+}
+
+/// A key of a machine or a kernel whose first word is misspelt, as it should be.
+fn constants_like(key: &str) -> Option<String> {
+    let (first, rest) = key.split_once('.')?;
+    Some(format!("{}.{rest}", nearest(first, ["machine", "kernel"])?))
 }
 
 #[cfg(test)]
@@ -269,8 +301,9 @@ mod tests {
     const WARMUP: Reads = Reads { key: "warmup_writes", values: Values::Numbers { min: 0, max: 1 << 20 } };
     const SEND: Reads = Reads { key: "send", values: Values::Words(&["copy", "loan", "auto"]) };
 
-    fn known() -> KnownWorkloads {
-        KnownWorkloads::from([("null-write", &[SIZE, TOTAL, WARMUP, SEND] as &[_])])
+    fn known() -> KnownWorkloads<'static> {
+        let reads = [("null-write", &[SIZE, TOTAL, WARMUP, SEND] as &[_])].into();
+        KnownWorkloads { reads, metrics: &|_| [("bandwidth_mb_s".to_owned(), "MB/s".to_owned())].into() }
     }
 
     #[test]
@@ -286,35 +319,6 @@ mod tests {
         let refused = file.validate(&known()).expect_err("too many");
         assert_eq!(refused.key, "matrix[0]");
         assert!(refused.problem.ends_with("runs, expected at most 10000"), "{refused}");
-    }
-
-    #[test]
-    fn what_is_told_to_be_worse_is_in_the_matrix() {
-        let file = Experiment::unchecked("ping-pong").file;
-        let message = |change: fn(&mut Worse)| {
-            let mut file = file.clone();
-            let told = file.curves.iter_mut().flat_map(|curves| &mut curves.lines);
-            let line = told.max_by_key(|line| line.worse.len()).expect("there are some");
-            change(&mut line.worse[0]);
-            file.curves
-                .iter()
-                .flat_map(|c| c.lines.iter().map(|l| (l, &c.x)))
-                .find_map(|(l, x)| file.worse_nowhere(l, x))
-        };
-        assert_eq!(message(|_| ()), None);
-        let (problem, near) = message(|worse| worse.machine = "todya".into()).expect("refused");
-        assert!(
-            problem.contains("`todya` at size_bytes = 8192, and the matrix has no such machine"),
-            "{problem}"
-        );
-        assert_eq!(near.as_deref(), Some("today"));
-        let (problem, _) = message(|worse| worse.x = 8193).expect("refused");
-        assert!(
-            problem.contains("`today` at size_bytes = 8193, and the matrix has no such run"),
-            "{problem}"
-        );
-        let (problem, _) = message(|worse| worse.x = 12288).expect("refused");
-        assert!(problem.ends_with("is told twice"), "{problem}");
     }
 
     #[test]

@@ -366,9 +366,10 @@ impl KernelChoice {
     /// An unknown name, or a file that cannot be used.
     pub fn find(name: &str) -> Result<KernelChoice, LabError> {
         let source = catalogue::find(Kind::Kernel, name)?;
-        let file = catalogue::extending(Kind::Kernel, &source.file, |lookup| {
+        let mut file: KernelFile = catalogue::extending(Kind::Kernel, &source.file, |lookup| {
             load_extending(&source.file, &source.text, "kernel", lookup, &RANGES, &KernelFile::validate)
         })?;
+        file.title = catalogue::title_of(Kind::Kernel, &source, file.title);
         Ok(KernelChoice { name: source.name, file })
     }
 

@@ -21,10 +21,17 @@ impl MachineChoice {
     /// An unknown name, or a file that cannot be used.
     pub fn find(name: &str) -> Result<MachineChoice, LabError> {
         let source = catalogue::find(Kind::Machine, name)?;
-        let config = catalogue::extending(Kind::Machine, &source.file, |lookup| {
+        let mut config: MachineConfig = catalogue::extending(Kind::Machine, &source.file, |lookup| {
             MachineConfig::parse(&source.file, &source.text, lookup)
         })?;
+        config.title = catalogue::title_of(Kind::Machine, &source, config.title);
         Ok(MachineChoice { name: source.name, config })
+    }
+
+    /// Whether it is in the program like this.
+    pub fn is_built_in(&self) -> bool {
+        let is_embedded = catalogue::embedded(Kind::Machine, &self.name).is_some();
+        is_embedded && MachineChoice::find(&self.name).is_ok_and(|found| found == *self)
     }
 
     /// Every constant with its source.

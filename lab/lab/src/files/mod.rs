@@ -5,12 +5,15 @@
 //! machine.
 
 pub mod catalogue;
+mod curve_check;
 mod ephemeral;
 mod experiment_file;
 mod experiments;
 mod ispc;
 mod kernels;
 mod machines;
+mod matched;
+mod matrix_check;
 mod net;
 mod papers;
 mod parameters;
@@ -21,10 +24,13 @@ mod rule_check;
 mod rules;
 mod setting;
 mod settings;
+mod units;
 mod words;
 
 pub use ephemeral::{AddressesName, EphemeralFile, SchemeName};
-pub use experiment_file::{Choice, CurveLine, Curves, ExperimentFile, Matrix, Parameter, Scale, Vary, Worse};
+pub use experiment_file::{
+    Better, Choice, CurveLine, Curves, ExperimentFile, Matrix, Parameter, Scale, Vary, Worse,
+};
 pub use experiments::{Experiment, MAX_REPEAT};
 pub use kernels::{
     DiskFile, DiskPathsFile, EphemeralPathsFile, KernelChoice, KernelFile, KernelPathsFile, PagingFile,
@@ -35,7 +41,7 @@ pub use net::{NetFile, NetPathsFile};
 pub use papers::{Paper, Published, Relation, Role};
 pub use parameters::{Parameters, Value, WordOrFile, reads, value};
 pub use quotes::{Quote, figures_beside};
-pub use reads::{KnownWorkloads, Reads, Values};
+pub use reads::{KnownWorkloads, Metrics, Reads, Values};
 pub use rules::{Along, Compare, How, Shape};
 pub use setting::Setting;
 pub use settings::Settings;

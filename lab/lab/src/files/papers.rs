@@ -144,7 +144,7 @@ impl Paper {
         }
         let path = Path::new(from).parent().unwrap_or(Path::new("")).join(name);
         let source = catalogue::find(Kind::Paper, &path.display().to_string())?;
-        let paper: Paper = load_toml(&source.file, &source.text)?;
+        let paper: Paper = load_toml(&source.file, &source.text).map_err(of_number)?;
         let checked = valid_name(&source.name).and_then(|()| paper.validate());
         checked.map_err(|Fault { key, problem, suggestion }| {
             let error = ConfigError::of_value(&source.file, &source.text, &key, problem);
@@ -207,6 +207,13 @@ fn valid_name(name: &str) -> Result<(), Fault> {
         return Ok(());
     };
     Err(Fault { key: String::new(), problem, suggestion: None })
+}
+
+/// `error` with the key of a number that is at fault, and not that of its table, in what it gives for an example.
+fn of_number(error: ConfigError) -> ConfigError {
+    let last = error.key.rsplit('.').next().unwrap_or_default();
+    let problem = error.problem.replace("`number = 1.5`", &format!("`{last} = 25`"));
+    ConfigError { problem, ..error }
 }
 
 #[cfg(test)]

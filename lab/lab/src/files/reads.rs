@@ -4,6 +4,7 @@
 //! others: one that is missing could not be read, and one too many would be a setting that does nothing.
 
 use super::experiment_file::ExperimentFile;
+use super::units::contradicted;
 use pageferry_sourced::{Fault, nearest};
 use std::collections::BTreeMap;
 
@@ -30,15 +31,25 @@ pub enum Values {
     Words(&'static [&'static str]),
 }
 
-/// What each workload reads, by their names.
-pub type KnownWorkloads = BTreeMap<&'static str, &'static [Reads]>;
+/// Metrics that a run can have, with their units.
+pub type Metrics = BTreeMap<String, String>;
+
+/// What is known of the workloads that there are.
+#[derive(Clone)]
+pub struct KnownWorkloads<'a> {
+    /// What each reads, by their names.
+    pub reads: BTreeMap<&'static str, &'static [Reads]>,
+    /// What runs of the one that is named can have.
+    pub metrics: &'a dyn Fn(&str) -> Metrics,
+}
 
 /// What `workload` of a file reads.
-pub(super) fn of(workload: &str, known: &KnownWorkloads) -> Result<&'static [Reads], Fault> {
+pub(super) fn of(workload: &str, known: &KnownWorkloads<'_>) -> Result<&'static [Reads], Fault> {
+    let known = &known.reads;
     known.get(workload).copied().ok_or_else(|| Fault {
         key: "workload".into(),
         problem: format!(
-            "unknown workload `{workload}`, expected one of: {}",
+            "unknown workload `{workload}`, expected one of: {} (of your own: `pageferry_cli::main_with`)",
             known.keys().copied().collect::<Vec<_>>().join(", ")
         ),
         suggestion: nearest(workload, known.keys().copied()).map(str::to_owned),
@@ -70,6 +81,11 @@ pub(super) fn check(file: &ExperimentFile, reads: &[Reads]) -> Result<(), Fault>
 
 fn check_numbers(file: &ExperimentFile, key: &str, min: i64, max: i64) -> Result<(), Fault> {
     let p = &file.parameters[key];
+    if let Some(unit) = contradicted(key, &p.unit) {
+        let problem =
+            format!("`{}`, expected `{unit}`: the name says it, and the workload reads it so", p.unit);
+        return Err(Fault { key: format!("parameters.{key}.unit"), problem, suggestion: None });
+    }
     let numbers =
         [("min", Some(p.min)), ("value", Some(p.value)), ("reproduce", p.reproduce), ("quick", p.quick)];
     for (name, number) in numbers.into_iter().filter_map(|(name, number)| Some((name, number?))) {
@@ -97,19 +113,34 @@ fn check_words(file: &ExperimentFile, key: &str, known: &[&str]) -> Result<(), F
 
 fn same_names<'a>(
     table: &str,
-    mut there: impl Iterator<Item = &'a String> + Clone,
+    there: impl Iterator<Item = &'a String> + Clone,
     read: &[&str],
 ) -> Result<(), Fault> {
-    if let Some(missing) = read.iter().find(|name| there.clone().all(|there| there != *name)) {
-        let problem = format!("`{missing}` is missing, which the workload reads");
-        return Err(Fault { key: table.into(), problem, suggestion: None });
+    // A name that is misspelt is a stranger, and the right one is missing: the stranger has a place in the file.
+    let missing: Vec<&str> =
+        read.iter().copied().filter(|name| there.clone().all(|there| there != *name)).collect();
+    if let Some(name) = there.clone().find(|name| !read.contains(&name.as_str())) {
+        return Err(stranger(table, name, read, &missing));
     }
-    let Some(name) = there.find(|name| !read.contains(&name.as_str())) else { return Ok(()) };
-    let suggestion = nearest(name, read.iter().copied()).map(str::to_owned);
+    let Some(missing) = missing.first() else { return Ok(()) };
+    let problem = format!("`{missing}` is missing, which the workload reads");
+    Err(Fault { key: table.into(), problem, suggestion: None })
+}
+
+/// That `name` in `parameters` or `choices`, which is `table`, is none that the workload reads, if so.
+pub(super) fn no_such(table: &str, name: &str, reads: &[Reads]) -> Option<Fault> {
+    let numbers = table == "parameters";
+    let of_kind = reads.iter().filter(|reads| matches!(reads.values, Values::Numbers { .. }) == numbers);
+    let read: Vec<&str> = of_kind.map(|reads| reads.key).collect();
+    (!read.contains(&name)).then(|| stranger(table, name, &read, &[]))
+}
+
+fn stranger(table: &str, name: &str, read: &[&str], missing: &[&str]) -> Fault {
+    let near = |names: &[&str]| nearest(name, names.iter().copied()).map(str::to_owned);
     let problem = if read.is_empty() {
         "the workload reads none".to_owned()
     } else {
         format!("the workload reads no such thing, only {}", read.join(", "))
     };
-    Err(Fault { key: format!("{table}.{name}"), problem, suggestion })
+    Fault { key: format!("{table}.{name}"), problem, suggestion: near(missing).or_else(|| near(read)) }
 }

@@ -3,10 +3,11 @@
 //! A rule must mean exactly one run of the matrix at each place that it looks at, and ask of a published statement what
 //! that can answer. Anything else is refused when the experiment's file is read.
 
-use super::experiment_file::{ExperimentFile, Matrix, Vary};
+use super::experiment_file::ExperimentFile;
+use super::matched::{check_kernel, check_machine, check_metric, check_set, runs_with};
 use super::papers::{Paper, Relation};
+use super::reads::Metrics;
 use super::rules::{Compare, How, Wrong};
-use super::setting::key_value;
 use pageferry_sourced::{Fault, nearest};
 
 impl Compare {
@@ -33,7 +34,7 @@ impl Compare {
                     if self.how == How::Less && self.over.is_some() && of_over != (*name == "other_set") {
                         continue;
                     }
-                    let found = runs_with(file, machine, kernel, &wanted);
+                    let found = runs_with(file, Some(machine), Some(kernel), &wanted);
                     if found != 1 {
                         let key = if found == 0 && place.is_some() { "along" } else { *name };
                         let with = if wanted.is_empty() { "all settings".into() } else { wanted.join(" ") };
@@ -75,35 +76,34 @@ impl Compare {
     }
 }
 
-/// How many runs of the matrix on `machine` under `kernel` have all of `wanted`.
-fn runs_with(file: &ExperimentFile, machine: &String, kernel: &String, wanted: &[String]) -> usize {
-    let of_block = |block: &Matrix| -> usize {
-        let may_be = |text: &String| {
-            let (key, value) = key_value(text);
-            let set = || block.set.iter().map(|text| key_value(text)).find(|set| set.0 == key);
-            block.vary.iter().any(|vary| vary.key == key)
-                || set().map_or_else(|| file.default(key), |set| Some(set.1.to_owned())).as_deref()
-                    == Some(value)
-        };
-        let ways = |vary: &Vary| {
-            let wanted = wanted.iter().map(|text| key_value(text)).find(|wanted| wanted.0 == vary.key);
-            vary.values.iter().filter(|v| wanted.is_none_or(|wanted| v.to_string() == wanted.1)).count()
-        };
-        if wanted.iter().all(may_be) { block.vary.iter().map(ways).product() } else { 0 }
-    };
-    let here = |block: &&Matrix| block.machines.contains(machine) && block.kernels.contains(kernel);
-    file.matrix.iter().filter(here).map(of_block).sum()
+/// Refuses a name in a rule that nothing in its experiment has; runs have `metrics`.
+fn names(file: &ExperimentFile, key: &str, rule: &Compare, metrics: &Metrics) -> Result<(), Fault> {
+    check_metric(&format!("{key}.metric"), &rule.metric, metrics)?;
+    if let Some(whole) = &rule.whole {
+        check_metric(&format!("{key}.whole"), whole, metrics)?;
+    }
+    for (list, name) in [("machines", &rule.machines), ("other_machines", &rule.other_machines)] {
+        name.iter().try_for_each(|name| check_machine(file, &format!("{key}.{list}"), name))?;
+    }
+    for (of, name) in [("kernel", Some(&rule.kernel)), ("over", rule.over.as_ref())] {
+        name.into_iter().try_for_each(|name| check_kernel(file, &format!("{key}.{of}"), name))?;
+    }
+    for (of, set) in [("set", &rule.set), ("other_set", &rule.other_set), ("base", &rule.base)] {
+        set.iter().try_for_each(|text| check_set(file, &format!("{key}.{of}"), text))?;
+    }
+    match &rule.along {
+        Some(along) => check_set(file, &format!("{key}.along.key"), &format!("{}=0", along.key)),
+        None => Ok(()),
+    }
 }
 
-/// Refuses rules of `file` that could not be judged, or not only in one way.
-pub(super) fn check(file: &ExperimentFile) -> Result<(), Fault> {
+/// Refuses rules of `file` that could not be judged, or not only in one way; its runs have `metrics`.
+pub(super) fn check(file: &ExperimentFile, metrics: &Metrics) -> Result<(), Fault> {
     for (i, rule) in file.compare.iter().enumerate() {
-        let wrong = rule.fields().and_then(|()| rule.runs(file));
-        wrong.map_err(|(key, problem)| Fault {
-            key: format!("compare[{i}].{key}"),
-            problem,
-            suggestion: None,
-        })?;
+        let at = |(key, problem)| Fault { key: format!("compare[{i}].{key}"), problem, suggestion: None };
+        rule.fields().map_err(at)?;
+        names(file, &format!("compare[{i}]"), rule, metrics)?;
+        rule.runs(file).map_err(at)?;
     }
     Ok(())
 }
@@ -135,7 +135,8 @@ mod tests {
                         metric = \"bandwidth_mb_s\"\n";
         file.compare = vec![load_toml("a rule", &format!("{constant}{text}")).expect("a rule")];
         let paper = Paper::find("uvm").expect("embedded");
-        let found = check(&file).and_then(|()| check_statements(&file, &paper));
+        let metrics = [("bandwidth_mb_s".to_owned(), "MB/s".to_owned())].into();
+        let found = check(&file, &metrics).and_then(|()| check_statements(&file, &paper));
         found.map_or_else(|fault| fault.to_string(), |()| "nothing".into())
     }
 

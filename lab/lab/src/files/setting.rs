@@ -15,6 +15,11 @@ pub enum Setting {
 impl Setting {
     /// What `text` says: a number, or else a word.
     pub fn parse(text: &str) -> Setting {
+        plain_integer(text).map_or_else(|| Setting::Text(text.to_owned()), Setting::Integer)
+    }
+
+    /// As [`Setting::parse`], where no word is expected: `64K` is 65536. K, M and G are powers of 1024.
+    pub fn with_unit(text: &str) -> Setting {
         parse_integer(text).map_or_else(|| Setting::Text(text.to_owned()), Setting::Integer)
     }
 
@@ -36,8 +41,18 @@ impl std::fmt::Display for Setting {
     }
 }
 
-/// A whole number as people write them: `65536`, `65_536`.
+/// A whole number as people write them: `65536`, `65_536`, `64K`. K, M and G are powers of 1024.
 pub(super) fn parse_integer(text: &str) -> Option<i64> {
+    let (digits, unit) = match text.char_indices().next_back()? {
+        (at, 'K' | 'k') => (&text[..at], 1 << 10),
+        (at, 'M' | 'm') => (&text[..at], 1 << 20),
+        (at, 'G' | 'g') => (&text[..at], 1 << 30),
+        _ => (text, 1),
+    };
+    plain_integer(digits)?.checked_mul(unit)
+}
+
+fn plain_integer(text: &str) -> Option<i64> {
     text.replace('_', "").parse().ok()
 }
 
@@ -45,4 +60,22 @@ pub(super) fn parse_integer(text: &str) -> Option<i64> {
 pub(super) fn key_value(text: &str) -> (&str, &str) {
     let (key, value) = text.split_once('=').unwrap_or((text, ""));
     (key.trim(), value.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_units_and_gaps() {
+        assert_eq!(
+            ["64K", "1m", "65_536", "-2K"].map(parse_integer),
+            [65536, 1 << 20, 65536, -2048].map(Some)
+        );
+        assert_eq!(["K", "4KB", "9999999999G", ""].map(parse_integer), [None; 4]);
+        assert_eq!(Setting::with_unit("2G"), Setting::Integer(1 << 31));
+        // A word may look like a number with a unit: pages of 2 MB are `2m`.
+        assert_eq!(Setting::parse("2m"), Setting::Text("2m".into()));
+        assert_eq!(Setting::parse("2_048"), Setting::Integer(2048));
+    }
 }

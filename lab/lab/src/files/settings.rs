@@ -6,6 +6,8 @@
 
 use super::kernels::{KernelChoice, KernelFile, RANGES as KERNEL};
 use super::machines::MachineChoice;
+use super::setting::{Setting, parse_integer};
+use super::units::{hint_of, unit_of};
 use crate::error::LabError;
 use pageferry_model::MachineConfig;
 use pageferry_model::config::RANGES as MACHINE;
@@ -67,6 +69,24 @@ impl Settings {
         all
     }
 
+    /// What is changed of `machine` and `kernel`, by full keys, as records have it.
+    pub fn changes(&self, machine: &MachineChoice, kernel: &KernelChoice) -> BTreeMap<String, Setting> {
+        let recorded = |text: &str, is_word: &dyn Fn() -> bool| match Setting::parse(text) {
+            // Few texts look like numbers with a unit.
+            Setting::Text(_) if parse_integer(text).is_some() && !is_word() => Setting::with_unit(text),
+            setting => setting,
+        };
+        let of_machine = self
+            .machine
+            .iter()
+            .map(|(key, text)| (format!("machine.{key}"), recorded(text, &|| machine.is_word(key))));
+        let of_kernel = self
+            .kernel
+            .iter()
+            .map(|(key, text)| (format!("kernel.{key}"), recorded(text, &|| kernel.is_word(key))));
+        of_machine.chain(of_kernel).collect()
+    }
+
     /// `machine` with its changes.
     ///
     /// # Errors
@@ -96,6 +116,45 @@ pub(crate) fn kernel_range(kernel: &KernelChoice, key: &str) -> Option<(i64, i64
     range_in(&kernel.file, key, &KERNEL)
 }
 
+impl MachineChoice {
+    /// Whether `key` has a word, or true and false.
+    pub fn is_word(&self, key: &str) -> bool {
+        is_word(&self.config, key)
+    }
+
+    /// The least and the greatest that the number `key` may be; none for what is no number.
+    pub fn range(&self, key: &str) -> Option<(i64, i64)> {
+        number_range(&self.config, key, &MACHINE)
+    }
+}
+
+impl KernelChoice {
+    /// Whether `key` has a word, or true and false.
+    pub fn is_word(&self, key: &str) -> bool {
+        is_word(&self.file, key)
+    }
+
+    /// The least and the greatest that the number `key` may be; none for what is no number.
+    pub fn range(&self, key: &str) -> Option<(i64, i64)> {
+        number_range(&self.file, key, &KERNEL)
+    }
+}
+
+fn is_word<T: Serialize>(config: &T, key: &str) -> bool {
+    let mut tree = toml::Table::try_from(config).expect("what was read from TOML can be written as TOML");
+    let Some((_, leaf)) = find(&mut tree, key) else { return false };
+    let value = leaf.as_table().and_then(|table| table.get("value")).unwrap_or(leaf);
+    value.is_str() || value.is_bool()
+}
+
+fn number_range<T: Serialize>(config: &T, key: &str, ranges: &Ranges) -> Option<(i64, i64)> {
+    let mut tree = toml::Table::try_from(config).expect("what was read from TOML can be written as TOML");
+    let (plain, leaf) = find(&mut tree, key)?;
+    let number = leaf.as_table().and_then(|table| table.get("value")).unwrap_or(leaf);
+    number.as_integer()?;
+    ranges.of(&plain).map(|range| (range.min, range.max))
+}
+
 fn range_in<T: Serialize>(config: &T, key: &str, ranges: &Ranges) -> Option<(i64, i64)> {
     let mut tree = toml::Table::try_from(config).expect("what was read from TOML can be written as TOML");
     let (plain, _) = find(&mut tree, key)?;
@@ -123,8 +182,7 @@ fn change<T: Serialize + DeserializeOwned>(
         let Some((plain, leaf)) = find(&mut tree, key) else {
             return Err(setting(&full, unknown(prefix, key, &tree)));
         };
-        let number = |text: &str| ranges.setting(&plain, text);
-        replace(leaf, text, &number).map_err(|problem| setting(&full, problem))?;
+        replace_number(leaf, &plain, text, ranges).map_err(|problem| setting(&full, problem))?;
     }
     // A check of the whole names the key that it refuses; a value that cannot be read is the last change's.
     let last = format!("{prefix}.{}", changes[changes.len() - 1].0);
@@ -149,6 +207,41 @@ fn find<'a>(tree: &'a mut toml::Table, key: &str) -> Option<(String, &'a mut Val
         _ => return None,
     };
     Some((format!("{first}.{below}"), value))
+}
+
+/// As [`replace`], where a number may be in the range of the key `plain` and may have a unit.
+fn replace_number(leaf: &mut Value, plain: &str, text: &str, ranges: &Ranges) -> Result<(), String> {
+    let number = |text: &str| {
+        let digits = parse_integer(text).map_or_else(|| text.to_owned(), |number| number.to_string());
+        let unit = unit_of(plain);
+        let told = |problem| if unit.is_empty() { problem } else { format!("{problem} {unit}") };
+        ranges.setting(plain, &digits).map_err(told)
+    };
+    replace(leaf, text, &number)
+}
+
+/// Looks whether the machine has the key and could have the value, by themselves.
+pub(super) fn check_of_machine(machine: &MachineChoice, key: &str, value: &str) -> Result<(), String> {
+    check_one("machine", &machine.config, key, value, &MACHINE)
+}
+
+/// Looks whether the kernel has the key and could have the value, by themselves.
+pub(super) fn check_of_kernel(kernel: &KernelChoice, key: &str, value: &str) -> Result<(), String> {
+    check_one("kernel", &kernel.file, key, value, &KERNEL)
+}
+
+fn check_one<T: Serialize>(
+    prefix: &str,
+    config: &T,
+    key: &str,
+    value: &str,
+    ranges: &Ranges,
+) -> Result<(), String> {
+    let mut tree = toml::Table::try_from(config).expect("what was read from TOML can be written as TOML");
+    match find(&mut tree, key) {
+        Some((plain, leaf)) => replace_number(leaf, &plain, value, ranges),
+        None => Err(unknown(prefix, key, &tree)),
+    }
 }
 
 /// Puts `text`, read as what was there before, in place of `leaf`; numbers are read by `number`.
@@ -177,9 +270,16 @@ fn replace(leaf: &mut Value, text: &str, number: &dyn Fn(&str) -> Result<i64, St
 fn unknown(prefix: &str, key: &str, tree: &toml::Table) -> String {
     let mut known = Vec::new();
     collect("", &Value::Table(tree.clone()), &mut known);
-    match nearest(key, known.iter().map(String::as_str)) {
+    // Of one that is written without its table, the one in whichever table.
+    let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
+    let in_a_table = || {
+        let lasts: Vec<String> = known.iter().map(|known| last(known)).collect();
+        let near = nearest(&last(key), lasts.iter().map(String::as_str))?;
+        known.iter().find(|known| last(known) == near).map(String::as_str)
+    };
+    match nearest(key, known.iter().map(String::as_str)).or_else(in_a_table) {
         Some(name) => format!("unknown key; did you mean `{prefix}.{name}`?"),
-        None => format!("unknown key; `pageferry {prefix}s NAME` lists them"),
+        None => format!("unknown key; `pageferry {prefix}s NAME` lists them{}", hint_of(prefix, key)),
     }
 }
 

@@ -4,8 +4,8 @@
 //! Both are derived from the runs behind an experiment's curves: a line says over which other line it should win, or of
 //! which lines it should be as good as the best. Sizes are those that both lines have; nothing is interpolated.
 
-use crate::files::{CurveLine, Curves, Experiment};
-use crate::record::Record;
+use crate::files::{Better, CurveLine, Curves, Experiment};
+use crate::record::{Entry, Record};
 use crate::spread::Spread;
 use pageferry_costs::{Pays, pays};
 use serde::Serialize;
@@ -37,8 +37,12 @@ pub struct Crossover {
     /// From where on it is faster.
     #[serde(flatten)]
     pub pays: Pays<f64>,
-    /// Its metric divided by that of the other, at the largest size.
+    /// How many times as good it is at the largest size: its metric divided by that of the other, or the other way
+    /// round where less is better.
     pub gain_at_largest: f64,
+    /// Which value of the metric is better.
+    #[serde(skip)]
+    pub better: Better,
 }
 
 /// A choice by the kernel beside the best fixed choice, at one size.
@@ -56,7 +60,8 @@ pub struct AutoChoice {
     pub unit: String,
     /// The best of the fixed choices there.
     pub best: String,
-    /// The metric divided by that of the best.
+    /// How many times as good it is as the best: the metric divided by that of the best, or the other way round where
+    /// less is better.
     pub ratio: f64,
     /// What it should be at least.
     pub min_ratio: f64,
@@ -110,10 +115,10 @@ pub fn spreads<'a>(
     points.chunk_by(|a, b| a.0 == b.0).filter_map(spread).collect()
 }
 
-/// The ratios of two lines, where both have a point.
-fn ratios(ours: &[(f64, f64)], theirs: &[(f64, f64)]) -> Vec<(f64, f64)> {
+/// How many times as good one line is as another, where both have a point.
+fn ratios(better: Better, ours: &[(f64, f64)], theirs: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let at = |x: f64| theirs.iter().find(|p| p.0 == x).map(|p| p.1);
-    ours.iter().filter_map(|&(x, value)| Some((x, value / at(x)?))).collect()
+    ours.iter().filter_map(|&(x, value)| Some((x, better.gain(value, at(x)?)))).collect()
 }
 
 /// From which x on all ratios are above 1; none without ratios.
@@ -124,13 +129,19 @@ fn above_one(ratios: &[(f64, f64)]) -> Option<Pays<f64>> {
 /// A line of a figure, and its points.
 type LinePoints<'a> = (&'a CurveLine, Vec<(f64, f64)>);
 
+/// A machine, what curves are over on it, which of their values are better, and their lines.
+type MachineLines<'a> = (&'a str, &'a str, Better, Vec<LinePoints<'a>>);
+
 /// The lines of `experiment` on each of `machines`, with their points, and what they are over.
 fn lines<'a>(
     experiment: &'a Experiment,
     machines: &'a [String],
     records: &'a [&'a Record],
-) -> impl Iterator<Item = (&'a str, &'a str, Vec<LinePoints<'a>>)> {
+    dictionary: &'a [Entry],
+) -> impl Iterator<Item = MachineLines<'a>> {
     experiment.file.curves.iter().flat_map(move |curves| {
+        let unit = dictionary.iter().find(|entry| entry.metric == curves.metric).map(|entry| &*entry.unit);
+        let better = curves.better.or(Better::of_unit(unit.unwrap_or(""))).unwrap_or_default();
         machines.iter().map(move |machine| {
             let of = |line| {
                 // Between nothing and something nothing is interpolated.
@@ -138,19 +149,25 @@ fn lines<'a>(
                 all.into_iter().filter(|p| p.0 > 0.0).collect::<Vec<_>>()
             };
             let drawn = curves.lines.iter().map(|line| (line, of(line))).collect();
-            (machine.as_str(), curves.x.as_str(), drawn)
+            (machine.as_str(), curves.x.as_str(), better, drawn)
         })
     })
 }
 
 /// Where the mechanisms of `experiment` begin to pay on each of `machines`.
-pub fn crossovers(experiment: &Experiment, machines: &[String], records: &[&Record]) -> Vec<Crossover> {
+/// `dictionary` has the units of metrics.
+pub fn crossovers(
+    experiment: &Experiment,
+    machines: &[String],
+    records: &[&Record],
+    dictionary: &[Entry],
+) -> Vec<Crossover> {
     let mut found = Vec::new();
-    for (machine, x, lines) in lines(experiment, machines, records) {
+    for (machine, x, better, lines) in lines(experiment, machines, records, dictionary) {
         for (line, ours) in &lines {
             let other = line.over.as_ref().and_then(|over| lines.iter().find(|(l, _)| l.name == *over));
             let Some((other, theirs)) = other else { continue };
-            let ratios = ratios(ours, theirs);
+            let ratios = ratios(better, ours, theirs);
             // One size is no curve.
             let Some(pays) = above_one(&ratios).filter(|_| ratios.len() > 1) else { continue };
             found.push(Crossover {
@@ -163,6 +180,7 @@ pub fn crossovers(experiment: &Experiment, machines: &[String], records: &[&Reco
                 unit: experiment.file.unit(x).to_owned(),
                 pays,
                 gain_at_largest: ratios[ratios.len() - 1].1,
+                better,
             });
         }
     }
@@ -170,14 +188,22 @@ pub fn crossovers(experiment: &Experiment, machines: &[String], records: &[&Reco
 }
 
 /// The choices by the kernel in `experiment`, beside the best fixed choice at each size.
-pub fn chosen(experiment: &Experiment, machines: &[String], records: &[&Record]) -> Vec<AutoChoice> {
+/// `dictionary` has the units of metrics.
+pub fn chosen(
+    experiment: &Experiment,
+    machines: &[String],
+    records: &[&Record],
+    dictionary: &[Entry],
+) -> Vec<AutoChoice> {
     let mut found = Vec::new();
-    for (machine, over, lines) in lines(experiment, machines, records) {
+    for (machine, over, better, lines) in lines(experiment, machines, records, dictionary) {
         for (line, ours) in lines.iter().filter(|(line, _)| !line.best_of.is_empty()) {
             for &(x, value) in ours {
                 let fixed = lines.iter().filter(|(l, _)| line.best_of.contains(&l.name));
                 let there = fixed.filter_map(|(l, points)| Some((l, points.iter().find(|p| p.0 == x)?.1)));
-                let Some((best, max)) = there.max_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
+                // The best is the one that this is the least good beside.
+                let gains = there.map(|(l, other)| (l, better.gain(value, other)));
+                let Some((best, ratio)) = gains.max_by(|a, b| b.1.total_cmp(&a.1)) else { continue };
                 let min_percent = line.min_percent_of_best.map(f64::from);
                 let told = line.worse.iter().find(|w| w.machine == machine && w.x as f64 == x);
                 found.push(AutoChoice {
@@ -187,7 +213,7 @@ pub fn chosen(experiment: &Experiment, machines: &[String], records: &[&Record])
                     x,
                     unit: experiment.file.unit(over).to_owned(),
                     best: best.name.clone(),
-                    ratio: value / max,
+                    ratio,
                     min_ratio: min_percent.map_or(SHARE_OF_BEST, |percent| percent / 100.0),
                     because: told.map(|w| w.because.clone()),
                 });

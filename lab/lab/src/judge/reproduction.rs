@@ -156,8 +156,10 @@ impl Reproduction {
             e.paper.as_ref().map(|paper| compare(e, paper, &cloned, &constants)).unwrap_or_default()
         };
         let comparisons = records.experiments.iter().flat_map(compared).collect();
-        let crossovers = records.experiments.iter().flat_map(|e| crossovers(e, &names, &all)).collect();
-        let chosen = records.experiments.iter().flat_map(|e| chosen(e, &names, &all)).collect();
+        let units = &records.dictionary[..];
+        let crossovers =
+            records.experiments.iter().flat_map(|e| crossovers(e, &names, &all, units)).collect();
+        let chosen = records.experiments.iter().flat_map(|e| chosen(e, &names, &all, units)).collect();
         Ok(Reproduction {
             records,
             papers,

@@ -4,7 +4,9 @@
 //! they are; what several workloads measure, and the machine, is listed here, and the rest with its workload.
 
 use pageferry_hal::Cause;
+use pageferry_sourced::nearest;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What a metric is.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -23,11 +25,42 @@ pub struct Metric {
     name: &'static str,
     unit: &'static str,
     about: &'static str,
+    is_in_each_run: bool,
 }
 
-/// A metric: its name, with the unit last; its unit; what it means.
+/// A metric: its name, with the unit last; its unit; what it means. Each run of the workload that lists it has to leave
+/// it, unless it is one for [some runs](Metric::of_some_runs).
 pub const fn metric(name: &'static str, unit: &'static str, about: &'static str) -> Metric {
-    Metric { name, unit, about }
+    Metric { name, unit, about, is_in_each_run: true }
+}
+
+impl Metric {
+    /// The same, where there are runs that do not have it.
+    #[must_use]
+    pub const fn of_some_runs(self) -> Metric {
+        Metric { is_in_each_run: false, ..self }
+    }
+}
+
+/// What is wrong with the `results` that a run left, where its workload lists `own` beside what is common: one that it
+/// does not list, or one that it lists and did not leave.
+pub(crate) fn check_results<T>(own: &[Metric], results: &BTreeMap<String, T>) -> Result<(), String> {
+    let known = || {
+        let counted = pageferry_kernel::metrics().map(|counter| counter.name());
+        COMMON.iter().chain(own).map(|metric| metric.name).chain(counted)
+    };
+    if let Some(name) = results.keys().find(|name| known().all(|known| known != *name)) {
+        let near =
+            nearest(name, known()).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        return Err(format!("a run left the result `{name}`, which `metrics()` does not list{near}"));
+    }
+    let missing = own.iter().find(|metric| metric.is_in_each_run && !results.contains_key(metric.name));
+    match missing.map(|metric| metric.name) {
+        Some(name) => Err(format!(
+            "`metrics()` lists `{name}`, and a run left no such result (`of_some_runs` is for what not each run has)"
+        )),
+        None => Ok(()),
+    }
 }
 
 /// What several workloads measure, and what the machine counts.
@@ -118,4 +151,26 @@ pub fn common_dictionary(of_workloads: Vec<Metric>) -> Vec<Entry> {
     all.sort_by(|a, b| a.metric.cmp(&b.metric));
     all.dedup_by(|a, b| a.metric == b.metric);
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workload_leaves_what_it_lists() {
+        const OWN: [Metric; 2] = [
+            metric("fork_us", "us", "Of a fork."),
+            metric("late_us", "us", "Of one that is late.").of_some_runs(),
+        ];
+        let told = |names: &[&str]| {
+            check_results(&OWN, &names.iter().map(|name| ((*name).to_owned(), 1.0)).collect())
+        };
+        assert_eq!(told(&["fork_us", "elapsed_us"]), Ok(()));
+        assert_eq!(told(&["fork_us", "late_us"]), Ok(()));
+        let said = told(&["fork_u", "fork_us"]).expect_err("not listed");
+        assert!(said.contains("`fork_u`") && said.ends_with("did you mean `fork_us`?"), "{said}");
+        let said = told(&["elapsed_us"]).expect_err("never left");
+        assert!(said.starts_with("`metrics()` lists `fork_us`"), "{said}");
+    }
 }

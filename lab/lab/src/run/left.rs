@@ -14,7 +14,7 @@ const MS_OF_WEIGHT: f64 = 0.015;
 /// What every run costs at least: a machine is built and a kernel booted.
 const MIN_MS: f64 = 40.0;
 /// The share of the whole that has to be finished before its speed says anything of the rest.
-const ENOUGH: f64 = 0.02;
+const ENOUGH: f64 = 0.05;
 
 /// The time left of a plan.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use super::plan::RunSpec;
 use super::testbed::{Finish, Testbed};
 use crate::error::LabError;
 use crate::kit::{Outcome, OutcomeCell};
-use crate::record::{Host, Law, Record, RunResult};
+use crate::record::{Host, Law, Record, RunResult, check_results};
 use pageferry_model::trace::{Recording, Sink};
 use pageferry_model::{Hardware, Model};
 use std::time::{Duration, Instant};
@@ -73,6 +73,12 @@ fn run_on(spec: &RunSpec, prepare: impl FnOnce(&Model)) -> Result<(RunResult, Mo
     // consequence.
     if let Some(problem) = outcome.failed.as_ref().filter(|_| finish.laws.iter().all(|law| law.held)) {
         return Err(testbed.incompatible(problem));
+    }
+    if outcome.failed.is_none() && outcome.payload.is_ok() && finish.laws.iter().all(|law| law.held) {
+        check_results(&spec.workload.metrics(), &outcome.results).map_err(|problem| LabError::Input {
+            file: format!("workload `{}`", spec.workload.name()),
+            problem,
+        })?;
     }
     let record = record(spec, &outcome, &finish);
     let rate = |count: fn(&Hardware) -> u64| match &outcome.measured {

@@ -76,18 +76,14 @@ impl RunSpec {
         scale: Scale,
     ) -> Result<RunSpec, LabError> {
         let settings = &settings.written_out(&experiment.file.short);
-        let changed = |prefix: &str, list: &[(String, String)]| -> Vec<(String, Setting)> {
-            list.iter().map(|(key, text)| (format!("{prefix}.{key}"), Setting::parse(text))).collect()
-        };
-        let mut changes = changed("machine", &settings.machine);
-        changes.extend(changed("kernel", &settings.kernel));
+        let changes = settings.changes(&machine, &kernel);
         Ok(RunSpec {
             experiment: experiment.clone(),
             workload,
             parameters: experiment.parameters(scale, &settings.parameters)?,
             machine: Arc::new(settings.machine(machine)?),
             kernel: Arc::new(settings.kernel(kernel)?),
-            changes: changes.into_iter().collect(),
+            changes,
             set: settings.parameters.iter().map(|(key, _)| key.clone()).collect(),
             choices,
         })

@@ -7,7 +7,7 @@
 use super::workload::{Runnable, Workload, erased};
 use crate::error::LabError;
 use crate::files::catalogue::{self, Kind, Source};
-use crate::files::{Experiment, KnownWorkloads};
+use crate::files::{Experiment, KnownWorkloads, Metrics};
 use crate::judge::{Records, Reproduction};
 use crate::record::{Entry, common_dictionary};
 use pageferry_sourced::nearest;
@@ -49,7 +49,9 @@ impl Registry {
     /// An unknown name, or a file that cannot be used: it names no workload of this registry, or has not what its
     /// workload reads.
     pub fn experiment(&self, name: &str) -> Result<Experiment, LabError> {
-        Experiment::load(&self.source(name)?, &self.known(), &self.experiments)
+        let reads = self.workloads.iter().map(|workload| (workload.name(), workload.reads())).collect();
+        let known = KnownWorkloads { reads, metrics: &|workload| self.metrics(workload) };
+        Experiment::load(&self.source(name)?, &known, &self.experiments)
     }
 
     /// All experiments that are built in or were added, in order.
@@ -101,8 +103,10 @@ impl Registry {
         })
     }
 
-    fn known(&self) -> KnownWorkloads {
-        self.workloads.iter().map(|workload| (workload.name(), workload.reads())).collect()
+    /// The metrics that runs of `workload` can have, with their units.
+    pub fn metrics(&self, workload: &str) -> Metrics {
+        let own = self.workload(workload).map(|workload| workload.metrics()).unwrap_or_default();
+        common_dictionary(own).into_iter().map(|entry| (entry.metric, entry.unit)).collect()
     }
 
     fn source(&self, name: &str) -> Result<Source, LabError> {

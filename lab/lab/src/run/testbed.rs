@@ -8,13 +8,14 @@ use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice};
 use crate::record::Law;
 use pageferry_hal::{ContextId, Machine as _, Nic};
-use pageferry_kernel::{BootError, Errno, NetConfig, Program, clusters_for_card};
+use pageferry_kernel::{BootError, Errno, Kernel, Killed, NetConfig, Program, clusters_for_card};
 use pageferry_model::panics::quietly;
 use pageferry_model::{Model, Options, RunError};
 use pageferry_vm::VmConfig;
 use std::cell::RefCell;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// The machine's address on its modelled wire.
 pub const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -109,6 +110,7 @@ impl Testbed {
                     return None;
                 }
             };
+            cell.borrow_mut().kernel = Some(kernel.clone());
             match kernel.spawn(&name, program) {
                 Ok(_) => {}
                 Err(errno) => {
@@ -119,11 +121,18 @@ impl Testbed {
             let next = kernel.run();
             let mut end = cell.borrow_mut();
             end.quiescent = Some(kernel.check_quiescent());
-            end.killed = kernel.killed().iter().map(|k| format!("{k:?}")).collect();
+            let killed = |k: &Killed| format!("{} (process {}): {}", k.name, k.pid.0, k.trap);
+            end.killed = kernel.killed().iter().map(killed).collect();
             next
         };
         let ran = run_quietly(|| self.model.run(Box::new(boot)));
         let end = end.take();
+        // Where a kernel waits, its source says; which process waits for what, it knows.
+        let ran = ran.map_err(|error| {
+            let sleepers = end.kernel.as_ref().map_or_else(String::new, |kernel| kernel.sleepers());
+            let asleep: Vec<&str> = sleepers.lines().collect();
+            if asleep.is_empty() { error } else { format!("{error}; asleep: {}", asleep.join("; ")) }
+        });
         if let Some(error) = end.boot {
             return Err(self.incompatible(error));
         }
@@ -268,6 +277,7 @@ fn run_quietly(run: impl FnOnce() -> Result<(), RunError>) -> Result<(), String>
 
 #[derive(Default)]
 struct End {
+    kernel: Option<Arc<Kernel<Model>>>,
     boot: Option<BootError>,
     spawn: Option<Errno>,
     quiescent: Option<Result<(), String>>,

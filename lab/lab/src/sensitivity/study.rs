@@ -13,7 +13,7 @@ use super::rank::{Sensitivity, Turn};
 use super::watched::{Observer, Value};
 use crate::error::LabError;
 use crate::files::Experiment;
-use crate::record::{Record, RunResult};
+use crate::record::{Record, RunResult, common_dictionary};
 use crate::run::RunSpec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -126,7 +126,8 @@ impl Base {
                     machines.push(plan[at].machine.name.clone());
                 }
             }
-            let one = Observer::new(experiment, machines);
+            let dictionary = common_dictionary(plan[places[0]].workload.metrics());
+            let one = Observer::new(experiment, machines, dictionary);
             let own: Vec<Record> = places.iter().map(|&at| records[at].clone()).collect();
             let values = one.values(&own);
             let used =

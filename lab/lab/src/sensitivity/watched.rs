@@ -5,7 +5,7 @@
 
 use crate::files::{Experiment, How};
 use crate::judge::{Comparison, Crossover, Pays, compare, crossovers, points};
-use crate::record::Record;
+use crate::record::{Entry, Record};
 use pageferry_sourced::Constant;
 use std::sync::Arc;
 
@@ -63,10 +63,16 @@ pub(super) struct Observer {
     /// With the rules of gains on machines that the paper has not.
     beyond: Experiment,
     machines: Vec<String>,
+    /// What its metrics are.
+    dictionary: Vec<Entry>,
 }
 
 impl Observer {
-    pub(super) fn new(experiment: &Arc<Experiment>, machines: Vec<String>) -> Observer {
+    pub(super) fn new(
+        experiment: &Arc<Experiment>,
+        machines: Vec<String>,
+        dictionary: Vec<Entry>,
+    ) -> Observer {
         let mut beyond = (**experiment).clone();
         let rules = std::mem::take(&mut beyond.file.compare);
         let gains = || rules.iter().filter(|rule| rule.how == How::Gain);
@@ -83,7 +89,7 @@ impl Observer {
             rule.machines = machines.iter().filter(|machine| !has(machine)).cloned().collect();
             beyond.file.compare.push(rule);
         }
-        Observer { experiment: experiment.clone(), beyond, machines }
+        Observer { experiment: experiment.clone(), beyond, machines, dictionary }
     }
 
     /// All watched values of `records`.
@@ -97,7 +103,8 @@ impl Observer {
             all.extend(beyond.iter().map(|c| compared(c, Watch::Gain)));
         }
         let records: Vec<&Record> = records.iter().collect();
-        all.extend(crossovers(&self.experiment, &self.machines, &records).iter().map(crossed));
+        let crossed_over = crossovers(&self.experiment, &self.machines, &records, &self.dictionary);
+        all.extend(crossed_over.iter().map(crossed));
         // Several rules may look at one thing: the first, the second, and so on.
         for at in (0..all.len()).rev() {
             let before = all[..at].iter().filter(|other| other.id == all[at].id).count();

@@ -3,8 +3,9 @@
 //!
 //! This file is the workload: its parameters, its processes, what it measures, its figure. `fork-touch.toml` beside it
 //! is the experiment: values, machines and kernels. One line in the registry adds it. `cargo run -p pageferry-report
-//! --example own_experiment` writes the report to `fork-touch`.
+//! --example own_experiment -- FOLDER` writes the report to FOLDER, or to a temporary one.
 
+// ANCHOR: imports
 use pageferry_lab::files::Experiment;
 use pageferry_lab::hal::{PAGE_SIZE, Prot};
 use pageferry_lab::judge::Reproduction;
@@ -17,9 +18,10 @@ use pageferry_lab::run::{Choices, Silent, Testbed, Workload, execute, matrix};
 use pageferry_lab::vm::Inherit;
 use pageferry_lab::{LabError, Registry};
 use pageferry_report::Report as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+// ANCHOR_END: imports
 
 // ANCHOR: workload
 pageferry_lab::choice! {
@@ -133,10 +135,11 @@ pub fn registry() -> Registry {
 }
 // ANCHOR_END: registry
 
+// ANCHOR: main
 /// Makes the runs of the experiment, and writes their report to `out`.
 ///
 /// # Errors
-/// A faulty file, or a place that cannot be written.
+/// A faulty file, a run that cannot be made, or a place that cannot be written.
 pub fn report(out: &Path) -> Result<Reproduction, LabError> {
     let (registry, choices) = (registry(), Choices::default());
     let experiment = Arc::new(registry.experiment("fork-touch")?);
@@ -147,16 +150,22 @@ pub fn report(out: &Path) -> Result<Reproduction, LabError> {
     Ok(of)
 }
 
-/// Writes the report to `fork-touch`.
+/// Writes the report to the folder that is given, or to a temporary one. As `pageferry` does, it ends with 2 where it
+/// was asked for something that cannot be, and with 1 where a run broke a law.
 pub fn main() -> ExitCode {
-    match report("fork-touch".as_ref()) {
-        Ok(of) => {
-            println!("{} runs: fork-touch/report.html", of.runs.len());
-            ExitCode::SUCCESS
-        }
+    let out =
+        std::env::args_os().nth(1).map_or_else(|| std::env::temp_dir().join("fork-touch"), PathBuf::from);
+    let of = match report(&out) {
+        Ok(of) => of,
         Err(error) => {
             eprintln!("{error}");
-            ExitCode::FAILURE
+            return ExitCode::from(2);
         }
+    };
+    println!("{} runs: {}", of.runs.len(), out.join("report.html").display());
+    for (run, laws) in of.broken() {
+        eprintln!("{run}: {}", laws.join("; "));
     }
+    ExitCode::from(u8::from(!of.broken().is_empty()))
 }
+// ANCHOR_END: main

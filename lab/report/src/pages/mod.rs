@@ -51,6 +51,8 @@ struct Site<'a> {
     script: String,
     papers: Vec<PaperLink<'a>>,
     real_host: bool,
+    /// Whether there are figures, in a folder of theirs.
+    figures: bool,
 }
 
 #[derive(Serialize)]
@@ -123,6 +125,7 @@ pub(super) fn all(of: &Reproduction) -> Vec<Page> {
         script: SCRIPTS.concat(),
         papers: papers.iter().map(|j| PaperLink { name: j.name, short: &j.paper.short }).collect(),
         real_host,
+        figures: !figures.is_empty(),
     };
     let environment = environment();
     let mut pages = vec![Page {

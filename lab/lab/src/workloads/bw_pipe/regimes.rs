@@ -26,9 +26,10 @@ pub(super) fn metrics() -> Vec<Metric> {
             "%",
             "Share of the measured time in which both ends of the pipe were on one CPU: the reader where it ran, the \
              writer where it wrote last.",
-        ),
-        metric("one_cpu_mb_s", "MB/s", "Bandwidth while both ends of the pipe were on one CPU."),
-        metric("two_cpus_mb_s", "MB/s", "Bandwidth while the ends of the pipe were on two CPUs."),
+        )
+        .of_some_runs(),
+        metric("one_cpu_mb_s", "MB/s", "Bandwidth while both ends of the pipe were on one CPU.").of_some_runs(),
+        metric("two_cpus_mb_s", "MB/s", "Bandwidth while the ends of the pipe were on two CPUs.").of_some_runs(),
     ]
 }
 

@@ -86,7 +86,8 @@ impl Workload for Web {
                 "log_first_skipped_line",
                 "",
                 "The number of the first line of the log that could not be read.",
-            ),
+            )
+            .of_some_runs(),
         ];
         super::METRICS.into_iter().chain(own).collect()
     }
