@@ -683,7 +683,8 @@ fn what_is_on_no_disk_is_left_out() {
     // Each process finds something else there, or another length.
     let replayed = as_recorded(
         "10 openat(AT_FDCWD, \"/proc/self/maps\", O_RDONLY) = 3\n\
-         10 fstat(3, {st_mode=S_IFREG|0444, st_size=0, ...}) = 0\n10 read(3, \"00\"..., 4096) = 4062\n10 close(3) = 0\n10 readlink(\"/proc/self/exe\", \"/bin/a\", 99) = 6\n\
+         10 fstat(3, {st_mode=S_IFREG|0444, st_size=0, ...}) = 0\n\
+         10 read(3, \"00\"..., 4096) = 4062\n10 close(3) = 0\n10 readlink(\"/proc/self/exe\", \"/bin/a\", 99) = 6\n\
          10 stat(\"/sys/devices\", {st_mode=S_IFDIR|0755, st_size=0, ...}) = 0\n10 chdir(\"/proc/7\") = 0\n\
          10 openat(AT_FDCWD, \"maps\", O_RDONLY) = 3\n10 read(3, \"00\"..., 4096) = 30\n10 close(3) = 0\n\
          11 openat(AT_FDCWD, \"/proc/self/maps\", O_RDONLY) = 3\n11 read(3, \"00\"..., 4096) = 3000\n\
