@@ -66,6 +66,9 @@ enum FirstPage {
     Script(String),
 }
 
+/// An image, and the file that it is in.
+type ImageFile<M> = (Arc<File<M>>, Header);
+
 /// Finds a file by its path.
 pub type FindFile<'a, M> = &'a dyn Fn(&str) -> Result<Arc<File<M>>, Errno>;
 
@@ -237,7 +240,7 @@ impl<M: Machine> Syscall<'_, M> {
         file: &Arc<File<M>>,
         find: FindFile<'_, M>,
         opened: &mut Vec<Arc<File<M>>>,
-    ) -> Result<Vec<(Arc<File<M>>, Header)>, Errno> {
+    ) -> Result<Vec<ImageFile<M>>, Errno> {
         let mut open = |path: &str| -> Result<Arc<File<M>>, Errno> {
             let file = find(path)?;
             opened.push(file.clone());
