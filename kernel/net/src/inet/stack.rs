@@ -53,7 +53,7 @@ const ARP: LockClass = LockClass::new("Arp", 7);
 const DRIVER: LockClass = LockClass::new("Driver", 8);
 const LOOPBACK: LockClass = LockClass::new("Loopback", 9);
 
-/// All of the network. See the [module](self).
+/// All of the network: control blocks, the way to the wire, neighbours, fragments and loopback, each under its lock.
 pub struct Net<M: Machine> {
     /// Itself, for what comes back to it later.
     pub(super) me: Weak<Net<M>>,
