@@ -238,8 +238,7 @@ fn rows(statement: &Statement, of_several: &dyn Fn(&Comparison) -> bool) -> Vec<
     let what = statement.what.clone();
     if statement.in_numbers {
         let row = |c: &Comparison| {
-            let ratio = c.ratio.filter(|ratio| ratio.is_finite()).map(|ratio| format!("{ratio:.2}"));
-            let ratio = ratio.unwrap_or_default();
+            let ratio = c.ratio_told().unwrap_or_default();
             let what = if of_several(c) {
                 let under = c.under.as_ref().map_or_else(String::new, |under| format!(", {under}"));
                 format!("{what} ({}{under}, {})", c.experiment, c.kernel)

@@ -70,7 +70,7 @@ fn figure(of: &Judgement<'_>) -> Figure {
 fn table(all: &[Statement]) -> Table {
     let head = ["what", "test", "machine", "here", "published", "ratio"].map(String::from).to_vec();
     let row = |c: &Comparison| {
-        let ratio = c.ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default();
+        let ratio = c.ratio_told().unwrap_or_default();
         vec![
             c.what.clone(),
             c.test().unwrap_or_default(),
@@ -159,7 +159,7 @@ fn scale(ratios: impl Iterator<Item = f64>, plot: (f64, f64)) -> LogScale {
 /// The ratio, or the edge that it is beyond.
 fn within(ratio: f64) -> f64 {
     const FAR: f64 = 8.0;
-    if ratio.is_finite() { ratio.clamp(1.0 / FAR, FAR) } else { FAR }
+    ratio.clamp(1.0 / FAR, FAR)
 }
 
 /// All numbers by standing. Where they end is returned.
@@ -263,7 +263,8 @@ fn draw_number(svg: &mut Svg, layout: &Layout, scale: &LogScale, s: &Statement, 
         svg.whisker((scale.at(within(low)), middle), (scale.at(within(high)), middle), &look);
     }
     svg.mark((scale.at(within(ratio)), middle), 5.5, &look, &hint);
-    svg.text(layout.values, middle - 3.0, "value", Anchor::Start, &format!("{ratio:.2}: {}", c.ours));
+    let ours = c.ratio_told().map_or_else(|| c.ours.clone(), |ratio| format!("{ratio}: {}", c.ours));
+    svg.text(layout.values, middle - 3.0, "value", Anchor::Start, &ours);
     let theirs = format!("published {}", c.theirs);
     svg.text(layout.values, middle + 12.0, "tick", Anchor::Start, &theirs);
 }
@@ -271,7 +272,7 @@ fn draw_number(svg: &mut Svg, layout: &Layout, scale: &LogScale, s: &Statement, 
 /// The ratio at both ends of the interval, where tables tell one. Of a range that is missed the nearer end is 1; where
 /// ours is within, both ends count as there.
 fn interval(c: &Comparison) -> Option<(f64, f64)> {
-    let (ratio, repeats) = (c.ratio?, c.repeats.as_ref()?);
+    let (ratio, repeats) = (c.ratio.filter(|ratio| ratio.is_finite())?, c.repeats.as_ref()?);
     let spread = repeats.spread;
     if !repeats.told.contains(" to ") || (c.theirs_value.is_none() && ratio == 1.0) {
         return None;
@@ -330,4 +331,16 @@ fn draw_words(svg: &mut Svg, layout: &Layout, words: &[&Statement], top: f64) ->
         y += LINE_PIXELS * lines.len() as f64 + 4.0;
     }
     y
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_below_a_range_from_zero_is_drawn_below_and_not_above() {
+        assert_eq!(within(f64::NEG_INFINITY), within(0.0));
+        assert_eq!(within(f64::INFINITY), within(100.0));
+        assert!(within(f64::NEG_INFINITY) < 1.0 && within(2.0) == 2.0);
+    }
 }

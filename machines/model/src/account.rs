@@ -11,6 +11,8 @@ pub const SAMPLE_CYCLES: u64 = 10_000;
 pub struct LockUse {
     /// The class.
     pub class: LockClass,
+    /// Locks of it that were made.
+    pub made: u32,
     /// Acquisitions.
     pub acquisitions: u64,
     /// Of these, those that had to wait for another CPU.
@@ -21,13 +23,14 @@ pub struct LockUse {
 
 impl LockUse {
     pub(crate) fn new(class: LockClass) -> LockUse {
-        LockUse { class, acquisitions: 0, contended: 0, wait_cycles: 0 }
+        LockUse { class, made: 0, acquisitions: 0, contended: 0, wait_cycles: 0 }
     }
 
     fn since(&self, earlier: Option<&LockUse>) -> LockUse {
         let before = earlier.copied().unwrap_or(LockUse::new(self.class));
         LockUse {
             class: self.class,
+            made: self.made - before.made,
             acquisitions: self.acquisitions - before.acquisitions,
             contended: self.contended - before.contended,
             wait_cycles: self.wait_cycles - before.wait_cycles,

@@ -295,17 +295,22 @@ impl Caches {
     /// Asks all other packages for a line: for a store they lose it, for a load they keep clean copies.
     #[inline(always)]
     fn snoop(&mut self, page: PageAccess, line: u64, write: bool) -> Snoop {
-        if page.others == 0 { Snoop::Absent } else { self.ask(page.others, line, write) }
+        match (page.others, write) {
+            (0, _) => Snoop::Absent,
+            (others, true) => self.ask(others, |other| other.take_away(line)),
+            (others, false) => self.ask(others, |other| other.share(line)),
+        }
     }
 
+    /// Asks each of `others`, a bit for each package: dirty in one is dirty, else what the first that has it says.
     #[inline(never)]
-    fn ask(&mut self, others: u64, line: u64, write: bool) -> Snoop {
+    fn ask(&mut self, others: u64, ask: impl Fn(&mut Package) -> Snoop) -> Snoop {
         let mut found = Snoop::Absent;
         let mut left = others;
         while left != 0 {
             let other = &mut self.packages[left.trailing_zeros() as usize];
             left &= left - 1;
-            let state = if write { other.take_away(line) } else { other.share(line) };
+            let state = ask(other);
             if state == Snoop::Dirty || found == Snoop::Absent {
                 found = state;
             }

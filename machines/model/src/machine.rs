@@ -136,7 +136,6 @@ impl Model {
             spins_for: RefCell::new(vec![None; cpus]),
             spinners: Cell::default(),
             those_that_spin: RefCell::default(),
-            locks_made: RefCell::default(),
             acts: Cell::new(0),
             in_vain: Cell::new(0),
             quiet_from: Cell::new(0),

@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use pageferry_abi::SendMode;
 use pageferry_abi::{Errno, Fd, OpenFlags};
 use pageferry_core::fs::{Change, Create, File, Links, MapRequest, Opening, Rights};
-use pageferry_core::proc::Uio;
+use pageferry_core::proc::{Syscall, Uio};
 use pageferry_hal::{Machine, Prot, SpinLock, Va};
 use pageferry_vm::{MapAddr, PushDown};
 
@@ -21,20 +21,24 @@ impl<M: Machine> User<M> {
     /// is none, or flags that make no sense; [`Errno::TooManyFiles`], [`Errno::NoSpace`], [`Errno::NoMemory`].
     pub fn open(&self, name: &str, flags: OpenFlags) -> Result<Fd, Errno> {
         self.system_call(|call| {
-            let (rights, create) = (Rights::of(flags), Create::of(flags));
-            let truncates = flags.contains(OpenFlags::TRUNCATE);
-            if !(rights.writable || rights.readable && !truncates) {
+            let rights = Rights::of(flags);
+            if !(rights.writable || rights.readable && !flags.contains(OpenFlags::TRUNCATE)) {
                 return Err(Errno::Invalid);
             }
             if !self.process.files.lock().has_room(1) {
                 return Err(Errno::TooManyFiles);
             }
-            let links = if flags.contains(OpenFlags::NO_FOLLOW) { Links::Taken } else { Links::Followed };
-            let how = Opening { create, truncate: truncates, links };
-            let file =
-                self.kernel.mounts.resolve(call, name, links, |fs, at| fs.open(call, at, how, rights))?;
+            let file = self.open_file(call, name, flags)?;
             Ok(self.process.files.lock().insert(file))
         })
+    }
+
+    /// The file of a name, opened for no descriptor.
+    fn open_file(&self, call: &Syscall<'_, M>, name: &str, flags: OpenFlags) -> Result<File<M>, Errno> {
+        let links = if flags.contains(OpenFlags::NO_FOLLOW) { Links::Taken } else { Links::Followed };
+        let truncate = flags.contains(OpenFlags::TRUNCATE);
+        let (how, rights) = (Opening { create: Create::of(flags), truncate, links }, Rights::of(flags));
+        self.kernel.mounts.resolve(call, name, links, |fs, at| fs.open(call, at, how, rights))
     }
 
     /// Opens the sound device: what is sent is played, what is received was recorded.
@@ -83,15 +87,7 @@ impl<M: Machine> User<M> {
             if !file.rights().readable {
                 return Err(Errno::BadFd);
             }
-            let how =
-                Opening { create: Create::of(OpenFlags::READ), truncate: false, links: Links::Followed };
-            let find = |path: &str| {
-                let mounts = &self.kernel.mounts;
-                let rights = Rights::of(OpenFlags::READ);
-                let file =
-                    mounts.resolve(call, path, Links::Followed, |fs, at| fs.open(call, at, how, rights))?;
-                Ok(Arc::new(file))
-            };
+            let find = |path: &str| self.open_file(call, path, OpenFlags::READ).map(Arc::new);
             call.exec(&file, &find)
         })
     }

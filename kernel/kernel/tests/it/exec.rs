@@ -171,6 +171,8 @@ fn an_interpreter_that_is_none_is_refused_and_nothing_has_changed() {
         u.close(write_file(u, "image", &image())).unwrap();
         u.close(write_file(u, "text", b"no image")).unwrap();
         u.close(write_file(u, "dynamic", &linked(b"image"))).unwrap();
+        u.mkdir("folder").unwrap();
+        u.symlink("round", "round").unwrap();
         let kept = u.map(PAGE_SIZE, Prot::RW, Inherit::Copy).unwrap();
         u.store(kept, b"kept");
         for (bytes, error) in [
@@ -184,17 +186,23 @@ fn an_interpreter_that_is_none_is_refused_and_nothing_has_changed() {
             (linked(b"text"), Errno::NotExecutable),
             (linked(b"image"), Errno::NotExecutable),
             (linked(&[b'x'; 300]), Errno::NotExecutable),
+            // What is opened for that, and is no file: a directory, a device, a way that leads in a circle.
+            (b"#!folder\n".to_vec(), Errno::IsDirectory),
+            (b"#!/dev/null\n".to_vec(), Errno::NotExecutable),
+            (linked(b"/dev/null"), Errno::NotExecutable),
+            (b"#!round\n".to_vec(), Errno::Loop),
             // One that may be anywhere is not executed by itself.
             (linker(), Errno::NotExecutable),
         ] {
             let fd = write_file(u, "bad", &bytes);
-            assert_eq!(u.exec(fd), Err(error), "{:?}", &bytes[..12]);
+            assert_eq!(u.exec(fd), Err(error), "{:?}", bytes.escape_ascii().to_string());
             u.close(fd).unwrap();
             u.unlink("bad").unwrap();
         }
-        for name in ["script", "image", "text", "dynamic"] {
+        for name in ["script", "image", "text", "dynamic", "round"] {
             u.unlink(name).unwrap();
         }
+        u.rmdir("folder").unwrap();
         let mut bytes = [0; 4];
         u.load(kept, &mut bytes);
         assert_eq!(&bytes, b"kept");

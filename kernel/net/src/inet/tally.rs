@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// One count.
 #[derive(Default)]
-pub(super) struct Count(AtomicU64);
+pub struct Count(AtomicU64);
 
 impl Count {
     pub(super) fn add(&self, n: u64) {
@@ -14,38 +14,28 @@ impl Count {
 
 /// What was done, and what was dropped, since boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct Counts<C = u64> {
     /// Packets taken in by IP.
-    pub received: u64,
+    pub received: C,
     /// Packets handed to an interface.
-    pub sent: u64,
+    pub sent: C,
     /// Dropped for what their headers say: too short, wrong sums, another station's; fragments that do not fit each
     /// other.
-    pub malformed: u64,
+    pub malformed: C,
     /// Dropped for want of memory, or room in a queue.
-    pub no_room: u64,
+    pub no_room: C,
     /// Packets that no socket is for.
-    pub no_socket: u64,
+    pub no_socket: C,
     /// Segments sent again.
-    pub retransmitted: u64,
+    pub retransmitted: C,
     /// Segments that came out of order, or twice.
-    pub out_of_order: u64,
+    pub out_of_order: C,
     /// Connections that ended by a reset, sent or received.
-    pub reset: u64,
+    pub reset: C,
 }
 
 /// The same, as they are counted.
-#[derive(Default)]
-pub(super) struct Tally {
-    pub(super) received: Count,
-    pub(super) sent: Count,
-    pub(super) malformed: Count,
-    pub(super) no_room: Count,
-    pub(super) no_socket: Count,
-    pub(super) retransmitted: Count,
-    pub(super) out_of_order: Count,
-    pub(super) reset: Count,
-}
+pub(super) type Tally = Counts<Count>;
 
 impl Tally {
     pub(super) fn counts(&self) -> Counts {

@@ -105,6 +105,11 @@ impl Comparison {
         }
     }
 
+    /// The ratio in two digits. There is none in words, nor of a range from zero that ours is below.
+    pub fn ratio_told(&self) -> Option<String> {
+        self.ratio.filter(|ratio| ratio.is_finite()).map(|ratio| format!("{ratio:.2}"))
+    }
+
     /// What is tested, and under which settings, as far as `what` does not say it.
     pub fn test(&self) -> Option<String> {
         let said: Vec<&str> = self.reading.iter().chain(&self.under).map(String::as_str).collect();

@@ -41,17 +41,10 @@ impl Caches {
 
     /// Asks the other packages of the complex for a line: for a store they lose it, for a load they keep clean copies.
     fn ask_near(&mut self, near: u64, line: u64, write: bool) -> Snoop {
-        let mut found = Snoop::Absent;
-        let mut left = near;
-        while left != 0 {
-            let other = &mut self.packages[left.trailing_zeros() as usize];
-            left &= left - 1;
-            let state = if write { other.take_away(line) } else { other.share_near(line) };
-            if state == Snoop::Dirty || found == Snoop::Absent {
-                found = state;
-            }
+        match write {
+            true => self.ask(near, |other| other.take_away(line)),
+            false => self.ask(near, |other| other.share_near(line)),
         }
-        found
     }
 
     /// The shared level gets what a package of the complex had newer: or memory does, if it did not stay there.

@@ -14,15 +14,13 @@ use pageferry_hal::LockClass;
 impl Inner {
     /// The name of a lock that is made, and the place of its class among what is counted by class.
     pub(crate) fn new_lock_id(&self, class: LockClass) -> (LockId, usize) {
-        let mut made = self.locks_made.borrow_mut();
-        let made = made.entry(class).or_default();
-        *made += 1;
         let counted = &mut self.hw.borrow_mut().locks;
         let place = counted.iter().position(|used| used.class == class).unwrap_or_else(|| {
             counted.push(LockUse::new(class));
             counted.len() - 1
         });
-        (LockId { class, number: *made - 1 }, place)
+        counted[place].made += 1;
+        (LockId { class, number: counted[place].made - 1 }, place)
     }
 
     /// Refuses a lock that the order forbids to the executing context.

@@ -10,8 +10,7 @@ use crate::machine::spinners::Spinner;
 use crate::machine::wait::CpuWait;
 use crate::watchdog::Pulse;
 use corosensei::{Coroutine, Yielder};
-use pageferry_hal::{Board, Cause, ContextId, CpuId, CpuSet, Interrupt, LockClass, Miss, TrapKind, Va};
-use rustc_hash::FxHashMap;
+use pageferry_hal::{Board, Cause, ContextId, CpuId, CpuSet, Interrupt, Miss, TrapKind, Va};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -95,8 +94,6 @@ pub(crate) struct Inner {
     pub(super) spinners: Cell<CpuSet>,
     /// Room for what is looked at of them, kept from one time to the next.
     pub(super) those_that_spin: RefCell<Vec<Spinner>>,
-    /// How many locks were made of each class.
-    pub(super) locks_made: RefCell<FxHashMap<LockClass, u32>>,
     /// How often something was done that may end a wait: a turn in which a CPU did more than to test, an interrupt
     /// handler, an event outside.
     pub(super) acts: Cell<u64>,

@@ -336,6 +336,7 @@ impl Schemes {
             Ok(self.pages)
         };
         let result = self.measure(round, "execute the image");
+        // The page is found when it is loaded from; the comparison below only looks at what is mapped.
         user.load(Va(TEXT), &mut [0; 8]);
         let mut scratch = Vec::new();
         if differs(&self.model, Va(TEXT), &image[PAGE_SIZE..2 * PAGE_SIZE], &mut scratch).is_some() {
