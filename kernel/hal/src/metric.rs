@@ -87,9 +87,9 @@ macro_rules! counters {
             /// What is said of it.
             #[inline]
             pub const fn metric(self) -> $crate::Metric {
-                let number = $first + self as u8;
                 match self {
-                    $($name::$variant => {
+                    $($name::$variant => const {
+                        let number = $first + $name::$variant as u8;
                         $crate::Metric::new(number, $text, $crate::counters!(@unit $($unit)?), concat!($($doc),+))
                     })+
                 }

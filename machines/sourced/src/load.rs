@@ -66,7 +66,10 @@ pub fn load_extending<T: DeserializeOwned>(
 
 /// The file that `file` extends.
 fn extends((file, text): &(String, String)) -> Result<Option<String>, ConfigError> {
-    let table = parse_table(file, text)?.into_inner();
+    // A key that is in no table stands before the first of them; what is before a line like the first of a table is no
+    // TOML if it ends within a value.
+    let head = text.find("\n[").map_or(text.as_str(), |end| &text[..end]);
+    let table = DeTable::parse(head).or_else(|_| parse_table(file, text))?.into_inner();
     match table.get("extends").map(|value| value.get_ref()) {
         None => Ok(None),
         Some(DeValue::String(base)) => Ok(Some(base.to_string())),

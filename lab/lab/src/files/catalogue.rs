@@ -9,7 +9,9 @@ use crate::error::LabError;
 use crate::input;
 use pageferry_sourced::{ConfigError, nearest};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 mod embedded {
     include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
@@ -74,6 +76,38 @@ pub fn names(kind: Kind) -> Vec<&'static str> {
     kind.table().iter().map(|(name, _)| *name).collect()
 }
 
+/// What was read of the embedded files of a kind: each is read once, since they do not change.
+#[derive(Debug)]
+pub(super) struct AsRead<T>(Mutex<BTreeMap<String, T>>);
+
+impl<T: Clone> AsRead<T> {
+    pub(super) const fn nothing() -> AsRead<T> {
+        AsRead(Mutex::new(BTreeMap::new()))
+    }
+
+    /// What `read` makes of the file called `name`, which is of `kind`, or lies at a path.
+    ///
+    /// # Errors
+    /// As [`find`], and those of `read`.
+    pub(super) fn find(
+        &self,
+        kind: Kind,
+        name: &str,
+        read: impl FnOnce(Source) -> Result<T, LabError>,
+    ) -> Result<T, LabError> {
+        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known().get(name) {
+            return Ok(found.clone());
+        }
+        let is_embedded = kind.table().iter().any(|(embedded, _)| *embedded == name);
+        let found = read(find(kind, name)?)?;
+        if is_embedded {
+            known().insert(name.to_owned(), found.clone());
+        }
+        Ok(found)
+    }
+}
+
 /// The file called `name`, or at the path `name` where that ends in `.toml`.
 ///
 /// # Errors
@@ -125,6 +159,11 @@ pub fn embedded(kind: Kind, name: &str) -> Option<Source> {
     })
 }
 
+/// Whether `source` is in the program like this.
+pub(super) fn is_embedded(kind: Kind, source: &Source) -> bool {
+    embedded(kind, &source.name).is_some_and(|embedded| embedded.text == source.text)
+}
+
 /// Reads a file with `read`, which is given the files that are extended, in files that `from` extends. If one is not
 /// there, the error names the nearest that is.
 ///
@@ -155,10 +194,12 @@ pub fn extending<T>(
 /// The title of what is in `source`, where it is `title` with all that it extends: one that it inherits has its name in
 /// front.
 pub(super) fn title_of(kind: Kind, source: &Source, title: String) -> String {
+    if is_embedded(kind, source) {
+        return title;
+    }
     let table: toml::Table = source.text.parse().unwrap_or_default();
     let inherits = table.contains_key("extends") && !table.contains_key("title");
-    let is_embedded = embedded(kind, &source.name).is_some_and(|embedded| embedded.text == source.text);
-    if inherits && !is_embedded { format!("{}, made from {title}", source.name) } else { title }
+    if inherits { format!("{}, made from {title}", source.name) } else { title }
 }
 
 /// The problem of `error`, with the unit of a number that is out of its range, and where the number of CPUs is said.

@@ -3,7 +3,7 @@
 //! A kernel file holds policies (which scheme of ephemeral mappings, which side maps the pages of a pipe) and path
 //! lengths. All kernels run the same code; `extends` lets a file say only what differs. Every value is [`Sourced`].
 
-use super::catalogue::{self, Kind};
+use super::catalogue::{self, AsRead, Kind, Source};
 use super::ephemeral::{EphemeralFile, SchemeName};
 use super::ispc::IspcFile;
 use super::net::{self, NetFile};
@@ -365,7 +365,11 @@ impl KernelChoice {
     /// # Errors
     /// An unknown name, or a file that cannot be used.
     pub fn find(name: &str) -> Result<KernelChoice, LabError> {
-        let source = catalogue::find(Kind::Kernel, name)?;
+        static AS_READ: AsRead<KernelChoice> = AsRead::nothing();
+        AS_READ.find(Kind::Kernel, name, KernelChoice::read)
+    }
+
+    fn read(source: Source) -> Result<KernelChoice, LabError> {
         let mut file: KernelFile = catalogue::extending(Kind::Kernel, &source.file, |lookup| {
             load_extending(&source.file, &source.text, "kernel", lookup, &RANGES, &KernelFile::validate)
         })?;

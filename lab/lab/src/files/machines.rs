@@ -1,6 +1,6 @@
 //! Machines under their names: `machines/*.toml`.
 
-use super::catalogue::{self, Kind};
+use super::catalogue::{self, AsRead, Kind, Source};
 use crate::error::LabError;
 use pageferry_model::MachineConfig;
 use pageferry_sourced::Constant;
@@ -20,7 +20,11 @@ impl MachineChoice {
     /// # Errors
     /// An unknown name, or a file that cannot be used.
     pub fn find(name: &str) -> Result<MachineChoice, LabError> {
-        let source = catalogue::find(Kind::Machine, name)?;
+        static AS_READ: AsRead<MachineChoice> = AsRead::nothing();
+        AS_READ.find(Kind::Machine, name, MachineChoice::read)
+    }
+
+    fn read(source: Source) -> Result<MachineChoice, LabError> {
         let mut config: MachineConfig = catalogue::extending(Kind::Machine, &source.file, |lookup| {
             MachineConfig::parse(&source.file, &source.text, lookup)
         })?;

@@ -9,8 +9,11 @@ use super::kernels::KernelChoice;
 use super::machines::MachineChoice;
 use super::matched::unknown;
 use super::setting::key_value;
-use super::settings::{check_of_kernel, check_of_machine};
+use super::settings::Form;
+use crate::error::LabError;
 use pageferry_sourced::Fault;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// Looks whether a parameter or a choice could be a value.
 type Could<'a> = dyn Fn(&str, &str) -> Result<(), String> + 'a;
@@ -26,21 +29,21 @@ pub(super) fn check(file: &ExperimentFile, could: &Could<'_>) -> Result<(), Faul
                 check_name(kind, &format!("{key}.{list}[{j}]"), name)?;
             }
         }
-        let blocks = BlockOf { file, block, could };
+        let mut block_of = BlockOf { file, block, could, forms: BTreeMap::new() };
         for (j, text) in block.set.iter().enumerate() {
             let (name, value) = key_value(text);
             let key = format!("{key}.set[{j}]");
             if name.is_empty() || value.is_empty() {
                 return fault(key, format!("`{text}`, expected key=value"));
             }
-            blocks.check(name, value).or_else(|problem| fault(key, format!("`{name}`: {problem}")))?;
+            block_of.check(name, value).or_else(|problem| fault(key, format!("`{name}`: {problem}")))?;
         }
         for (j, vary) in block.vary.iter().enumerate() {
             for (list, values) in [("values", &vary.values), ("quick", &vary.quick)] {
                 for value in values {
                     let key = format!("{key}.vary[{j}].{list}");
                     let refused = |problem| fault(key, format!("`{}`: {problem}", vary.key));
-                    blocks.check(&vary.key, &value.to_string()).or_else(refused)?;
+                    block_of.check(&vary.key, &value.to_string()).or_else(refused)?;
                 }
             }
         }
@@ -70,25 +73,40 @@ struct BlockOf<'a> {
     file: &'a ExperimentFile,
     block: &'a Matrix,
     could: &'a Could<'a>,
+    /// Its first built-in machine and kernel, by the word for them; none if all are files of one's own.
+    forms: BTreeMap<&'static str, Option<Form>>,
 }
 
 impl BlockOf<'_> {
     /// Looks whether a setting could be `value`, by itself.
-    fn check(&self, key: &str, value: &str) -> Result<(), String> {
+    fn check(&mut self, key: &str, value: &str) -> Result<(), String> {
         let full = self.file.full_key(key);
-        let built_in = |kind, names: &[String]| {
-            names.iter().find(|name| catalogue::embedded(kind, name).is_some()).cloned()
-        };
         if let Some(key) = full.strip_prefix("machine.") {
-            let Some(name) = built_in(Kind::Machine, &self.block.machines) else { return Ok(()) };
-            let machine = MachineChoice::find(&name).map_err(|error| error.to_string())?;
-            return check_of_machine(&machine, key, value);
+            let form = |name: &str| MachineChoice::find(name).map(|machine| machine.form());
+            return self.check_in(Kind::Machine, &self.block.machines, form, key, value);
         }
         if let Some(key) = full.strip_prefix("kernel.") {
-            let Some(name) = built_in(Kind::Kernel, &self.block.kernels) else { return Ok(()) };
-            let kernel = KernelChoice::find(&name).map_err(|error| error.to_string())?;
-            return check_of_kernel(&kernel, key, value);
+            let form = |name: &str| KernelChoice::find(name).map(|kernel| kernel.form());
+            return self.check_in(Kind::Kernel, &self.block.kernels, form, key, value);
         }
         (self.could)(full, value)
+    }
+
+    fn check_in(
+        &mut self,
+        kind: Kind,
+        names: &[String],
+        form: impl FnOnce(&str) -> Result<Form, LabError>,
+        key: &str,
+        value: &str,
+    ) -> Result<(), String> {
+        let form = match self.forms.entry(kind.word()) {
+            Entry::Occupied(form) => form.into_mut(),
+            Entry::Vacant(place) => {
+                let built_in = names.iter().find(|name| catalogue::embedded(kind, name).is_some());
+                place.insert(built_in.map(|name| form(name)).transpose().map_err(|error| error.to_string())?)
+            }
+        };
+        form.as_mut().map_or(Ok(()), |form| form.set(key, value))
     }
 }

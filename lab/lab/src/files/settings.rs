@@ -92,7 +92,10 @@ impl Settings {
     /// # Errors
     /// A key that no machine has (with the nearest), a value of the wrong type, or an impossible machine.
     pub fn machine(&self, machine: MachineChoice) -> Result<MachineChoice, LabError> {
-        let config = change("machine", machine.config, &self.machine, &MACHINE, &MachineConfig::validate)?;
+        if self.machine.is_empty() {
+            return Ok(machine);
+        }
+        let config = machine.form().with(&self.machine, &MachineConfig::validate)?;
         Ok(MachineChoice { config, ..machine })
     }
 
@@ -101,19 +104,86 @@ impl Settings {
     /// # Errors
     /// A key that no kernel has (with the nearest), a value of the wrong type, or an impossible kernel.
     pub fn kernel(&self, kernel: KernelChoice) -> Result<KernelChoice, LabError> {
-        let file = change("kernel", kernel.file, &self.kernel, &KERNEL, &KernelFile::validate)?;
+        if self.kernel.is_empty() {
+            return Ok(kernel);
+        }
+        let file = kernel.form().with(&self.kernel, &KernelFile::validate)?;
         Ok(KernelChoice { file, ..kernel })
     }
 }
 
 /// The range of the constant `key` of a machine; none for one that cannot be set.
 pub(crate) fn machine_range(machine: &MachineChoice, key: &str) -> Option<(i64, i64)> {
-    range_in(&machine.config, key, &MACHINE)
+    machine.form().range(key)
 }
 
 /// The range of the value `key` of a kernel; none for one that cannot be set.
 pub(crate) fn kernel_range(kernel: &KernelChoice, key: &str) -> Option<(i64, i64)> {
-    range_in(&kernel.file, key, &KERNEL)
+    kernel.form().range(key)
+}
+
+/// A machine or a kernel as TOML: what a setting is made in.
+#[derive(Debug)]
+pub(super) struct Form {
+    word: &'static str,
+    tree: toml::Table,
+    ranges: &'static Ranges,
+}
+
+impl Form {
+    fn of<T: Serialize>(word: &'static str, config: &T, ranges: &'static Ranges) -> Form {
+        let tree = toml::Table::try_from(config).expect("what was read from TOML can be written as TOML");
+        Form { word, tree, ranges }
+    }
+
+    /// Puts `text` in place of the value of `key`, by itself: whether it fits the others is not asked.
+    ///
+    /// # Errors
+    /// A key that is not there (with the nearest), or a value of the wrong type or out of range.
+    pub(super) fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
+        match find(&mut self.tree, key) {
+            Some((plain, leaf)) => replace_number(leaf, &plain, text, self.ranges),
+            None => Err(unknown(self.word, key, &self.tree)),
+        }
+    }
+
+    /// What it is with each of `changes`.
+    ///
+    /// # Errors
+    /// Those of [`set`](Self::set), and what `check` says of the whole.
+    fn with<T: DeserializeOwned>(
+        mut self,
+        changes: &[(String, String)],
+        check: &dyn Fn(&T) -> Result<(), Fault>,
+    ) -> Result<T, LabError> {
+        let word = self.word;
+        let full = |key: &str| format!("{word}.{key}");
+        for (key, text) in changes {
+            self.set(key, text).map_err(|problem| setting(&full(key), problem))?;
+        }
+        // A check of the whole names the key that it refuses; a value that cannot be read is the last change's.
+        let last = changes.last().map_or(String::new(), |(key, _)| full(key));
+        let changed: T = load_toml("", &self.tree.to_string()).map_err(|e| setting(&last, e.problem))?;
+        check(&changed).map_err(|fault| setting(&full(&fault.key), fault.problem))?;
+        Ok(changed)
+    }
+
+    fn range(&mut self, key: &str) -> Option<(i64, i64)> {
+        let (plain, _) = find(&mut self.tree, key)?;
+        Some(self.ranges.of(&plain).map_or((i64::MIN, i64::MAX), |range| (range.min, range.max)))
+    }
+}
+
+impl MachineChoice {
+    pub(super) fn form(&self) -> Form {
+        Form::of("machine", &self.config, &MACHINE)
+    }
+}
+
+impl KernelChoice {
+    pub(super) fn form(&self) -> Form {
+        Form::of("kernel", &self.file, &KERNEL)
+    }
 }
 
 impl MachineChoice {
@@ -155,40 +225,8 @@ fn number_range<T: Serialize>(config: &T, key: &str, ranges: &Ranges) -> Option<
     ranges.of(&plain).map(|range| (range.min, range.max))
 }
 
-fn range_in<T: Serialize>(config: &T, key: &str, ranges: &Ranges) -> Option<(i64, i64)> {
-    let mut tree = toml::Table::try_from(config).expect("what was read from TOML can be written as TOML");
-    let (plain, _) = find(&mut tree, key)?;
-    Some(ranges.of(&plain).map_or((i64::MIN, i64::MAX), |range| (range.min, range.max)))
-}
-
 fn setting(key: &str, problem: impl Into<String>) -> LabError {
     LabError::Setting { key: key.to_owned(), problem: problem.into() }
-}
-
-/// `config` with each of `changes` made in its TOML form.
-fn change<T: Serialize + DeserializeOwned>(
-    prefix: &str,
-    config: T,
-    changes: &[(String, String)],
-    ranges: &Ranges,
-    check: &dyn Fn(&T) -> Result<(), Fault>,
-) -> Result<T, LabError> {
-    if changes.is_empty() {
-        return Ok(config);
-    }
-    let mut tree = toml::Table::try_from(&config).expect("what was read from TOML can be written as TOML");
-    for (key, text) in changes {
-        let full = format!("{prefix}.{key}");
-        let Some((plain, leaf)) = find(&mut tree, key) else {
-            return Err(setting(&full, unknown(prefix, key, &tree)));
-        };
-        replace_number(leaf, &plain, text, ranges).map_err(|problem| setting(&full, problem))?;
-    }
-    // A check of the whole names the key that it refuses; a value that cannot be read is the last change's.
-    let last = format!("{prefix}.{}", changes[changes.len() - 1].0);
-    let changed: T = load_toml("", &tree.to_string()).map_err(|e| setting(&last, e.problem))?;
-    check(&changed).map_err(|fault| setting(&format!("{prefix}.{}", fault.key), fault.problem))?;
-    Ok(changed)
 }
 
 /// The value at the dotted `key`, and its key as in a file, without names of elements.
@@ -218,30 +256,6 @@ fn replace_number(leaf: &mut Value, plain: &str, text: &str, ranges: &Ranges) ->
         ranges.setting(plain, &digits).map_err(told)
     };
     replace(leaf, text, &number)
-}
-
-/// Looks whether the machine has the key and could have the value, by themselves.
-pub(super) fn check_of_machine(machine: &MachineChoice, key: &str, value: &str) -> Result<(), String> {
-    check_one("machine", &machine.config, key, value, &MACHINE)
-}
-
-/// Looks whether the kernel has the key and could have the value, by themselves.
-pub(super) fn check_of_kernel(kernel: &KernelChoice, key: &str, value: &str) -> Result<(), String> {
-    check_one("kernel", &kernel.file, key, value, &KERNEL)
-}
-
-fn check_one<T: Serialize>(
-    prefix: &str,
-    config: &T,
-    key: &str,
-    value: &str,
-    ranges: &Ranges,
-) -> Result<(), String> {
-    let mut tree = toml::Table::try_from(config).expect("what was read from TOML can be written as TOML");
-    match find(&mut tree, key) {
-        Some((plain, leaf)) => replace_number(leaf, &plain, value, ranges),
-        None => Err(unknown(prefix, key, &tree)),
-    }
 }
 
 /// Puts `text`, read as what was there before, in place of `leaf`; numbers are read by `number`.

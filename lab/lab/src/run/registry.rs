@@ -132,7 +132,9 @@ mod tests {
 
     #[test]
     fn experiments_name_only_what_exists() {
-        for Experiment { file, .. } in Registry::standard().experiments().unwrap_or_else(|e| panic!("{e}")) {
+        for experiment in Registry::standard().experiments().unwrap_or_else(|e| panic!("{e}")) {
+            experiment.check_matrix().unwrap_or_else(|fault| panic!("{}: {fault}", experiment.name));
+            let file = &experiment.file;
             for block in &file.matrix {
                 let machines = block.machines.iter().map(|name| MachineChoice::find(name).map(drop));
                 let kernels = block.kernels.iter().map(|name| KernelChoice::find(name).map(drop));
