@@ -195,6 +195,9 @@ pub struct SchedConfig {
     pub quantum_cycles: Cycles,
     /// From one clock interrupt to the next, on a CPU that runs a thread (FreeBSD: `hz` of 100).
     pub tick_cycles: Cycles,
+    /// Accesses to the interval timer with which a switch reads the time, to know how long the thread ran (`mi_switch`,
+    /// `microtime`).
+    pub timer_accesses: u32,
 }
 
 impl Default for SchedConfig {
@@ -204,6 +207,7 @@ impl Default for SchedConfig {
             forward: ForwardWakeup::One,
             quantum_cycles: Cycles(240_000_000),
             tick_cycles: Cycles(24_000_000),
+            timer_accesses: 0,
         }
     }
 }

@@ -73,6 +73,16 @@ pub trait Account {
         let _ = (at, access);
     }
 
+    /// Accounts for accesses to the ports of the interval timer, by which a kernel reads the time where its CPU has no
+    /// counter of cycles, or it does not use that. They take nothing on a machine that does not say what they cost.
+    fn touch_timer(&self, accesses: u32) {
+        let _ = accesses;
+    }
+
+    /// Says that the kernel is compiled for one CPU, without the instructions that take and release a lock. Called at
+    /// boot, on a machine with one CPU.
+    fn omit_locks(&self) {}
+
     /// Accounts for the hardware's part of entering or leaving the kernel.
     fn cross(&self, crossing: Crossing) {
         let _ = crossing;

@@ -36,6 +36,8 @@ pub struct KernelConfig {
     pub files: usize,
     /// The scheduler.
     pub sched: SchedConfig,
+    /// Locks are compiled in where there is one CPU, too. Nobody waits for one there, but taking it costs instructions.
+    pub locks_on_one_cpu: bool,
     /// Before the programs that are made at boot begin, it is measured what copying and moving data costs. Otherwise
     /// the kernel knows that when a program has it measured ([`crate::User::measure_moves`]), and until then copies
     /// where it is to choose.

@@ -45,6 +45,19 @@ pub struct VmConfig {
     pub paging: Option<PagingConfig>,
     /// Objects at a time that there is room for at least; for 0, as many as memory suggests.
     pub objects: usize,
+    /// Where in the free list frames come that are freed.
+    pub freed_to: FreedTo,
+}
+
+/// Where in the free list a frame comes that is freed. They are taken from its head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum FreedTo {
+    /// To the head: the last freed is the first used again, what was never used is used last, and caches have what is
+    /// known of few frames (FreeBSD, `vm_page_free_toq`).
+    #[default]
+    Head,
+    /// To the tail: what was never used is used first, and all of memory goes round (UVM, `uvm_pagefree`).
+    Tail,
 }
 
 paths! {

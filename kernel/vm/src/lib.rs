@@ -65,7 +65,7 @@ mod vm;
 pub use check::StructureCensus;
 #[cfg(feature = "verify")]
 pub use check::Watch;
-pub use config::{PagingConfig, PagingPaths, VmConfig, VmPaths};
+pub use config::{FreedTo, PagingConfig, PagingPaths, VmConfig, VmPaths};
 pub use counter::VmCounter;
 pub use error::VmError;
 pub use map::{Advice, Inherit, KernelMemory, Madvise, MapAddr, Mapped};

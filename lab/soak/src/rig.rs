@@ -171,7 +171,7 @@ fn boot(m: &Model, name: &str, paging: Option<PagingConfig>, defect: Option<Pmap
     for word in choices(name) {
         assert!(config.choose(word), "{name}: no kernel has a choice called {word}");
     }
-    let mut vm_config = VmConfig { paths: PATHS, paging, objects: 0 };
+    let mut vm_config = VmConfig { paths: PATHS, paging, objects: 0, freed_to: FreedTo::Head };
     let text = m.board().fetches.then(|| lay_out(&m.board(), &mut config, &mut vm_config));
     let (pmaps, mut boot) = Pmaps::bootstrap(m.clone(), config).expect("the kernel fits");
     let pmaps = Arc::new(pmaps);

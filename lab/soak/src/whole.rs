@@ -8,7 +8,7 @@ use pageferry_kernel::*;
 use pageferry_model::Model;
 use pageferry_model::testing::{choices, small};
 use pageferry_pmap::{PmapConfig, PmapPaths, RefillPaths};
-use pageferry_vm::{VmConfig, VmPaths};
+use pageferry_vm::{FreedTo, VmConfig, VmPaths};
 use std::cell::{Cell, RefCell};
 use std::net::Ipv4Addr;
 use std::rc::Rc;
@@ -70,7 +70,7 @@ pub(crate) fn kernel(name: &str, m: &Model, defect: Option<NetDefect>, seed: u64
     };
     KernelConfig {
         pmap,
-        vm: VmConfig { paths: VmPaths::all(PATH), paging: None, objects: 0 },
+        vm: VmConfig { paths: VmPaths::all(PATH), paging: None, objects: 0, freed_to: FreedTo::Head },
         ephemeral: EphemeralConfig {
             scheme,
             honour_private: true,
@@ -99,6 +99,7 @@ pub(crate) fn kernel(name: &str, m: &Model, defect: Option<NetDefect>, seed: u64
         net: Some(net),
         ispc: None,
         sched: SchedConfig::default(),
+        locks_on_one_cpu: true,
         measures_at_boot: false,
         paths: KernelPaths::all(PATH),
         defect: Planted::NONE,

@@ -8,7 +8,7 @@ use pageferry_kernel::{
     SchedConfig, SocketConfig,
 };
 use pageferry_pmap::{PmapConfig, PmapPaths};
-use pageferry_vm::{VmConfig, VmPaths};
+use pageferry_vm::{FreedTo, VmConfig, VmPaths};
 
 const NONE: CodePath = CodePath::of(0);
 
@@ -23,7 +23,7 @@ pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
     KernelConfig {
         skew_bytes: 0,
         pmap: PmapConfig::new(arena_bytes, PmapPaths::all(NONE)),
-        vm: VmConfig { paths: VmPaths::all(NONE), paging: None, objects: 0 },
+        vm: VmConfig { paths: VmPaths::all(NONE), paging: None, objects: 0, freed_to: FreedTo::Head },
         ephemeral: EphemeralConfig {
             scheme: Scheme::Direct,
             honour_private: true,
@@ -51,6 +51,7 @@ pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
         ispc: None,
         files: 0,
         sched: SchedConfig::default(),
+        locks_on_one_cpu: true,
         measures_at_boot: false,
         paths: KernelPaths::all(NONE),
         defect: Planted::NONE,

@@ -29,6 +29,8 @@ pub(crate) struct Params {
     pub(crate) frames: usize,
     /// Pages of devices' memory behind them.
     pub(crate) device_pages: usize,
+    /// One access to a port of the interval timer.
+    pub(crate) timer_access: u64,
     pub(crate) register: u64,
     pub(crate) frame_buffer_line: u64,
     pub(crate) cpi_milli: u64,
@@ -181,6 +183,10 @@ impl Params {
             threads_per_package: c.cpu.threads_per_package.value as usize,
             frames: board.frames,
             device_pages: board.device_memory.map_or(0, |d| d.pages()),
+            timer_access: c
+                .timer
+                .as_ref()
+                .map_or(0, |timer| timer.access_ns.value * c.cpu.clock_mhz.value / 1000),
             register: c.io.as_ref().map_or(0, |io| c.outside_cycles(&io.register_cycles)),
             frame_buffer_line: c.io.as_ref().map_or(0, |io| c.outside_cycles(&io.frame_buffer_line_cycles)),
             cpi_milli: c.cpu.cpi_milli.value,

@@ -264,6 +264,9 @@ impl<M: Machine> Sched<M> {
     fn prepare(&self, next: Next<M>) -> ContextId {
         self.machine.count(KernelCounter::Switches, 1);
         self.machine.execute(self.paths.switch);
+        if self.config.timer_accesses > 0 {
+            self.machine.touch_timer(self.config.timer_accesses);
+        }
         if let Some(at) = next.at {
             self.machine.touch(at, THREAD_USED_BYTES, Access::Write);
         }

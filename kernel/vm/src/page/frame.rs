@@ -15,7 +15,7 @@
 //! stands and none is cached in a TLB.
 
 use crate::anon::Anon;
-use crate::config::{PagingConfig, Sizes, VmConfig, VmPaths};
+use crate::config::{FreedTo, PagingConfig, Sizes, VmConfig, VmPaths};
 use crate::counter::VmCounter;
 use crate::error::VmError;
 use crate::object::Object;
@@ -203,6 +203,7 @@ pub(crate) struct Frames<M: Machine> {
     array: StructVa,
     page_bytes: usize,
     colours: u32,
+    freed_to: FreedTo,
     probes: Probes,
     /// `None`: no page daemon will look, and paging queues are not kept.
     paging: Option<PagingConfig>,
@@ -266,9 +267,21 @@ impl<M: Machine> Frames<M> {
         let (free_now, refusals) = (AtomicUsize::new(table.free_count()), AtomicU32::new(0));
         machine.trace_level(Level::FreeFrames, table.free_count() as i64);
         let table = machine.new_lock(LockClass::PAGE_QUEUES, table);
-        let VmConfig { paths, paging, .. } = *config;
+        let VmConfig { paths, paging, freed_to, .. } = *config;
         let colours = board.colours;
-        Ok(Frames { machine, paths, array, page_bytes, colours, probes, paging, free_now, refusals, table })
+        Ok(Frames {
+            machine,
+            paths,
+            array,
+            page_bytes,
+            colours,
+            freed_to,
+            probes,
+            paging,
+            free_now,
+            refusals,
+            table,
+        })
     }
 
     pub(crate) fn lock(&self) -> FramesGuard<'_, M> {
@@ -424,8 +437,11 @@ impl<M: Machine> FramesGuard<'_, M> {
             return Err(VmError::NoMemory);
         }
         let list = self.table.choose(colour);
+        // What was never used and is on no list is at the list's other end than what is freed.
+        let fresh_first = self.frames.freed_to == FreedTo::Tail && self.table.fresh_count() > 0;
         let Table { frames, links, free, len, .. } = &mut *self.table;
-        let frame = Pfn(free[list].pop_front(links).unwrap_or_else(|| {
+        let listed = if fresh_first { None } else { free[list].pop_front(links) };
+        let frame = Pfn(listed.unwrap_or_else(|| {
             // There was room for all of them from the start.
             assert!(frames.len() < *len, "some are free");
             frames.push(Frame::new(Owner::Free, 0));
@@ -456,9 +472,14 @@ impl<M: Machine> FramesGuard<'_, M> {
         f.owner = Owner::Free;
         // It leaves its paging queue first: it is on one list at most.
         self.place(frame);
+        let freed_to = self.frames.freed_to;
         let Table { links, free, .. } = &mut *self.table;
         let colours = free.len();
-        free[frame.index() % colours].push_front(links, frame.0);
+        let list = &mut free[frame.index() % colours];
+        match freed_to {
+            FreedTo::Head => list.push_front(links, frame.0),
+            FreedTo::Tail => list.push_back(links, frame.0),
+        };
         self.frames.free_now.store(self.table.free_count(), Ordering::Relaxed);
         self.frames.machine.count(VmCounter::FramesFreed, 1);
         self.frames.machine.trace_level(Level::FreeFrames, 1);

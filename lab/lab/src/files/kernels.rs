@@ -20,7 +20,7 @@ use pageferry_pmap::{EntryChoice, KernelMapping, Planted, PmapConfig, PmapPaths,
 use pageferry_sourced::{
     Constant, Fault, Ranges, SourceKind, Sourced, constants_of, load_extending, nearest, range,
 };
-use pageferry_vm::{PagingConfig, PagingPaths, VmConfig, VmPaths};
+use pageferry_vm::{FreedTo, PagingConfig, PagingPaths, VmConfig, VmPaths};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -43,6 +43,9 @@ pub struct KernelFile {
     /// The refill handler, where it is more than a way from the page tables into the TLB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refill: Option<RefillFile>,
+    /// Physical memory; without this table as `head` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames: Option<FramesFile>,
     /// Ephemeral mappings.
     pub ephemeral: EphemeralFile,
     /// Pipes.
@@ -53,6 +56,9 @@ pub struct KernelFile {
     pub disk: DiskFile,
     /// The scheduler.
     pub sched: SchedFile,
+    /// Locks; compiled in on every machine if this is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locks: Option<LocksFile>,
     /// The page daemon and its swap area; without this table memory that is full stays full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paging: Option<PagingFile>,
@@ -259,6 +265,25 @@ pub struct SchedFile {
     pub quantum_ms: Sourced<u64>,
     /// Clock interrupts a second, on a CPU that runs a thread.
     pub hz: Sourced<u64>,
+    /// Accesses to the ports of the interval timer with which a switch reads the time; none if this is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timer_accesses: Option<Sourced<u32>>,
+}
+
+/// Physical memory.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FramesFile {
+    /// To the head of the free list, where they are taken from, or to its tail.
+    pub freed_to: Sourced<FreedToName>,
+}
+
+/// Locks.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LocksFile {
+    /// They are compiled in where there is one CPU, too, and cost their instructions.
+    pub on_one_cpu: Sourced<bool>,
 }
 
 /// The page daemon and its swap area. See [`PagingConfig`].
@@ -512,7 +537,12 @@ impl KernelFile {
                     .map_or(EntryChoice::Hardware, |ispc| ispc.choice(&machine.board())),
                 defect: Planted::NONE,
             },
-            vm: VmConfig { paths: self.paths.vm.lengths(), paging: self.paging(), objects: 0 },
+            vm: VmConfig {
+                paths: self.paths.vm.lengths(),
+                paging: self.paging(),
+                objects: 0,
+                freed_to: self.frames.as_ref().map_or(FreedTo::Head, |frames| frames.freed_to.value.into()),
+            },
             ephemeral: EphemeralConfig {
                 scheme: self.ephemeral.scheme_on(&machine.board()),
                 honour_private: self.ephemeral.honour_private.value,
@@ -545,7 +575,9 @@ impl KernelFile {
                 forward: self.sched.forward_wakeup.value.into(),
                 quantum_cycles: Cycles(self.sched.quantum_ms.value * machine.cpu.clock_mhz.value * 1000),
                 tick_cycles: Cycles(machine.cpu.clock_mhz.value * 1_000_000 / self.sched.hz.value),
+                timer_accesses: self.sched.timer_accesses.as_ref().map_or(0, |n| n.value),
             },
+            locks_on_one_cpu: self.locks.as_ref().is_none_or(|locks| locks.on_one_cpu.value),
             measures_at_boot: false,
             paths: self.paths.kernel.lengths(),
             defect: self.planted_fault.into(),
@@ -613,6 +645,7 @@ pub(crate) const RANGES: Ranges = Ranges(&[
     range("disk.paths.*", 0, MAX_INSTRUCTIONS),
     range("sched.quantum_ms", 1, 1_000_000),
     range("sched.hz", 1, 100_000),
+    range("sched.timer_accesses", 0, 1000),
     range("paging.swap_mb", 1, 1 << 20),
     range("paging.cluster_pages", 1, 1024),
     range("paging.read_ahead_pages", 0, 1024),

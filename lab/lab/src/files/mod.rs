@@ -47,6 +47,6 @@ pub use setting::Setting;
 pub use settings::Settings;
 pub(crate) use settings::{kernel_range, machine_range};
 pub use words::{
-    DefectName, ForwardName, FrameMappingName, LentMappingName, MappingName, PipeKindName, PtraceName,
-    RuleName,
+    DefectName, ForwardName, FrameMappingName, FreedToName, LentMappingName, MappingName, PipeKindName,
+    PtraceName, RuleName,
 };

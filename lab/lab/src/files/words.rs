@@ -6,6 +6,7 @@ use pageferry_kernel::{
     ReceiveMapping,
 };
 use pageferry_pmap::Reload;
+use pageferry_vm::FreedTo;
 use serde::{Deserialize, Serialize};
 
 /// Policies of the floors below under the words of these files.
@@ -48,6 +49,8 @@ words! {
     ReloadName for Reload { Fast, Slow, SlowInsert }
     /// Which idle CPUs a wakeup interrupts. See [`ForwardWakeup`].
     ForwardName for ForwardWakeup { One, All, Last }
+    /// Where frames come that are freed. See [`FreedTo`].
+    FreedToName for FreedTo { Head, Tail }
 }
 
 /// A defect that proves that the checks can fail. See [`KernelDefect`], which has more.

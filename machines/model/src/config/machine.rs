@@ -65,6 +65,9 @@ pub struct MachineConfig {
     /// What devices have in physical addresses behind memory: registers, and a frame buffer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<IoConfig>,
+    /// The interval timer; reading the time takes nothing if this is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timer: Option<TimerConfig>,
     /// The disk, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskConfig>,
@@ -255,6 +258,14 @@ pub struct IoConfig {
     pub frame_buffer_bytes: Number,
     /// As many bytes of the frame buffer, read or written, as a cache line has, in cycles of `memory.clock_mhz`.
     pub frame_buffer_line_cycles: Number,
+}
+
+/// The interval timer, on the bus of the slowest devices.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TimerConfig {
+    /// Reading or writing one of its ports, or one of the interrupt controller beside it.
+    pub access_ns: Number,
 }
 
 /// A disk: requests are served one after the other.

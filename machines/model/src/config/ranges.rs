@@ -38,6 +38,7 @@ pub const RANGES: Ranges = Ranges(&[
     range("*cache.ways", 1, 16),
     range("*cache.size_bytes", 1, 1 << 30),
     range("*cache.line_bytes", 8, 4096),
+    range("timer.access_ns", 0, 1_000_000),
     range("io.register_pages", 1, 1 << 12),
     range("io.frame_buffer_bytes", 1 << 17, 1 << 26),
     range("disk.size_mb", 1, 1 << 22),

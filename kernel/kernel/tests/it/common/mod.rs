@@ -11,7 +11,7 @@ pub use pageferry_model::testing::other_kind;
 use pageferry_model::testing::{assert_sound, choices, or_other_kind, small};
 use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule, Snapshot};
 use pageferry_pmap::{PmapConfig, PmapCounter, PmapPaths, RefillConfig, RefillPaths};
-use pageferry_vm::{Inherit, KernelPages, PagingConfig, PagingPaths, VmConfig, VmCounter, VmPaths};
+use pageferry_vm::{FreedTo, Inherit, KernelPages, PagingConfig, PagingPaths, VmConfig, VmCounter, VmPaths};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -97,6 +97,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             },
             paging: None,
             objects: 0,
+            freed_to: FreedTo::Head,
         },
         ephemeral: EphemeralConfig {
             scheme: Scheme::Cache { entries, rule: AccessedRule::Safe },
@@ -131,6 +132,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
         ispc: None,
         files: 0,
         sched: SchedConfig::default(),
+        locks_on_one_cpu: true,
         measures_at_boot: false,
         paths: KernelPaths {
             syscall: n(150),

@@ -196,6 +196,7 @@ impl Schemes {
             user.store(theirs + at, &self.contents());
         }
         let (go, start) = user.pipe().map_err(named("pipe"))?;
+        let (has_copied, copied) = user.pipe().map_err(named("pipe"))?;
         let bytes = self.bytes();
         let child = other_process(self.cell.clone(), move |user| {
             // Its own pages, not its parent's.
@@ -206,9 +207,11 @@ impl Schemes {
             }
             let at = user.map(PAGE_SIZE, Prot::RW, Inherit::Copy).map_err(named("map"))?;
             user.close(start).map_err(named("close"))?;
+            user.write(copied, at, 1).map_err(named("say that the pages are copied"))?;
             user.read(go, at, 1).map_err(named("wait for the end")).map(drop)
         });
         let pid: Pid = user.fork("traced", child).map_err(named("fork"))?;
+        user.read(has_copied, buffer, 1).map_err(named("wait for its pages"))?;
         let round = || {
             let mut done = 0;
             for at in (0..bytes).step_by(CALL_BYTES) {
@@ -218,7 +221,9 @@ impl Schemes {
         };
         let result = self.measure(round, "read the traced process");
         self.check(buffer);
-        user.close(start).and(user.close(go)).map_err(named("close"))?;
+        for end in [start, go, copied, has_copied] {
+            user.close(end).map_err(named("close"))?;
+        }
         user.wait().map_err(named("wait"))?;
         result
     }

@@ -4,7 +4,7 @@ use crate::machine::Model;
 use crate::machine::driver::Scope;
 use crate::machine::inner::Inner;
 use crate::watch::Action;
-use pageferry_hal::{Access, Account, Cause, CodePath, Crossing, Metric, Mode, StructVa, Va};
+use pageferry_hal::{Access, Account, Cause, CodePath, Crossing, Instructions, Metric, Mode, StructVa, Va};
 use std::panic::Location;
 
 impl Account for Model {
@@ -50,6 +50,18 @@ impl Account for Model {
         let touched = self.0.access(by, |hw, cpu| hw.touch(cpu, at.0, len_bytes, access, &mut lines));
         touched.unwrap_or_else(|trap| panic!("a kernel structure is not mapped: {trap}"));
         self.0.step(|hw, cpu| hw.did(cpu, Action::Touches(at.0, access)));
+    }
+
+    fn touch_timer(&self, accesses: u32) {
+        self.0.poll();
+        self.0.step(|hw, cpu| {
+            let cycles = u64::from(accesses) * hw.params.timer_access;
+            hw.charge(cpu, cycles);
+        });
+    }
+
+    fn omit_locks(&self) {
+        self.0.step(|hw, _| hw.params.lock_instructions = Instructions(0));
     }
 
     #[track_caller]
