@@ -10,5 +10,6 @@ mod runs;
 mod sockets;
 mod strace;
 mod strace_circles;
+mod strace_moments;
 mod stream;
 mod web;

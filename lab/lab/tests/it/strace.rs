@@ -10,7 +10,7 @@ const CP: &str = include_str!("../../recordings/cp.strace");
 const TAR: &str = include_str!("../../recordings/tar.strace");
 const GIT_STATUS: &str = include_str!("../../recordings/git-status.strace");
 
-fn run(kernel: &str, text: &str) -> Result<ReplayReport, LabError> {
+pub fn run(kernel: &str, text: &str) -> Result<ReplayReport, LabError> {
     run_on("xeon-mp", kernel, text)
 }
 
@@ -21,7 +21,7 @@ fn run_on(machine: &str, kernel: &str, text: &str) -> Result<ReplayReport, LabEr
 }
 
 /// Runs what must go as it was recorded.
-fn as_recorded(text: &str) -> ReplayReport {
+pub fn as_recorded(text: &str) -> ReplayReport {
     let replayed = run("sf_buf", text).expect("it runs");
     let broken: Vec<_> = replayed.laws.iter().filter(|law| !law.held).collect();
     assert!(broken.is_empty(), "{broken:?}");

@@ -303,13 +303,22 @@ impl Planner {
         let _ = self.names.find(path, Hint::There { is_directory });
     }
 
-    /// What comes of a call whose answers are known: true if it is made.
+    /// What comes of a call whose answers are known, and which meets others at these things: true if it is made.
     pub(super) fn agrees(
         &mut self,
         context: &Context<'_>,
         recorded: &CallEnd,
         model: &Result<(), Errno>,
+        things: &[(Thing, bool)],
     ) -> bool {
+        let is_made = self.agree(context, recorded, model);
+        if !is_made {
+            self.meets(context, things);
+        }
+        is_made
+    }
+
+    fn agree(&mut self, context: &Context<'_>, recorded: &CallEnd, model: &Result<(), Errno>) -> bool {
         match (recorded, model) {
             (CallEnd::Well(_), Ok(())) => true,
             (CallEnd::With(one), Err(other)) if one == other => true,
@@ -342,8 +351,12 @@ impl Planner {
             self.learn(&real, failed);
         }
         let (answer, action) = change(self, &real, did);
-        if self.agrees(context, &recorded, &answer) {
-            self.push(context, action(kernel_path(&path), answer), Planner::on_way(&path, &real, did));
+        let mut things = Planner::on_way(&path, &real, did);
+        if matches!(recorded, CallEnd::With(Errno::NotEmpty)) {
+            things.push((Planner::names_in(&real), true));
+        }
+        if self.agrees(context, &recorded, &answer, &things) {
+            self.push(context, action(kernel_path(&path), answer), things);
         }
         Ok(())
     }
@@ -362,9 +375,10 @@ impl Planner {
         }
         self.plan.made += 1;
         let answer = self.names.make_link(&real, leads_to, did);
-        if self.agrees(context, &recorded, &answer) {
+        let things = Planner::on_way(&path, &real, did);
+        if self.agrees(context, &recorded, &answer, &things) {
             let action = Action::Symlink { to, path: kernel_path(&path), answer };
-            self.push(context, action, Planner::on_way(&path, &real, did));
+            self.push(context, action, things);
         }
         Ok(())
     }
@@ -403,7 +417,9 @@ impl Planner {
         }
         let answer =
             found.and_then(|node| self.names.leads_to(node).map(<[u8]>::to_vec).ok_or(Errno::Invalid));
-        if !self.agrees(context, &recorded, &answer.as_ref().map(drop).map_err(|errno| *errno)) {
+        let things = Planner::on_way(&path, &real, false);
+        let outcome = answer.as_ref().map(drop).map_err(|errno| *errno);
+        if !self.agrees(context, &recorded, &outcome, &things) {
             return Ok(());
         }
         if let (CallEnd::Well(len), Ok(path)) = (&recorded, &answer) {
@@ -411,7 +427,7 @@ impl Planner {
         }
         let answer = answer.map(|path| kernel_target(&path));
         let action = Action::ReadLink { path: kernel_path(&path), answer };
-        self.push(context, action, Planner::on_way(&path, &real, false));
+        self.push(context, action, things);
         Ok(())
     }
 
@@ -449,9 +465,12 @@ impl Planner {
         }
         let answer =
             if renames { self.names.rename(&from, &to, did) } else { self.names.link(&from, &to, did) };
-        if self.agrees(context, &recorded, &answer) {
-            let mut things = Planner::on_way(&old, &from, did && renames);
-            things.extend(Planner::on_way(&new, &to, did));
+        let mut things = Planner::on_way(&old, &from, did && renames);
+        things.extend(Planner::on_way(&new, &to, did));
+        if matches!(recorded, CallEnd::With(Errno::NotEmpty)) {
+            things.push((Planner::names_in(&to), true));
+        }
+        if self.agrees(context, &recorded, &answer, &things) {
             let (from, to) = (kernel_path(&old), kernel_path(&new));
             let action =
                 if renames { Action::Rename { from, to, answer } } else { Action::Link { from, to, answer } };
@@ -481,10 +500,10 @@ impl Planner {
             }
         };
         let found = self.names.find(&real, hint);
-        if !self.agrees(context, &recorded, &found.map(drop)) {
+        let mut things = Planner::on_way(&path, &real, false);
+        if !self.agrees(context, &recorded, &found.map(drop), &things) {
             return Ok(());
         }
-        let mut things = Planner::on_way(&path, &real, false);
         let answer = found.map(|node| {
             if let Some(len) = told.and_then(|told| told.link_bytes) {
                 self.names.is_link(node, None, len);
@@ -579,16 +598,16 @@ impl Planner {
         let would_make =
             !did && how.create && answer == Err(Errno::NoFile) && self.names.is_free(&real).is_ok();
         let outcome = if would_make { Ok(()) } else { answer.map(drop) };
-        if !self.agrees(context, &recorded, &outcome) {
+        let makes = did && how.create;
+        let mut things = Planner::on_way(&path, &real, makes);
+        if !self.agrees(context, &recorded, &outcome, &things) {
             if did {
                 let open = self.add_open(Object::Other("of a call that was left out"), false);
                 self.bind(context, descriptor(context)?, open, closes_on_exec);
             }
             return Ok(());
         }
-        let makes = did && how.create;
         self.plan.made += u64::from(makes);
-        let mut things = Planner::on_way(&path, &real, makes);
         let Ok(node) = answer else {
             let path = kernel_path(&path);
             // What is opened as a directory, the kernel looks into.

@@ -163,14 +163,14 @@ impl Planner {
             }
             self.compare(context, "names in the directory", total, was_there);
         }
+        let mut things = Planner::at_path(&path, false);
+        things.push((Planner::names_in(&path), true));
         if !is_first {
+            // What it tells of the first one is told too late to wait for.
+            self.meets(context, &things);
             self.push(context, Action::Enter, Vec::new());
             return Ok(());
         }
-        let mut things = Planner::at_path(&path, false);
-        let text: String =
-            path.iter().fold(String::new(), |text, name| text + "/" + &String::from_utf8_lossy(name));
-        things.push((Thing::Names(text), true));
         self.push(context, Action::List { path: kernel_path(&path), answer: Ok(was_there) }, things);
         Ok(())
     }

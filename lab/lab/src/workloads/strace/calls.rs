@@ -202,6 +202,22 @@ pub(super) enum Request {
     },
 }
 
+impl Request {
+    /// The descriptors of files that it reads, writes or asks for what they are.
+    pub(super) fn descriptors(&self) -> Vec<i32> {
+        match *self {
+            Request::Read { fd, .. }
+            | Request::Write { fd, .. }
+            | Request::Truncate { fd, .. }
+            | Request::Stat { fd, .. }
+            | Request::List { fd, .. }
+            | Request::Map { fd, .. } => vec![fd],
+            Request::Copy { from: (from, _), to: (to, _), .. } => vec![from, to],
+            _ => Vec::new(),
+        }
+    }
+}
+
 fn number(args: &[Arg], index: usize) -> Option<i64> {
     args.get(index)?.number()
 }

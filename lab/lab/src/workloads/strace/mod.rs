@@ -3,7 +3,8 @@
 //! * `calls`: what a recorded call asks for. `names`: the plain model of the files, and what was there at the
 //!   beginning. `order`: which call of another process must be over before one.
 //! * `plan`, `apply`, `apply_files`: from a recording to an `ops::Plan`: for each process its calls, each with what the
-//!   plain model answers.
+//!   plain model answers. `ahead`: what comes after a call. `moments`: the order in which calls count that were under
+//!   way at the same time.
 //! * `circle`: what gives way where processes would wait for each other.
 //! * `play`: a process that makes them. `contents`: bytes that were not recorded. `cost`: what calls cost.
 //!
@@ -15,12 +16,16 @@
 //! not show enough, or is wrong. The kernel's answer with the plain model's, and every byte: a law of the run. And the
 //! laws that every run has.
 
+mod ahead;
 mod apply;
 mod apply_files;
 mod calls;
 mod circle;
 mod contents;
 mod cost;
+#[cfg(test)]
+mod generated;
+mod moments;
 mod names;
 mod ops;
 mod order;
@@ -151,7 +156,7 @@ pub fn replay_planted(
     }
     let given = |path: &names::Path, len: usize| files.and_then(|folder| host_bytes(folder, path, len));
     let room = PipeRoom::of(&kernel.file.pipe.config());
-    let plan = plan::plan(&log, room, &given).map_err(refuse)?;
+    let plan = moments::plan_of(&log, room, &given).map_err(refuse)?;
     if plan.at_once > MAX_PROCESSES {
         let count = plan.at_once;
         return Err(refuse(format!("{count} processes at a time, expected at most {MAX_PROCESSES}")));
@@ -397,7 +402,7 @@ mod tests {
                 }
             }
             let log = Log::read(lines.join("\n").as_bytes());
-            if let Ok(plan) = plan::plan(&log, PipeRoom::NONE, &|_, _| None) {
+            if let Ok(plan) = moments::plan_of(&log, PipeRoom::NONE, &|_, _| None) {
                 prop_assert!(disk_bytes(&plan) < 2 << 30);
                 let made: usize = plan.processes.iter().map(|process| process.ops.len()).sum();
                 prop_assert!(made <= 2 * lines.len() + 400);

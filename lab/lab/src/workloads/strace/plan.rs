@@ -6,13 +6,14 @@
 //!
 //! Threads of a process are one with it: their calls are made by one process, in the order in which they returned.
 
+use super::ahead::{Ahead, ByNumber};
 use super::calls::{At, From, Request, request};
 use super::circle::{PipeRoom, ways};
 use super::names::{Image, Names, Node, Original, Path};
 use super::ops::{Action, Deviation, Op, Plan, Process, Through};
 use super::order::{After, Order, Thing};
 use pageferry_kernel::Errno;
-use pageferry_trace::strace::{Answer, Call, Entry, Log, What};
+use pageferry_trace::strace::{Answer, Call, Entry, What};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -103,6 +104,8 @@ pub(super) struct Planner {
     pub(super) named: BTreeSet<usize>,
     /// Names that directories had, by their paths at the beginning, beside those that are known.
     pub(super) fillers: BTreeMap<Path, u64>,
+    /// By place in the recording: what each call met others at; nothing while that is not asked for.
+    met: Vec<Vec<(Thing, bool)>>,
 }
 
 /// What cannot be made again: why.
@@ -124,56 +127,6 @@ impl Context<'_> {
     pub(super) fn goes_on(&self, pid: u32) -> bool {
         self.ahead.is_some_and(|ahead| ahead.next_call(pid).is_some())
     }
-
-    /// The call that the process or thread with this number had begun when this one returned.
-    pub(super) fn begun(&self, pid: u32) -> Option<&Call> {
-        let ahead = self.ahead?;
-        let returned = ahead.log.entries[ahead.entry].ended;
-        match ahead.log.entries.get(ahead.next_call(pid)?)? {
-            Entry { line, what: What::Call(call), .. } if *line < returned => Some(call),
-            _ => None,
-        }
-    }
-}
-
-/// What comes after an entry.
-#[derive(Clone, Copy)]
-pub(super) struct Ahead<'a> {
-    log: &'a Log,
-    by_number: &'a ByNumber,
-    entry: usize,
-}
-
-impl Ahead<'_> {
-    /// The next entry of a number's process that is a call, if it has not ended before.
-    fn next_call(&self, pid: u32) -> Option<usize> {
-        let entries = self.by_number.of.get(&pid)?;
-        let (before, behind) = entries.split_at(entries.partition_point(|(index, _)| *index <= self.entry));
-        let has_ended = before.last().is_some_and(|(_, ends)| *ends);
-        behind.first().filter(|(_, ends)| !has_ended && !*ends).map(|(index, _)| *index)
-    }
-}
-
-/// What each number's processes do. A number is a process's until it ends.
-struct ByNumber {
-    /// By entry: true for an end.
-    of: BTreeMap<u32, Vec<(usize, bool)>>,
-}
-
-impl ByNumber {
-    fn of(log: &Log) -> ByNumber {
-        let mut of: BTreeMap<u32, Vec<(usize, bool)>> = BTreeMap::new();
-        for (index, entry) in log.entries.iter().enumerate() {
-            let ends = match &entry.what {
-                What::Exited => true,
-                // Its end follows.
-                What::Call(call) if call.answer == Answer::None => continue,
-                What::Call(_) => false,
-            };
-            of.entry(entry.pid).or_default().push((index, ends));
-        }
-        ByNumber { of }
-    }
 }
 
 /// Where a path that is not known begins.
@@ -185,20 +138,33 @@ const MAX_NEEDED: u64 = 1 << 28;
 /// How often what was there is found: symbolic links to directories with symbolic links are seldom longer chains.
 const MAX_TIMES: usize = 8;
 
-/// Makes the plan of a recording for a kernel with such pipes; `given` has the bytes of files, where there are any.
+/// What a plan is made for and of, beside the calls.
+pub(super) struct Setting<'a> {
+    /// The first process's directory at the beginning.
+    pub(super) here: Path,
+    /// Lines of the recording.
+    pub(super) lines: usize,
+    /// What the kernel's pipes take.
+    pub(super) room: PipeRoom,
+    /// The bytes of files, where there are any.
+    pub(super) given: &'a dyn Fn(&Path, usize) -> Option<Vec<u8>>,
+}
+
+/// A plan, and by its place in the recording what each call met others at.
+pub(super) struct Planned {
+    pub(super) plan: Plan,
+    pub(super) met: Vec<Vec<(Thing, bool)>>,
+}
+
+/// Makes the plan of a recording's entries, which count in this order.
 ///
 /// # Errors
 /// What of the recording is too much.
-pub(super) fn plan(
-    log: &Log,
-    room: PipeRoom,
-    given: &dyn Fn(&Path, usize) -> Option<Vec<u8>>,
-) -> Result<Plan, String> {
-    let here = first_directory(log);
+pub(super) fn plan(entries: &[&Entry], setting: &Setting<'_>) -> Result<Planned, String> {
     let (mut links, mut times) = (BTreeMap::new(), 0);
     let finding = loop {
         let mut finding = Planner::new(Names::finding(&links));
-        finding.go_through(log, &here);
+        finding.go_through(entries, setting);
         times += 1;
         if *finding.names.links() == links || times == MAX_TIMES {
             break finding;
@@ -211,21 +177,22 @@ pub(super) fn plan(
         let (needed, max) = (crate::text::bytes(needed), crate::text::bytes(MAX_NEEDED));
         return Err(format!("{needed} of files are read, expected at most {max}"));
     }
-    let mut image = finding.names.image(given);
+    let mut image = finding.names.image(setting.given);
     let mut counting = Planner::new(Names::of(&image));
     counting.named.clone_from(&finding.named);
-    counting.go_through(log, &here);
+    counting.go_through(entries, setting);
     for (directory, count) in counting.fillers {
         let count = count.max(min.get(&directory).copied().unwrap_or(0));
         fill(&mut image, &directory, count);
     }
     let mut planner = Planner::new(Names::of(&image));
     planner.named = finding.named;
-    planner.go_through(log, &here);
-    planner.finish(room)?;
-    let mut plan = planner.plan;
+    planner.met = vec![Vec::new(); entries.len()];
+    planner.go_through(entries, setting);
+    planner.finish(setting.room)?;
+    let Planner { mut plan, met, .. } = planner;
     plan.image = image;
-    Ok(plan)
+    Ok(Planned { plan, met })
 }
 
 /// Puts names into a directory that was not used.
@@ -239,7 +206,7 @@ fn fill(image: &mut Image, directory: &Path, count: u64) {
 }
 
 /// The current directory at the beginning, as far as any call tells.
-fn first_directory(log: &Log) -> Path {
+pub(super) fn first_directory(entries: &[Entry]) -> Path {
     let of = |entry: &Entry| {
         let What::Call(call) = &entry.what else { return None };
         if let Some(note) =
@@ -253,7 +220,7 @@ fn first_directory(log: &Log) -> Path {
             _ => None,
         }
     };
-    let told = log.entries.iter().find_map(of).flatten();
+    let told = entries.iter().find_map(of).flatten();
     let mut path = Vec::new();
     match told.filter(|path| path.starts_with(b"/")) {
         Some(told) => follow(&mut path, &told),
@@ -345,17 +312,18 @@ impl Planner {
             unnamed: Vec::new(),
             named: BTreeSet::new(),
             fillers: BTreeMap::new(),
+            met: Vec::new(),
         }
     }
 
-    fn go_through(&mut self, log: &Log, here: &Path) {
-        let by_number = ByNumber::of(log);
-        for (index, entry) in log.entries.iter().enumerate() {
+    fn go_through(&mut self, entries: &[&Entry], setting: &Setting<'_>) {
+        let by_number = ByNumber::of(entries);
+        for (index, entry) in entries.iter().enumerate() {
             let process = match self.pids.get(&entry.pid) {
                 // An end may be told of twice; whatever else comes after one is another process's.
                 Some(process) if self.is_alive(entry.pid) || matches!(entry.what, What::Exited) => *process,
                 _ => {
-                    let running = ProcessView { here: here.clone(), ..ProcessView::default() };
+                    let running = ProcessView { here: setting.here.clone(), ..ProcessView::default() };
                     let process = self.add(entry.pid, running, None);
                     self.plan.first.push(process);
                     process
@@ -365,7 +333,7 @@ impl Planner {
                 What::Exited => self.exit(process, entry.pid, entry.line),
                 What::Call(call) => {
                     let (pid, line) = (entry.pid, entry.line);
-                    let ahead = Some(Ahead { log, by_number: &by_number, entry: index });
+                    let ahead = Some(Ahead { entries, by_number: &by_number, entry: index });
                     self.take(&Context { process, pid, line, call, ahead });
                 }
             }
@@ -373,7 +341,7 @@ impl Planner {
         // Those whose end was not recorded.
         for process in 0..self.running.len() {
             let pid = self.plan.processes[process].pid;
-            self.end(process, pid, log.lines);
+            self.end(process, pid, setting.lines);
         }
     }
 
@@ -451,9 +419,21 @@ impl Planner {
         let Some(request) = request(call) else {
             return self.leave_out(&call.name);
         };
+        let opens = matches!(request, Request::Open { .. });
+        self.meets_opens(context, &request.descriptors(), false);
         if let Err(why) = self.apply(context, request) {
             self.leave_out(&format!("{} ({why})", call.name));
         }
+        if opens && let Answer::Value(fd) = call.answer {
+            self.meets_opens(context, &[i32::try_from(fd).unwrap_or(-1)], true);
+        }
+    }
+
+    /// A call meets others at what is open behind these descriptors.
+    fn meets_opens(&mut self, context: &Context<'_>, fds: &[i32], alone: bool) {
+        let held = fds.iter().filter_map(|fd| self.descriptor(context.process, *fd));
+        let things: Vec<_> = held.map(|held| (Thing::Open(held.open), alone)).collect();
+        self.meets(context, &things);
     }
 
     pub(super) fn leave_out(&mut self, what: &str) {
@@ -539,17 +519,14 @@ impl Planner {
         fd: i32,
         held: &Descriptor,
     ) -> bool {
+        let Some(ahead) = context.ahead else { return false };
         let of_process = self.pids.iter().filter(|(_, of)| **of == process);
-        of_process.filter_map(|(pid, _)| context.begun(*pid)).any(|call| {
-            match (request(call), &call.answer) {
-                (Some(Request::Close { fd: closed }), _) => closed == fd,
-                (Some(Request::CloseRange { first, last, at_exec: false }), _) => {
-                    (first..=last).contains(&fd)
-                }
-                (Some(Request::Duplicate { .. }), Answer::Value(to)) => *to == i64::from(fd),
-                (Some(Request::Exec { .. }), Answer::Value(_)) => held.closes_on_exec,
-                _ => false,
-            }
+        of_process.filter_map(|(pid, _)| ahead.begun(*pid)).any(|call| match (request(call), &call.answer) {
+            (Some(Request::Close { fd: closed }), _) => closed == fd,
+            (Some(Request::CloseRange { first, last, at_exec: false }), _) => (first..=last).contains(&fd),
+            (Some(Request::Duplicate { .. }), Answer::Value(to)) => *to == i64::from(fd),
+            (Some(Request::Exec { .. }), Answer::Value(_)) => held.closes_on_exec,
+            _ => false,
         })
     }
 
@@ -631,6 +608,7 @@ impl Planner {
     ) {
         let process = context.process;
         let number = self.plan.processes[process].ops.len();
+        self.meets(context, &things);
         let after = self.order.meet(process, number, things);
         for (other, done) in &after {
             if let Some(op) = self.plan.processes[*other].ops.get_mut(*done - 1) {
@@ -640,6 +618,15 @@ impl Planner {
         let took_us = context.call.took_us.filter(|_| name.is_some());
         let op = Op { name, line: context.line, took_us, after, is_awaited: false, action };
         self.plan.processes[process].ops.push(op);
+    }
+
+    /// A call meets others at these things, whether it is made or not.
+    pub(super) fn meets(&mut self, context: &Context<'_>, things: &[(Thing, bool)]) {
+        if let Some(ahead) = &context.ahead
+            && let Some(met) = self.met.get_mut(ahead.entry)
+        {
+            met.extend_from_slice(things);
+        }
     }
 
     /// How many calls of a process there are so far.
@@ -661,6 +648,11 @@ impl Planner {
             things.push((Thing::Name(text.clone()), is_last && changes));
         }
         things
+    }
+
+    /// The names in a directory.
+    pub(super) fn names_in(path: &Path) -> Thing {
+        Thing::Names(path.iter().fold(String::new(), |text, name| text + "/" + &kernel_name(name)))
     }
 
     /// What a path meets others at, with the symbolic links on its way, which lead to `real`.

@@ -30,7 +30,8 @@ impl Planner {
     ) -> Result<(), NotModelled> {
         let fd = descriptor(context)?;
         let is_there = self.names.find(directory, Hint::There { is_directory: Some(true) }).map(drop);
-        if !self.agrees(context, &CallEnd::Well(i64::from(fd)), &is_there) {
+        let mut things = Planner::on_way(path, directory, false);
+        if !self.agrees(context, &CallEnd::Well(i64::from(fd)), &is_there, &things) {
             let open = self.add_open(Object::Other("of a call that was left out"), false);
             self.bind(context, fd, open, closes_on_exec);
             return Ok(());
@@ -43,7 +44,6 @@ impl Planner {
         let open = self.add_open(Object::File(node), how.append);
         (self.opens[open].reads, self.opens[open].writes) = (how.read, how.write);
         self.bind(context, fd, open, closes_on_exec);
-        let mut things = Planner::on_way(path, directory, false);
         things.extend(Planner::at_path(&hidden, true));
         things.push((Thing::Bytes(node), true));
         let flags = flags(how) | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
@@ -77,9 +77,9 @@ impl Planner {
         } else {
             self.names.link(&from, &to, did)
         };
-        if self.agrees(context, &recorded, &answer) {
-            let mut things = Planner::at_path(&from, renames);
-            things.extend(Planner::on_way(&new, &to, did));
+        let mut things = Planner::at_path(&from, renames);
+        things.extend(Planner::on_way(&new, &to, did));
+        if self.agrees(context, &recorded, &answer, &things) {
             self.plan.made += u64::from(did);
             let (from, to) = (kernel_path(&from), kernel_path(&new));
             let action =
