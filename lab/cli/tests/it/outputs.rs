@@ -25,7 +25,7 @@ fn refused(dir: &Path, arguments: &[&str]) -> String {
 }
 
 /// Every file below `dir`, with its contents.
-fn tree(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub fn tree(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     for name in entries(dir) {
         let path = dir.join(&name);
@@ -118,7 +118,7 @@ fn results_go_where_none_are_lost() {
 }
 
 /// The runs that an interrupted reproduction has kept.
-fn journal(dir: &Path) -> Vec<u8> {
+pub fn journal(dir: &Path) -> Vec<u8> {
     fs::read(dir.join("out.unfinished/runs.jsonl")).unwrap_or_default()
 }
 
@@ -127,7 +127,7 @@ fn keep(dir: &Path, journal: &[u8]) {
     fs::write(dir.join("out.unfinished/runs.jsonl"), journal).expect("written");
 }
 
-fn lines(journal: &[u8]) -> usize {
+pub fn lines(journal: &[u8]) -> usize {
     journal.iter().filter(|byte| **byte == b'\n').count()
 }
 
@@ -136,9 +136,9 @@ fn signal(child: &std::process::Child, name: &str) {
     Command::new("kill").args([&format!("-{name}"), &id]).status().expect("kill is there");
 }
 
-/// Starts a reproduction and interrupts it when it has kept `more` runs. The host may not run this test when it should:
-/// a reproduction that was through before is tried again from what there was.
-fn interrupted(dir: &Path, arguments: &[&str], more: usize, name: &str) -> Output {
+/// Starts what makes runs for the folder `out`, and interrupts it when it has kept `more` of them. The host may not run
+/// this test when it should: what was through before is tried again from what there was.
+pub fn interrupted(dir: &Path, arguments: &[&str], more: usize, name: &str) -> Output {
     let before = journal(dir);
     for _ in 0..50 {
         let began = Instant::now();

@@ -1,6 +1,7 @@
 //! The sensitivity of results to constants: what is changed gives what `run --set` gives, and what is refused.
 
-use crate::common::{entries, here, pageferry, text};
+use crate::common::{done, entries, here, pageferry, text};
+use crate::outputs::{interrupted, journal, lines, tree};
 use std::fs;
 use std::path::Path;
 
@@ -48,6 +49,30 @@ fn a_changed_constant_gives_what_two_runs_with_it_set_give() {
     let again = pageferry(dir.path(), &study);
     assert_eq!(again.status.code(), Some(0), "{}", text(&again.stderr));
     assert_eq!(fs::read_to_string(dir.path().join("out/sensitivity.csv")).expect("readable"), table);
+}
+
+#[test]
+fn a_study_that_was_stopped_goes_on_with_the_runs_that_it_has() {
+    let dir = here();
+    let study = ["sensitivity", "bw-pipe", "--machine", "xeon-up", "--key", "cpu.cpi_milli", "-j1", "--out"];
+    let to = |out, more: &[&'static str]| [&study[..], &[out], more].concat();
+    let (whole, told) = done(dir.path(), &to("whole", &[]));
+    let runs = |told: &str| told.lines().filter(|line| line.contains("  bw-pipe on ")).count();
+    let all = runs(&told);
+    // Stopped before the constant is changed, gone on with, killed behind that, and gone on with to the end.
+    interrupted(dir.path(), &to("out", &[]), 1, "TERM");
+    let first = lines(&journal(dir.path()));
+    assert!((1..all).contains(&first), "{first} of {all}");
+    interrupted(dir.path(), &to("out", &["--resume"]), all - 3 - first, "KILL");
+    let second = lines(&journal(dir.path()));
+    assert!((first + 1..all).contains(&second), "{second} of {all}");
+    assert_eq!(entries(dir.path()), ["out.unfinished", "whole"]);
+    let (said, told) = done(dir.path(), &to("out", &["--resume"]));
+    let kept = told.lines().filter(|line| line.ends_with("  kept")).count();
+    assert_eq!((kept, runs(&told)), (second, all), "{told}");
+    assert_eq!(said, whole);
+    assert_eq!(tree(&dir.path().join("out")), tree(&dir.path().join("whole")));
+    assert_eq!(entries(dir.path()), ["out", "whole"]);
 }
 
 #[test]
