@@ -32,7 +32,7 @@ const MAX_FOLLOWED: usize = 6;
 /// Plans that are made for one deviation, at most.
 const MAX_PLANS: usize = 150;
 /// Calls that all these plans go through together, at most.
-const MAX_GONE_THROUGH: usize = 4_000_000;
+const MAX_GONE_THROUGH: usize = 12_000_000;
 
 /// Makes the plan of a recording for a kernel with such pipes; `given` has the bytes of files, where there are any.
 ///
@@ -102,18 +102,19 @@ impl<'a> Search<'a> {
         order.iter().map(|entry| &self.log.entries[*entry]).collect()
     }
 
-    /// Moves calls as long as that leaves fewer deviations.
+    /// Moves calls as long as that leaves fewer deviations: one at a time, then where that did not help more at once.
     fn run(&self, mut best: Found) -> Found {
-        let mut hopeless = BTreeSet::new();
         let mut gone_through = MAX_GONE_THROUGH;
-        while let Some(at) = self.first_deviation(&best, &hopeless) {
-            let mut budget = Budget { plans: MAX_PLANS, gone_through, tried: BTreeSet::new() };
-            let better =
-                (1..=MAX_MOVES).find_map(|moves| self.better(&best, &best, &hopeless, moves, &mut budget));
-            gone_through = budget.gone_through;
-            match better {
-                Some(better) => best = better,
-                None => drop(hopeless.insert(self.log.entries[best.order[at]].line)),
+        for moves in 1..=MAX_MOVES {
+            let mut hopeless = BTreeSet::new();
+            while let Some(at) = self.first_deviation(&best, &hopeless) {
+                let mut budget = Budget { plans: MAX_PLANS, gone_through, tried: BTreeSet::new() };
+                let better = self.better(&best, &best, &hopeless, moves, &mut budget);
+                gone_through = budget.gone_through;
+                match better {
+                    Some(better) => best = better,
+                    None => drop(hopeless.insert(self.log.entries[best.order[at]].line)),
+                }
             }
         }
         best
