@@ -1,6 +1,6 @@
 //! Whether the processes of a plan come to their end, and what is left out where they would not.
 //!
-//! What a call waits for returned before it in the recording, but for the bytes and the ends of pipes: the kernel of
+//! What a call waits for counts before it in the recording, but for the bytes and the ends of pipes: the kernel of
 //! the recording may have held more than the one that replays, and a line may be missing or in a wrong place. So the
 //! plan is gone through without a kernel: every process makes its calls as far as it can, a pipe is how many of its
 //! bytes are on their way. Whether all come to their end does not depend on who goes first, as no call takes back what

@@ -1,8 +1,9 @@
 //! What of one process must wait for what of another.
 //!
 //! A process makes its calls one after the other, as it did when it was recorded. Between processes only that order is
-//! kept on which a result may depend: of two calls on one thing, of which one changes it, the one that returned first
-//! is made first. What a call may wait for has returned before it in the recording, so no processes wait in a circle.
+//! kept on which a result may depend: of two calls on one thing, of which one changes it, the one that counts first is
+//! made first. All calls count in one order (`moments`), in which each process's are in theirs, so no processes wait in
+//! a circle.
 
 use std::collections::BTreeMap;
 
