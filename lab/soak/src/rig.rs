@@ -17,7 +17,8 @@ use std::sync::{Arc, Weak};
 pub type AddressSpace = Arc<Space<Model>>;
 
 /// The machines that programs run on, by name: one, two and four CPUs, and every kind of MMU. `mini-soft:4` is the
-/// machine `mini-soft` with four CPUs; what follows a `+` is a choice of the kernel ([`PmapConfig::choose`]).
+/// machine `mini-soft` with four CPUs; what follows a `+` is a choice of the kernel ([`PmapConfig::choose`]; `tail` is
+/// one of its VM system, [`FreedTo`]).
 pub const MACHINES: [&str; 21] = [
     "xeon-up",
     "xeon-mp",
@@ -168,10 +169,13 @@ fn boot(m: &Model, name: &str, paging: Option<PagingConfig>, defect: Option<Pmap
     let mut config = PmapConfig::new(arena_bytes, paths);
     config.refill.paths = RefillPaths::all(PATH);
     config.defect = defect.into();
-    for word in choices(name) {
-        assert!(config.choose(word), "{name}: no kernel has a choice called {word}");
-    }
     let mut vm_config = VmConfig { paths: PATHS, paging, objects: 0, freed_to: FreedTo::Head };
+    for word in choices(name) {
+        match word {
+            "tail" => vm_config.freed_to = FreedTo::Tail,
+            word => assert!(config.choose(word), "{name}: no kernel has a choice called {word}"),
+        }
+    }
     let text = m.board().fetches.then(|| lay_out(&m.board(), &mut config, &mut vm_config));
     let (pmaps, mut boot) = Pmaps::bootstrap(m.clone(), config).expect("the kernel fits");
     let pmaps = Arc::new(pmaps);

@@ -3,8 +3,10 @@
 use crate::common::*;
 use pageferry_ephemeral::KernelAddresses;
 use pageferry_hal::*;
+use pageferry_model::Schedule;
 use pageferry_pmap::PmapCounter;
 use pageferry_vm::*;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const PAGE: usize = PAGE_SIZE;
@@ -493,6 +495,36 @@ fn kernel_memory_is_mapped_and_given_back() {
         rig.vm.kernel_free(b);
         rig.vm.kernel_free(c);
         assert_eq!(rig.vm.free_frames(), free);
+    });
+}
+
+/// The frames of some kernel memory, which is given back again.
+fn frames_in_turn(rig: &Rig, pages: usize) -> Vec<Pfn> {
+    let memory = rig.vm.kernel_alloc(pages).expect("there is room");
+    let frames = memory.frames().to_vec();
+    rig.vm.kernel_free(memory);
+    rig.check();
+    frames
+}
+
+#[test]
+fn frames_go_round_where_they_are_freed_to_the_tail() {
+    for machine in ["xeon-up+tail", "mini-soft+tail", "ultrasparc-iie+tail"] {
+        with_rig(machine, 24, Schedule::Timed, |rig| {
+            let first = frames_in_turn(rig, 4);
+            let free = rig.vm.free_frames();
+            // Every free frame has its turn before one comes again.
+            let mut seen: BTreeSet<Pfn> = first.iter().copied().collect();
+            while seen.len() < free {
+                let frame = frames_in_turn(rig, 1)[0];
+                assert!(seen.insert(frame), "{frame:?} comes again after {} of {free}", seen.len());
+            }
+            let again: BTreeSet<Pfn> = frames_in_turn(rig, 4).into_iter().collect();
+            assert_eq!(again, first.into_iter().collect(), "and then those that were freed first");
+        });
+    }
+    with_rig("xeon-up", 24, Schedule::Timed, |rig| {
+        assert_eq!(frames_in_turn(rig, 1), frames_in_turn(rig, 1), "the last freed comes first");
     });
 }
 

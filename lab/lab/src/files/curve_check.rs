@@ -3,7 +3,7 @@
 //! A line that no run could be on, a metric that no run has and a name that no other line bears would draw nothing, and
 //! say nothing. They are refused when the experiment's file is read, with the nearest name that would do.
 
-use super::experiment_file::{Better, CurveLine, Curves, ExperimentFile, Matrix, Worse};
+use super::experiment_file::{Better, CurveLine, Curves, ExperimentFile, Matrix, Scale, Worse};
 use super::matched::{bare, check_kernel, check_metric, check_set, runs_with, unknown};
 use super::reads::Metrics;
 use super::setting::Setting;
@@ -94,14 +94,15 @@ impl ExperimentFile {
                 let near = nearest(machine, there).map(str::to_owned);
                 return Some((format!("{place}, and the matrix has no such machine"), near));
             }
-            let default = self.parameters.get(x).map(|parameter| Setting::Integer(parameter.value));
+            // Judged is what is run at this scale.
+            let unvaried = self.parameters.get(x).map(|parameter| parameter.at(Scale::Reproduce));
             let is_there = |block: &&Matrix| match block
                 .vary
                 .iter()
                 .find(|vary| self.full_key(&vary.key) == self.full_key(x))
             {
                 Some(vary) => vary.values.contains(&Setting::Integer(*at)),
-                None => default == Some(Setting::Integer(*at)),
+                None => unvaried == Some(*at),
             };
             if !on.iter().any(is_there) {
                 return Some((format!("{place}, and the matrix has no such run"), None));
@@ -121,7 +122,7 @@ mod tests {
 
     #[test]
     fn what_is_told_to_be_worse_is_in_the_matrix() {
-        let file = Experiment::unchecked("ping-pong").file;
+        let file = Experiment::unchecked("sound").file;
         let message = |change: fn(&mut Worse)| {
             let mut file = file.clone();
             let told = file.curves.iter_mut().flat_map(|curves| &mut curves.lines);
@@ -135,16 +136,16 @@ mod tests {
         assert_eq!(message(|_| ()), None);
         let (problem, near) = message(|worse| worse.machine = "todya".into()).expect("refused");
         assert!(
-            problem.contains("`todya` at size_bytes = 8192, and the matrix has no such machine"),
+            problem.contains("`todya` at size_bytes = 4096, and the matrix has no such machine"),
             "{problem}"
         );
         assert_eq!(near.as_deref(), Some("today"));
         let (problem, _) = message(|worse| worse.x = 8193).expect("refused");
         assert!(
-            problem.contains("`today` at size_bytes = 8193, and the matrix has no such run"),
+            problem.contains("`pentium-pro` at size_bytes = 8193, and the matrix has no such run"),
             "{problem}"
         );
-        let (problem, _) = message(|worse| worse.x = 12288).expect("refused");
+        let (problem, _) = message(|worse| worse.x = 16384).expect("refused");
         assert!(problem.ends_with("is told twice"), "{problem}");
     }
 }

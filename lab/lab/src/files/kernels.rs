@@ -5,6 +5,7 @@
 
 use super::catalogue::{self, AsRead, Kind, Source};
 use super::ephemeral::{EphemeralFile, SchemeName};
+use super::frames::{FramesFile, PagingFile};
 use super::ispc::IspcFile;
 use super::net::{self, NetFile};
 use super::paths::paths;
@@ -20,7 +21,7 @@ use pageferry_pmap::{EntryChoice, KernelMapping, Planted, PmapConfig, PmapPaths,
 use pageferry_sourced::{
     Constant, Fault, Ranges, SourceKind, Sourced, constants_of, load_extending, nearest, range,
 };
-use pageferry_vm::{FreedTo, PagingConfig, PagingPaths, VmConfig, VmPaths};
+use pageferry_vm::{PagingConfig, VmConfig, VmPaths};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -270,48 +271,12 @@ pub struct SchedFile {
     pub timer_accesses: Option<Sourced<u32>>,
 }
 
-/// Physical memory.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FramesFile {
-    /// To the head of the free list, where they are taken from, or to its tail.
-    pub freed_to: Sourced<FreedToName>,
-}
-
 /// Locks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LocksFile {
     /// They are compiled in where there is one CPU, too, and cost their instructions.
     pub on_one_cpu: Sourced<bool>,
-}
-
-/// The page daemon and its swap area. See [`PagingConfig`].
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PagingFile {
-    /// The swap area, in MB (of 2^20 bytes), at the start of the disk.
-    pub swap_mb: Sourced<u64>,
-    /// Fewer free frames wake the page daemon.
-    pub free_min_pages: Sourced<u64>,
-    /// It goes on until so many are free.
-    pub free_target_pages: Sourced<u64>,
-    /// The last free frames, for the kernel only.
-    pub kernel_reserve_pages: Sourced<u64>,
-    /// The last of these, for the page daemon only.
-    pub daemon_reserve_pages: Sourced<u64>,
-    /// The part of pageable frames that is kept inactive.
-    pub inactive_percent: Sourced<u64>,
-    /// The most pages in one request.
-    pub cluster_pages: Sourced<u64>,
-    /// The most pages that come in behind one of a file.
-    pub read_ahead_pages: Sourced<u64>,
-    /// The part of memory that processes may lock.
-    pub lock_limit_percent: Sourced<u64>,
-    /// Instructions of the page daemon's look at one frame.
-    pub scan: Sourced<u32>,
-    /// Instructions of one request to the disk, and of taking its answer.
-    pub io: Sourced<u32>,
 }
 
 impl PipeFile {
@@ -324,23 +289,6 @@ impl PipeFile {
             buffer_bytes: self.buffer_bytes.value as usize,
             big_buffer_bytes: self.big_buffer_bytes.value as usize,
             mapping: self.mapping.value.into(),
-        }
-    }
-}
-
-impl PagingFile {
-    fn config(&self) -> PagingConfig {
-        PagingConfig {
-            swap_pages: (self.swap_mb.value << 20 >> pageferry_hal::PAGE_SHIFT) as u32,
-            free_min_pages: self.free_min_pages.value as usize,
-            free_target_pages: self.free_target_pages.value as usize,
-            kernel_reserve_pages: self.kernel_reserve_pages.value as usize,
-            daemon_reserve_pages: self.daemon_reserve_pages.value as usize,
-            inactive_percent: self.inactive_percent.value as usize,
-            cluster_pages: self.cluster_pages.value as usize,
-            read_ahead_pages: self.read_ahead_pages.value as usize,
-            lock_limit_percent: self.lock_limit_percent.value as usize,
-            paths: PagingPaths { scan: CodePath::of(self.scan.value), io: CodePath::of(self.io.value) },
         }
     }
 }
@@ -541,7 +489,7 @@ impl KernelFile {
                 paths: self.paths.vm.lengths(),
                 paging: self.paging(),
                 objects: 0,
-                freed_to: self.frames.as_ref().map_or(FreedTo::Head, |frames| frames.freed_to.value.into()),
+                freed_to: FramesFile::freed_to(self.frames.as_ref()),
             },
             ephemeral: EphemeralConfig {
                 scheme: self.ephemeral.scheme_on(&machine.board()),

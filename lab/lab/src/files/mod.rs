@@ -9,6 +9,7 @@ mod curve_check;
 mod ephemeral;
 mod experiment_file;
 mod experiments;
+mod frames;
 mod ispc;
 mod kernels;
 mod machines;
@@ -32,8 +33,9 @@ pub use experiment_file::{
     Better, Choice, CurveLine, Curves, ExperimentFile, Matrix, Parameter, Scale, Vary, Worse,
 };
 pub use experiments::{Experiment, MAX_REPEAT};
+pub use frames::{FramesFile, PagingFile};
 pub use kernels::{
-    DiskFile, DiskPathsFile, EphemeralPathsFile, KernelChoice, KernelFile, KernelPathsFile, PagingFile,
+    DiskFile, DiskPathsFile, EphemeralPathsFile, KernelChoice, KernelFile, KernelPathsFile, LocksFile,
     PathsFile, PipeFile, PmapFile, PmapPathsFile, SchedFile, SocketFile, VmPathsFile,
 };
 pub use machines::MachineChoice;

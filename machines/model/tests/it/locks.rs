@@ -46,6 +46,45 @@ fn locks_exclude_and_wait() {
     }
 }
 
+/// Cycles that one CPU of `machine` spends on `work`, by cause.
+fn spent_alone(machine: &str, cause: Cause, work: impl Fn(&Model) + 'static) -> u64 {
+    let m = machine_named(machine);
+    m.run(Box::new(move |m| {
+        let _c = m.scope(cause);
+        work(m);
+        None
+    }))
+    .expect("the run ends well");
+    m.snapshot().check().expect("its laws");
+    m.snapshot().cause(cause)
+}
+
+fn machine_named(name: &str) -> Model {
+    let config = MachineConfig::named(name).expect("it is built in");
+    Model::new(&config, Options::new(Schedule::Timed)).expect("valid")
+}
+
+#[test]
+fn locks_that_are_compiled_out_take_nothing() {
+    let take_and_give_back = |m: &Model| drop(m.new_lock(LockClass::PIPE, ()).lock());
+    let taken = spent_alone("pentium-pro", Cause::Lock, take_and_give_back);
+    // Four instructions to take it and four to give it back, at 1.3 cycles each.
+    assert_eq!(taken, 10);
+    let omitted = spent_alone("pentium-pro", Cause::Lock, move |m| {
+        m.omit_locks();
+        take_and_give_back(m);
+    });
+    assert_eq!(omitted, 0);
+}
+
+#[test]
+fn the_timer_takes_its_time_where_there_is_one() {
+    let read = |m: &Model| m.touch_timer(4);
+    // A microsecond for each access, at 200 MHz.
+    assert_eq!(spent_alone("pentium-pro", Cause::Switch, read), 4 * 200);
+    assert_eq!(spent_alone("opteron-mp", Cause::Switch, read), 0);
+}
+
 /// Cycles that CPUs spend on a lock which all of them want, where each that waits adds so many when it is handed over.
 fn spent_on_a_wanted_lock(cpus: u64, waiter_cycles: Option<u64>) -> u64 {
     let mut config = MachineConfig::named("today-8").expect("it is built in");
