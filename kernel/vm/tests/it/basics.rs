@@ -509,7 +509,7 @@ fn frames_in_turn(rig: &Rig, pages: usize) -> Vec<Pfn> {
 
 #[test]
 fn frames_go_round_where_they_are_freed_to_the_tail() {
-    for machine in ["xeon-up+tail", "mini-soft+tail", "ultrasparc-iie+tail"] {
+    for machine in ["xeon-up+tail", "mini-soft+tail"] {
         with_rig(machine, 24, Schedule::Timed, |rig| {
             let first = frames_in_turn(rig, 4);
             let free = rig.vm.free_frames();
