@@ -31,6 +31,15 @@ pub(crate) fn with_paging(
     run(site, body).unwrap_or_else(|e| panic!("{machine}: {e}"));
 }
 
+/// As [`with_rig`], by a kernel that chooses `word` too.
+pub(crate) fn with_choice(machine: &str, word: &str, memory_mb: u64, body: impl FnOnce(&Rig) + 'static) {
+    let machine = or_other_kind(machine);
+    let (name, cpus) = machine.split_at(machine.find(':').unwrap_or(machine.len()));
+    let machine = &format!("{name}+{word}{cpus}");
+    let site = Site { machine, memory_mb, schedule: Schedule::Timed, paging: None, flat: false };
+    run(site, body).unwrap_or_else(|e| panic!("{machine}: {e}"));
+}
+
 /// Runs `body` on a machine of each kind.
 pub(crate) fn on_each(body: impl Fn(&Rig) + Clone + 'static) {
     for machine in MACHINES {
