@@ -28,6 +28,10 @@ pub struct Outcome {
 /// So often in a row all processes of a group are seen asleep before that is believed: a wakeup may be under way.
 const LOOKS: u32 = 100;
 
+/// Steps are done one after the other, so what is sent waits in a socket until a later step receives it: this much always
+/// finds room there, whatever the kernel's file says.
+const MIN_ROOM_BYTES: u64 = 8192;
+
 /// Plays all variants, under this schedule; `seed` is its seed, if it has one.
 ///
 /// # Errors
@@ -48,8 +52,11 @@ pub fn play(
         );
         return Err(LabError::Input { file: scenario.name.clone(), problem });
     }
+    let mut roomy = kernel.clone();
+    let room = &mut roomy.file.socket.high_water_bytes.value;
+    *room = MIN_ROOM_BYTES.max(*room);
     let one = |variant: Variant| {
-        let testbed = Testbed::new(machine, kernel, Choices { schedule, seed, ..Choices::default() })?;
+        let testbed = Testbed::new(machine, &roomy, Choices { schedule, seed, ..Choices::default() })?;
         let script = Rc::new(Script::new(scenario, &variant));
         let playing = script.clone();
         let first = scenario.file.step[0].process.clone();
