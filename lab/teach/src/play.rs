@@ -28,8 +28,8 @@ pub struct Outcome {
 /// So often in a row all processes of a group are seen asleep before that is believed: a wakeup may be under way.
 const LOOKS: u32 = 100;
 
-/// Steps are done one after the other, so what is sent waits in a socket until a later step receives it: this much always
-/// finds room there, whatever the kernel's file says.
+/// Steps are done one after the other, so what is sent waits in a socket until a later step receives it: so much finds
+/// room there, whatever the kernel's file says.
 const MIN_ROOM_BYTES: u64 = 8192;
 
 /// Plays all variants, under this schedule; `seed` is its seed, if it has one.
