@@ -178,7 +178,7 @@ impl Experiment {
     }
 
     /// Refuses what the matrix names and nothing has.
-    pub(crate) fn check_matrix(&self) -> Result<(), Fault> {
+    fn check_matrix(&self) -> Result<(), Fault> {
         matrix_check::check(&self.file, &|key: &str, value: &str| self.value(key, value).map(drop))
     }
 

@@ -3,13 +3,17 @@
 mod embedding;
 mod journal;
 mod knees;
+mod left;
+mod plan;
 mod published;
 mod ranges;
+mod registry;
 mod repeats;
 mod runs;
 mod sockets;
 mod strace;
 mod strace_circles;
+mod strace_generated;
 mod strace_moments;
 mod stream;
 mod web;
