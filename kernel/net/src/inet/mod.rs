@@ -28,6 +28,7 @@ mod arp;
 mod calls;
 mod card;
 mod datagrams;
+mod deadlines;
 mod driver;
 mod fragments;
 mod icmp;

@@ -5,6 +5,7 @@
 //! for any.
 
 use super::datagrams::Udp;
+use super::deadlines::Deadlines;
 use super::id::PcbId;
 use super::tcp::{Tcb, TcpState};
 use alloc::boxed::Box;
@@ -79,13 +80,20 @@ type Pair = (Protocol, SocketAddrV4, SocketAddrV4);
 pub(super) struct Pcbs<M: Machine> {
     all: BTreeMap<PcbId, Pcb<M>>,
     connected: BTreeMap<Pair, PcbId>,
+    deadlines: Deadlines,
     next_id: u32,
     next_port: u16,
 }
 
 impl<M: Machine> Default for Pcbs<M> {
     fn default() -> Pcbs<M> {
-        Pcbs { all: BTreeMap::new(), connected: BTreeMap::new(), next_id: 1, next_port: FIRST_EPHEMERAL_PORT }
+        Pcbs {
+            all: BTreeMap::new(),
+            connected: BTreeMap::new(),
+            deadlines: Deadlines::default(),
+            next_id: 1,
+            next_port: FIRST_EPHEMERAL_PORT,
+        }
     }
 }
 
@@ -105,6 +113,7 @@ impl<M: Machine> Pcbs<M> {
             self.connected.insert((pcb.protocol(), pcb.local, remote), id);
         }
         self.all.insert(id, pcb);
+        self.deadlines.touch(id);
         id
     }
 
@@ -113,11 +122,14 @@ impl<M: Machine> Pcbs<M> {
     }
 
     pub(super) fn get_mut(&mut self, id: PcbId) -> Option<&mut Pcb<M>> {
-        self.all.get_mut(&id)
+        let pcb = self.all.get_mut(&id)?;
+        self.deadlines.touch(id);
+        Some(pcb)
     }
 
     pub(super) fn remove(&mut self, id: PcbId) -> Option<Pcb<M>> {
         let pcb = self.all.remove(&id)?;
+        self.deadlines.touch(id);
         if let Some(remote) = pcb.remote {
             self.connected.remove(&(pcb.protocol(), pcb.local, remote));
         }
@@ -207,17 +219,22 @@ impl<M: Machine> Pcbs<M> {
     }
 
     /// When the first block has something to do.
-    pub(super) fn first_deadline(&self) -> Option<Cycles> {
-        self.all.values().filter_map(Pcb::deadline).min()
+    pub(super) fn first_deadline(&mut self) -> Option<Cycles> {
+        self.settled().first()
     }
 
     /// The blocks that have something to do at `now`.
-    pub(super) fn due(&self, now: Cycles) -> Vec<PcbId> {
-        let due = |pcb: &Pcb<M>| pcb.deadline().is_some_and(|at| at <= now);
-        self.all.iter().filter(|(_, pcb)| due(pcb)).map(|(id, _)| *id).collect()
+    pub(super) fn due(&mut self, now: Cycles) -> Vec<PcbId> {
+        self.settled().due(now)
     }
 
-    /// Tests that every connection is known by its ends, and by nothing else.
+    fn settled(&mut self) -> &Deadlines {
+        let all = &self.all;
+        self.deadlines.settle(|id| all.get(&id).and_then(Pcb::deadline));
+        &self.deadlines
+    }
+
+    /// Tests that every connection is known by its ends, and by nothing else, and so is every deadline.
     ///
     /// # Errors
     /// What is broken, in words.
@@ -234,6 +251,17 @@ impl<M: Machine> Pcbs<M> {
                 "{connected} blocks are connected, {} are known to be",
                 self.connected.len()
             ));
+        }
+        let mut with_deadline = 0;
+        for (id, pcb) in &self.all {
+            let (is, known) = (pcb.deadline(), self.deadlines.known(*id));
+            with_deadline += usize::from(known.is_some_and(|at| at.is_some()));
+            if known.is_some_and(|at| at != is) {
+                return Err(format!("{id:?} has its deadline at {is:?}, {known:?} is known"));
+            }
+        }
+        if with_deadline > self.deadlines.len() {
+            return Err(format!("{} deadlines are in order, of {with_deadline}", self.deadlines.len()));
         }
         self.all.values().try_for_each(|pcb| match &pcb.kind {
             Kind::Tcp(tcb) => tcb.check(),
