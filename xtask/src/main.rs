@@ -1,7 +1,7 @@
-//! `cargo run -p xtask -- tidy`, `figures` and `arrows PACKAGE`: see the library.
+//! `cargo run -p xtask -- tidy`, `figures`, `arrows PACKAGE` and `metal ...`: see the library.
 
 use std::process::ExitCode;
-use xtask::{Tree, check, circles, crates, figures};
+use xtask::{Tree, check, circles, crates, figures, metal};
 
 fn main() -> ExitCode {
     let tree = Tree::of_this_repository();
@@ -28,8 +28,10 @@ fn main() -> ExitCode {
             }
             ExitCode::SUCCESS
         }
+        ["metal", ref rest @ ..] => metal::run(rest),
         _ => {
-            eprintln!("usage: cargo run -p xtask -- tidy | figures | arrows PACKAGE");
+            eprintln!("usage: cargo run -p xtask -- tidy | figures | arrows PACKAGE | metal ...");
+            eprintln!("       {}", metal::USAGE);
             ExitCode::from(2)
         }
     }

@@ -1,7 +1,8 @@
-//! The kernel that this image boots: direct map, pipes that hand over wired pages. Path lengths are zero, because the
+//! The kernel that this image boots: pipes that hand over wired pages. Path lengths are zero, because the
 //! instructions themselves take the time.
 
-use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths, FlushPolicy, Scheme};
+use crate::args::Args;
+use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths, FlushPolicy};
 use pageferry_hal::{Board, CodePath, PAGE_SIZE};
 use pageferry_kernel::{
     DiskConfig, KernelConfig, KernelPaths, LentMapping, PipeConfig, PipeKind, PipeMapping, Planted,
@@ -18,14 +19,14 @@ pub(crate) fn arena_bytes(board: Board) -> usize {
     (2 * VmConfig::arena_bytes(board) + (32 << 20)).next_multiple_of(512 * PAGE_SIZE)
 }
 
-/// The configuration.
-pub(crate) fn kernel(arena_bytes: usize) -> KernelConfig {
+/// The configuration, as the command line has it.
+pub(crate) fn kernel(arena_bytes: usize, args: &Args) -> KernelConfig {
     KernelConfig {
         skew_bytes: 0,
         pmap: PmapConfig::new(arena_bytes, PmapPaths::all(NONE)),
         vm: VmConfig { paths: VmPaths::all(NONE), paging: None, objects: 0, freed_to: FreedTo::Head },
         ephemeral: EphemeralConfig {
-            scheme: Scheme::Direct,
+            scheme: args.scheme,
             honour_private: true,
             flush: FlushPolicy::default(),
             paths: EphemeralPaths::all(NONE),

@@ -2,24 +2,22 @@
 //!
 //! A context is *left* when nobody runs it and its stack pointer is saved; whoever wants to continue it takes that flag
 //! first, and so waits for a CPU that is still on its way out. When its entry returns, the context is over; its memory
-//! is used again once it has been left for the last time. Stacks have no guard pages yet.
+//! is used again once it has been left for the last time. Below each stack is a page that is not mapped: see
+//! [`crate::area`].
 //!
 //! The table is under a spin lock that is held for look-ups only. A context in it moves nowhere, and goes only when it
 //! is over and left; that is what makes the raw pointers below sound.
 
+use crate::area::Stack;
+use crate::cpu;
 use crate::lock::Spin;
-use crate::{cpu, interrupt};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::arch::global_asm;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use pageferry_hal::{ContextId, CpuId, CpuSet, SpinLock};
-
-/// Words of 16 bytes in a stack.
-const STACK_WORDS: usize = (64 << 10) / 16;
 
 /// What a switch saves. The assembler below knows its layout.
 #[repr(C)]
@@ -41,8 +39,8 @@ struct Context {
     saved: Saved,
     over: AtomicBool,
     entry: Spin<Option<SendEntry>>,
-    /// Absent for the boot context, whose stack is static.
-    _stack: Option<Vec<u128>>,
+    /// Absent for the boot context, whose stack nobody gives back.
+    stack: Option<Stack>,
 }
 
 // SAFETY: `rsp` is written by the CPU that leaves the context and read by the one that has taken `left`, which orders
@@ -97,22 +95,26 @@ pub(crate) fn adopt_boot_context() {
         saved: Saved::running(),
         over: AtomicBool::new(false),
         entry: Spin::new(None),
-        _stack: None,
+        stack: None,
     })));
 }
 
 /// A context that will run `entry` when it is first switched to.
 pub(crate) fn create(entry: Entry) -> ContextId {
-    let mut stack = vec![0u128; STACK_WORDS];
     // As a switch leaves it: six registers, the address to return to, and above it what `context_main` would return to,
     // so that its stack pointer is as after a call.
-    let top = stack.as_ptr() as u64 + (STACK_WORDS * 16) as u64;
-    stack[STACK_WORDS - 1] = u128::from(context_main as *const () as usize as u64);
+    let stack = Stack::new();
+    let top = stack.top().0;
+    // SAFETY: the stack is this context's, and nobody is on it.
+    unsafe {
+        core::ptr::write_bytes((top - 16 - 6 * 8) as *mut u8, 0, 16 + 6 * 8);
+        ((top - 16) as *mut u64).write(context_main as *const () as usize as u64);
+    }
     let context = Arc::new(Context {
         saved: Saved { rsp: UnsafeCell::new(top - 16 - 6 * 8), left: AtomicU32::new(1) },
         over: AtomicBool::new(false),
         entry: Spin::new(Some(SendEntry(entry))),
-        _stack: Some(stack),
+        stack: Some(stack),
     });
     let mut table = TABLE.lock();
     let gone = |c: &Context| c.over.load(Ordering::Acquire) && c.saved.left.load(Ordering::Acquire) == 1;
@@ -123,8 +125,10 @@ pub(crate) fn create(entry: Entry) -> ContextId {
     });
     let old = table[index].replace(context);
     drop(table);
-    // Its stack is freed here, outside the lock.
-    drop(old);
+    // It was over and left, so nobody else has it; its stack is given back here, outside the lock.
+    if let Some(stack) = old.and_then(Arc::into_inner).and_then(|context| context.stack) {
+        stack.give_back();
+    }
     ContextId(index as u32)
 }
 
@@ -167,7 +171,7 @@ pub(crate) fn start_cpu(cpu: CpuId, first: ContextId) {
     assert!(old == 0, "{cpu:?} was started before");
 }
 
-/// Where a CPU waits that was not started yet; it runs on its boot stack, and nothing is set up.
+/// Where a CPU waits that was not started yet, on a stack that it leaves for good.
 pub(crate) fn wait_in_pen(cpu: CpuId) -> ! {
     let first = loop {
         match PEN[cpu.index()].load(Ordering::Acquire) {
@@ -175,12 +179,11 @@ pub(crate) fn wait_in_pen(cpu: CpuId) -> ! {
             n => break ContextId(n - 1),
         }
     };
-    interrupt::init_cpu(cpu);
     let nobody = Saved::running();
     let first_saved = take(first);
     CURRENT[cpu.index()].store(first.0, Ordering::Relaxed);
     cpu::enable_interrupts();
-    // SAFETY: as in `switch`; `nobody` lies on a stack that is static, and nobody will ever continue it.
+    // SAFETY: as in `switch`; `nobody` lies on a stack that is never given back, and nobody will ever continue it.
     unsafe { pageferry_switch(&raw const nobody, first_saved) }
     unreachable!("the pen was entered again");
 }

@@ -5,9 +5,9 @@
 //! that is not repeated there.
 
 use core::arch::asm;
-use pageferry_hal::{CpuId, Pa, Va};
+use pageferry_hal::{CpuId, CpuSet, Pa, Va};
 
-const TSC_AUX: u32 = 0xc000_0103;
+const GS_BASE: u32 = 0xc000_0101;
 const CR0_WRITE_PROTECT: u64 = 1 << 16;
 const CR4_GLOBAL_PAGES: u64 = 1 << 7;
 
@@ -36,10 +36,25 @@ pub(crate) unsafe fn read_msr(msr: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// Gives the executing CPU its number and the control bits that the kernel relies on.
-pub(crate) fn init(cpu: CpuId) {
-    // SAFETY: what RDTSCP answers, and no more.
-    unsafe { write_msr(TSC_AUX, u64::from(cpu.0)) };
+/// What GS leads to: for each CPU its number, so that it can be read in one instruction.
+static NUMBERS: [u32; CpuSet::MAX_CPUS] = {
+    let mut numbers = [0; CpuSet::MAX_CPUS];
+    let mut cpu = 0;
+    while cpu < numbers.len() {
+        numbers[cpu] = cpu as u32;
+        cpu += 1;
+    }
+    numbers
+};
+
+/// Gives the executing CPU its number. What asks for that comes later.
+pub(crate) fn set_number(cpu: CpuId) {
+    // SAFETY: compiled code here uses no GS but for [`number`].
+    unsafe { write_msr(GS_BASE, &raw const NUMBERS[cpu.index()] as u64) };
+}
+
+/// Sets the control bits of the executing CPU that the kernel relies on.
+pub(crate) fn init() {
     // SAFETY: write protection in kernel mode only makes stores to read-only pages fault, and global pages only keep
     // entries that the page tables mark; the kernel expects both.
     unsafe {
@@ -50,15 +65,20 @@ pub(crate) fn init(cpu: CpuId) {
     }
 }
 
-/// The executing CPU's number, as [`init`] set it.
+/// The executing CPU's number, as [`set_number`] set it.
 #[inline]
 pub(crate) fn number() -> CpuId {
     let number: u32;
-    // SAFETY: reads the clock and the number; no memory is touched.
-    unsafe {
-        asm!("rdtscp", out("ecx") number, out("eax") _, out("edx") _, options(nomem, nostack, preserves_flags));
-    }
+    // SAFETY: GS leads to the number, which nobody writes.
+    unsafe { asm!("mov {:e}, gs:[0]", out(reg) number, options(readonly, nostack, preserves_flags)) }
     CpuId(number as u8)
+}
+
+/// Writes a byte to a port.
+#[inline]
+pub(crate) fn write_port(port: u16, value: u8) {
+    // SAFETY: the ports that are written here belong to interrupt controllers and to devices that write no memory.
+    unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nomem, nostack, preserves_flags)) }
 }
 
 /// The time-stamp counter.
@@ -148,6 +168,14 @@ pub(crate) fn invalidate_all() {
 pub(crate) unsafe fn load_root(root: Pa) {
     // SAFETY: the caller's promise.
     unsafe { asm!("mov cr3, {}", in(reg) root.0, options(nostack, preserves_flags)) }
+}
+
+/// The root in use.
+pub(crate) fn root() -> Pa {
+    let root: u64;
+    // SAFETY: reads CR3, in which no other bits are set here.
+    unsafe { asm!("mov {}, cr3", out(reg) root, options(nomem, nostack, preserves_flags)) }
+    Pa(root)
 }
 
 /// Drops the line of `va` from all caches.

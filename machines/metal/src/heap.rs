@@ -2,6 +2,7 @@
 //! threads, and run queues grow; so the lock masks interrupts.
 
 use crate::cpu;
+use crate::start::MAPPED_AT_BASE_BYTES;
 use core::sync::atomic::{AtomicBool, Ordering};
 use lock_api::RawMutex;
 use pageferry_hal::isa::x86::AMD64_LAYOUT;
@@ -61,18 +62,20 @@ unsafe extern "C" {
     static mut _end: u8;
 }
 
-/// What the loader maps from the kernel's base on, and where the heap must end until the kernel has its own page
-/// tables.
-const MAPPED_BYTES: usize = 1 << 30;
+/// The physical address behind the image.
+pub(crate) fn image_end() -> u64 {
+    (&raw const _end) as u64 - AMD64_LAYOUT.kernel_base.0
+}
 
-/// Takes the memory from the end of the image to the end of the arena. Called once, first of all.
-pub(crate) fn give_rest_of_arena(arena_bytes: usize) {
-    assert!(arena_bytes <= MAPPED_BYTES, "the loader maps too little for an arena of {arena_bytes} bytes");
-    let start = &raw mut _end;
-    let end = AMD64_LAYOUT.kernel_base.0 as usize + arena_bytes;
-    let len_bytes = end.checked_sub(start as usize).expect("the image fills the arena");
-    // SAFETY: this memory is mapped, by the loader and later by `pmap`, and nobody's: it begins behind the image, and
-    // the frames behind the arena are the first that the kernel takes. That a heap is given once is the caller's part.
-    let heap = unsafe { HEAP.lock().claim(start, len_bytes) };
+/// Takes the memory from `start`, a physical address behind the image, to the end of the arena. Called once, first of
+/// all.
+pub(crate) fn give(start: u64, arena_bytes: usize) {
+    assert!(start >= image_end() && arena_bytes <= MAPPED_AT_BASE_BYTES);
+    let len_bytes = (arena_bytes as u64).checked_sub(start).expect("the image fills the arena");
+    let start = (AMD64_LAYOUT.kernel_base + start as usize).0 as *mut u8;
+    // SAFETY: this memory is mapped, by the first page tables and later by `pmap`, and nobody's: it begins behind the
+    // image, and the frames behind the arena are the first that the kernel takes. That a heap is given once is the
+    // caller's part.
+    let heap = unsafe { HEAP.lock().claim(start, len_bytes as usize) };
     assert!(heap.is_some(), "the arena has no room for a heap");
 }

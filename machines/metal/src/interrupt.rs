@@ -2,52 +2,68 @@
 //!
 //! Handlers run on stacks of their own (IST): code for the hosted target keeps data below its stack pointer (the red
 //! zone), where an interrupt without a stack switch would write. They run with interrupts off, so one stack for each
-//! kind does. A page fault may come while a handler runs, never the other way round.
+//! kind does. A page fault may come while a handler runs, never the other way round. Exceptions that nobody expects end
+//! the machine with a line that says which and where; a double fault has a stack of its own, for the other one may be
+//! what is broken.
 
 use crate::apic::{self, vector};
+use crate::area::{self, Stack};
 use crate::copy::{self, Fault};
 use crate::cpu;
+use crate::runtime::fail;
 use alloc::boxed::Box;
-use alloc::vec;
 use core::arch::{asm, global_asm};
-use core::sync::atomic::{AtomicPtr, Ordering};
-use pageferry_hal::{CpuId, Interrupt};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use pageferry_hal::{CpuId, CpuSet, Interrupt};
 
-/// The vector of the exception.
+/// Vectors of exceptions.
+const DOUBLE_FAULT: usize = 8;
 const PAGE_FAULT: usize = 14;
 
 const CODE_SELECTOR: u16 = 0x08;
 const DATA_SELECTOR: u16 = 0x10;
 const TASK_SELECTOR: u16 = 0x18;
 
-/// Words of 16 bytes in a handler's stack.
-const STACK_WORDS: usize = (16 << 10) / 16;
-
-/// The task-state segment; only its stack table matters in long mode.
-#[repr(C, packed)]
-struct Task {
-    _reserved: u32,
-    _rsp: [u64; 3],
-    _reserved2: u64,
-    ist: [u64; 7],
-    _reserved3: u64,
-    _reserved4: u16,
-    io_map: u16,
-}
-
 /// Interrupt stacks by their number in a gate.
 #[derive(Clone, Copy)]
 enum Ist {
     Interrupt = 1,
     Fault = 2,
-    Unexpected = 3,
+    Exception = 3,
+    Double = 4,
 }
 
-struct Tables {
-    gdt: [u64; 5],
-    task: Task,
-    idt: [[u64; 2]; 256],
+impl Ist {
+    const ALL: [Ist; 4] = [Ist::Interrupt, Ist::Fault, Ist::Exception, Ist::Double];
 }
+
+/// What a CPU's segment registers lead to. All in atomics: written by its CPU, and read by the processor.
+struct Segments {
+    gdt: [AtomicU64; 5],
+    /// The task-state segment, in words; only its stack table matters in long mode.
+    task: [AtomicU32; 26],
+}
+
+/// Words of the task-state segment before the stack table.
+const FIRST_IST: usize = 9;
+
+static SEGMENTS: [Segments; CpuSet::MAX_CPUS] =
+    [const { Segments { gdt: [const { AtomicU64::new(0) }; 5], task: [const { AtomicU32::new(0) }; 26] } };
+        CpuSet::MAX_CPUS];
+
+/// The gates, which all CPUs share; written once, by CPU 0.
+static GATES: [[AtomicU64; 2]; 256] = [const { [const { AtomicU64::new(0) }; 2] }; 256];
+
+/// The stack of all exceptions until there are others.
+const EARLY_STACK_BYTES: usize = 16 << 10;
+
+#[repr(align(16))]
+struct EarlyStack {
+    _bytes: [u8; EARLY_STACK_BYTES],
+}
+
+// Mutable because stacks are written, and only ever through RSP.
+static mut EARLY_STACK: EarlyStack = EarlyStack { _bytes: [0; EARLY_STACK_BYTES] };
 
 #[repr(C, packed)]
 struct TablePointer {
@@ -66,7 +82,8 @@ unsafe extern "C" {
     fn pageferry_on_reschedule();
     fn pageferry_on_spurious();
     fn pageferry_on_fault();
-    fn pageferry_on_unexpected();
+    /// 256 entries of 16 bytes.
+    fn pageferry_exceptions();
 }
 
 // All that a call may destroy is kept: nine registers, RBP to find the way back, and the floating-point state, which
@@ -124,24 +141,54 @@ global_asm!(
     "    pageferry_leave",
     "    add rsp, 8",
     "    iretq",
-    "pageferry_on_unexpected:",
+    // For each vector, an entry of 16 bytes that pushes its number, below the error code; or below a zero, where the
+    // processor pushes none. The pushes are spelt in bytes, for a symbol would be taken for an address.
+    ".set pageferry_vector, 0",
+    ".align 16",
+    "pageferry_exceptions:",
+    ".rept 256",
+    "    .align 16",
+    "    .if pageferry_vector > 31 || (({with_code} >> (pageferry_vector & 31)) & 1) == 0",
+    "    .byte 0x6a, 0",
+    "    .endif",
+    "    .byte 0x68",
+    "    .long pageferry_vector",
+    "    jmp 3f",
+    "    .set pageferry_vector, pageferry_vector + 1",
+    ".endr",
+    "3:",
     "    cld",
+    "    mov rdi, rsp",
     "    and rsp, -16",
-    "    call {unexpected}",
+    "    call {exception}",
     "    ud2",
     timer = const vector::TIMER,
     shootdown = const vector::SHOOTDOWN,
     reschedule = const vector::RESCHEDULE,
     interrupt = sym take_interrupt,
     fault = sym take_fault,
-    unexpected = sym take_unexpected,
+    exception = sym take_exception,
+    with_code = const WITH_CODE,
 );
 
-/// What the processor pushes for a page fault.
+/// Exceptions for which the processor pushes a code, a bit each: 8, 10 to 14, 17, 21, 29, 30.
+const WITH_CODE: u32 = 0x6022_7d00;
+
+/// What the processor pushes for an exception with a code.
 #[repr(C)]
-struct FaultFrame {
+struct Frame {
     code: u64,
     rip: u64,
+    _cs: u64,
+    _flags: u64,
+    rsp: u64,
+}
+
+/// The same below the vector.
+#[repr(C)]
+struct ExceptionFrame {
+    vector: u64,
+    frame: Frame,
 }
 
 extern "C" fn take_interrupt(vector: u8) {
@@ -157,16 +204,56 @@ extern "C" fn take_interrupt(vector: u8) {
     apic::end_of_interrupt();
 }
 
-extern "C" fn take_fault(frame: &mut FaultFrame) {
+extern "C" fn take_fault(frame: &mut Frame) {
     let fault = Fault { va: cpu::fault_address(), code: frame.code };
     match copy::continue_behind(cpu::number(), frame.rip, fault) {
         Some(rip) => frame.rip = rip,
-        None => panic!("page fault at {:#x} for {:#x}, code {:#x}", frame.rip, fault.va, fault.code),
+        None => fail_at(PAGE_FAULT as u64, frame),
     }
 }
 
-extern "C" fn take_unexpected() -> ! {
-    panic!("an exception that nobody expects");
+extern "C" fn take_exception(frame: &ExceptionFrame) -> ! {
+    fail_at(frame.vector, &frame.frame)
+}
+
+/// What the processor's manuals call the vectors below 32.
+const NAMES: [&str; 22] = [
+    "divide error",
+    "debug",
+    "non-maskable interrupt",
+    "breakpoint",
+    "overflow",
+    "bound",
+    "undefined instruction",
+    "no coprocessor",
+    "double fault",
+    "coprocessor overrun",
+    "invalid task segment",
+    "segment not present",
+    "stack segment",
+    "general protection",
+    "page fault",
+    "reserved",
+    "x87 error",
+    "alignment check",
+    "machine check",
+    "SIMD error",
+    "virtualisation",
+    "control protection",
+];
+
+/// Ends the machine: an exception that nobody expects.
+fn fail_at(vector: u64, frame: &Frame) -> ! {
+    let (cr2, cpu) = (cpu::fault_address(), cpu::number());
+    let name = NAMES.get(vector as usize).copied().unwrap_or("interrupt");
+    let guard = matches!(vector, 8 | 14) && area::is_guard(cr2);
+    fail(format_args!(
+        "exception {vector} ({name}) on {cpu:?}: code {:#x}, rip {:#x}, rsp {:#x}, cr2 {cr2:#x}{}",
+        frame.code,
+        frame.rip,
+        frame.rsp,
+        if guard { ": a kernel stack is used up" } else { "" },
+    ))
 }
 
 /// Sets what is called for interrupts, and lets them come.
@@ -186,65 +273,78 @@ pub(crate) fn send(apic_id: u32, interrupt: Interrupt) {
     apic::send(apic_id, vector);
 }
 
-/// Sets the executing CPU up as number `number`: descriptor tables, stacks for handlers, control registers, APIC. Its
-/// interrupts come only when [`cpu::enable_interrupts`] says so.
-pub(crate) fn init_cpu(number: CpuId) {
-    let mut ist = [0; 7];
-    for which in [Ist::Interrupt, Ist::Fault, Ist::Unexpected] {
-        let stack = vec![0u128; STACK_WORDS].leak();
-        ist[which as usize - 1] = stack.as_ptr_range().end as u64;
-    }
-    let task = Task {
-        _reserved: 0,
-        _rsp: [0; 3],
-        _reserved2: 0,
-        ist,
-        _reserved3: 0,
-        _reserved4: 0,
-        io_map: size_of::<Task>() as u16,
-    };
-    let tables = Box::leak(Box::new(Tables { gdt: [0; 5], task, idt: interrupt_table() }));
-    let at = &raw const tables.task as u64;
-    let limit = size_of::<Task>() as u64 - 1;
-    // Segments without limits: 64-bit code, data; and the task-state segment, whose descriptor takes two places.
-    tables.gdt[1] = 0x00af_9a00_0000_ffff;
-    tables.gdt[2] = 0x00cf_9200_0000_ffff;
-    tables.gdt[3] = limit | (at & 0xff_ffff) << 16 | 0x89 << 40 | (at >> 24 & 0xff) << 56;
-    tables.gdt[4] = at >> 32;
-    load_tables(tables);
-    cpu::init(number);
-    assert!(cpu::number() == number, "a CPU does not know its number");
-    apic::init();
-}
-
-fn interrupt_table() -> [[u64; 2]; 256] {
+/// Fills the gates, and lets CPU 0 take exceptions, which end the machine. Called first of all; needs no memory.
+pub(crate) fn init_early() {
     type Entry = unsafe extern "C" fn();
-    let gate = |entry: Entry, ist: Ist| {
-        let at = entry as usize as u64;
+    let set = |vector: usize, at: u64, ist: Ist| {
         let low = at & 0xffff
             | u64::from(CODE_SELECTOR) << 16
             | (ist as u64) << 32
             | 0x8e << 40
             | (at >> 16 & 0xffff) << 48;
-        [low, at >> 32]
+        GATES[vector][0].store(low, Ordering::Relaxed);
+        GATES[vector][1].store(at >> 32, Ordering::Relaxed);
     };
-    let mut idt = [gate(pageferry_on_unexpected, Ist::Unexpected); 256];
-    idt[PAGE_FAULT] = gate(pageferry_on_fault, Ist::Fault);
+    let exceptions = pageferry_exceptions as Entry as usize as u64;
+    for vector in 0..GATES.len() {
+        let ist = if vector == DOUBLE_FAULT { Ist::Double } else { Ist::Exception };
+        set(vector, exceptions + 16 * vector as u64, ist);
+    }
+    set(PAGE_FAULT, pageferry_on_fault as Entry as usize as u64, Ist::Fault);
     for (vector, entry) in [
         (vector::TIMER, pageferry_on_timer as Entry),
         (vector::SHOOTDOWN, pageferry_on_shootdown),
         (vector::RESCHEDULE, pageferry_on_reschedule),
         (vector::SPURIOUS, pageferry_on_spurious),
     ] {
-        idt[usize::from(vector)] = gate(entry, Ist::Interrupt);
+        set(usize::from(vector), entry as usize as u64, Ist::Interrupt);
     }
-    idt
+    let stack = (&raw const EARLY_STACK) as u64 + EARLY_STACK_BYTES as u64;
+    load_tables(CpuId(0), [stack; Ist::ALL.len()]);
 }
 
-fn load_tables(tables: &'static Tables) {
-    let gdt = TablePointer { limit: size_of_val(&tables.gdt) as u16 - 1, base: &raw const tables.gdt as u64 };
-    let idt = TablePointer { limit: size_of_val(&tables.idt) as u16 - 1, base: &raw const tables.idt as u64 };
-    // SAFETY: the tables live for ever, describe flat segments as those in use are, and gates to the entries above. The
+/// Sets the executing CPU up as number `number`: descriptor tables, stacks for handlers, control registers, APIC. Its
+/// interrupts come only when [`cpu::enable_interrupts`] says so.
+pub(crate) fn init_cpu(number: CpuId) {
+    load_tables(number, Ist::ALL.map(|_| Stack::new().top().0));
+    cpu::init();
+    apic::init();
+}
+
+/// Makes an exception whose own handling fails.
+pub(crate) fn fail_twice() -> ! {
+    // No gates behind that of the double fault: not for the page fault, nor for what its absence means.
+    let limit = (DOUBLE_FAULT as u16 + 1) * 16 - 1;
+    let idt = TablePointer { limit, base: &raw const GATES as u64 };
+    // SAFETY: the machine ends by it.
+    unsafe {
+        asm!("lidt [{}]", in(reg) &raw const idt);
+        asm!("mov rax, [{}]", in(reg) area::UNMAPPED.0, out("rax") _);
+    }
+    unreachable!("a load of what is not mapped came back")
+}
+
+/// Gives the executing CPU its tables, and stacks for its gates.
+fn load_tables(cpu: CpuId, stacks: [u64; Ist::ALL.len()]) {
+    let Segments { gdt, task } = &SEGMENTS[cpu.index()];
+    for (ist, stack) in Ist::ALL.into_iter().zip(stacks) {
+        let word = FIRST_IST + 2 * (ist as usize - 1);
+        task[word].store(stack as u32, Ordering::Relaxed);
+        task[word + 1].store((stack >> 32) as u32, Ordering::Relaxed);
+    }
+    // No map of ports: it would begin behind the end.
+    let bytes = size_of_val(task) as u32;
+    task[25].store(bytes << 16, Ordering::Relaxed);
+    let at = task as *const _ as u64;
+    let limit = u64::from(bytes) - 1;
+    // Segments without limits: 64-bit code, data; and the task-state segment, whose descriptor takes two places.
+    let task_low = limit | (at & 0xff_ffff) << 16 | 0x89 << 40 | (at >> 24 & 0xff) << 56;
+    for (place, value) in (1..).zip([0x00af_9a00_0000_ffff, 0x00cf_9200_0000_ffff, task_low, at >> 32]) {
+        gdt[place].store(value, Ordering::Relaxed);
+    }
+    let gdt = TablePointer { limit: size_of_val(gdt) as u16 - 1, base: gdt as *const _ as u64 };
+    let idt = TablePointer { limit: size_of_val(&GATES) as u16 - 1, base: &raw const GATES as u64 };
+    // SAFETY: the tables are static, describe flat segments as those in use are, and gates to the entries above. The
     // far return goes to the next line with the new code selector. Interrupts are off.
     unsafe {
         asm!(

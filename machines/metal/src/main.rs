@@ -1,77 +1,71 @@
 //! The kernel floors on bare metal: a freestanding amd64 image that links `hal`, `pmap`, `ephemeral`, `vm` and `kernel`
-//! without a standard library, with the stock toolchain:
+//! without a standard library, with the stock toolchain. A PVH loader (QEMU's `-kernel`) or GRUB starts it:
 //!
 //! ```text
-//! cargo build --release --manifest-path machines/metal/Cargo.toml
+//! cargo run -p xtask -- metal amd64 --cpus 4
 //! ```
-//!
-//! **State.** It links; it has not run yet. What a loader must do is said below, and no loader is here.
 //!
 //! # What is here
 //! From the bottom up; a file imports only what is named before it.
-//! * [`cpu`]: the instructions of the processor. [`lock`]: spin locks. [`heap`]: the allocator. [`runtime`]: what the
-//!   compiler takes for granted, messages, and panics.
-//! * [`apic`]: interrupts to other CPUs, and the timer. [`copy`]: copies that survive a page fault. [`interrupt`]:
-//!   descriptor tables and entry code.
-//! * [`context`]: threads of control on stacks of their own.
+//! * [`cpu`]: the instructions of the processor. [`lock`]: spin locks. [`runtime`]: what the compiler takes for
+//!   granted, messages, panics, and how a run ends. [`start`]: the first instructions. [`heap`]: the allocator.
+//! * [`handover`]: what the loader tells. [`acpi`]: which processors there are.
+//! * [`area`]: addresses of this machine alone, kernel stacks among them. [`apic`]: interrupts to other CPUs, and the
+//!   timer. [`copy`]: copies that survive a page fault. [`interrupt`]: descriptor tables, entry code, exceptions.
+//!   [`provoke`]: exceptions on purpose. [`args`]: the command line.
+//! * [`context`]: threads of control on stacks of their own. [`smp`]: starting the other CPUs.
 //! * [`metal`]: [`pageferry_hal::Machine`] by all of these, all accounting empty. [`config`]: the kernel that is booted
 //!   on it.
-//! * Here: the entries, and a first process that carries a megabyte through a pipe.
+//! * Here: the order in which all that begins, and a first process that carries a megabyte through a pipe.
 //!
-//! # What the loader provides
-//! * **The processor.** Long mode, privilege 0, interrupts off, SSE switched on, SMAP and PCID off. It has x2APIC and
-//!   RDTSCP, a time-stamp counter that runs at one rate, and a timer that compares it with a deadline (see [`apic`]).
-//! * **Memory.** The image at physical 1 MB. Page tables that map the first gigabyte of memory, writable and
-//!   executable, from `kernel_base` on (so the image lies at its link address), and all memory in the direct map at
-//!   `AMD64_LAYOUT.direct_map`. The lowest memory, from 0 to the end of the arena and the page tables behind it, is the
-//!   kernel's; the loader's tables lie above.
-//! * **The entries.** CPU 0 enters at `_start` with the address of a [`Handover`] in RDI; every other CPU enters at
-//!   `_start_other` with its number in RDI.
+//! # Memory
+//! Frames are those from 0 to the end of the memory that begins at 1 MB; the hole below lies in the arena of kernel
+//! structures, with the image and its heap, and no frame is taken from that. The arena of kernel structures and the
+//! image with its heap are the same memory: on bare metal a structure is touched by being used, and its modelled
+//! address is a number that nobody reads.
 //!
-//! The arena of kernel structures and the image with its heap are the same memory: on bare metal a structure is touched
-//! by being used, and its modelled address is a number that nobody reads.
+//! # What can fail
+//! A machine that lacks something, or a loader that asks for what there is not, ends with a line that says so, and
+//! code 1.
 #![no_std]
 #![no_main]
 
 extern crate alloc;
 
+mod acpi;
 mod apic;
+mod area;
+mod args;
 mod config;
 mod context;
 mod copy;
 mod cpu;
+mod handover;
 mod heap;
 mod interrupt;
 mod lock;
 mod metal;
+mod provoke;
 mod runtime;
+mod smp;
+mod start;
 mod tlb;
 
+use acpi::Processors;
 use alloc::boxed::Box;
 use alloc::vec;
-use core::arch::global_asm;
+use args::{Args, BadWord};
+use core::arch::asm;
+use core::arch::x86_64::__cpuid;
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, Ordering};
+use handover::Handover;
 use metal::Metal;
-use pageferry_hal::{CpuId, CpuSet, Devices, PAGE_SIZE, Prot};
+use pageferry_hal::{CpuId, Devices, PAGE_SIZE, Prot};
 use pageferry_kernel::{Errno, Kernel, User};
 use pageferry_pmap::Pmaps;
 use pageferry_vm::Inherit;
-
-/// What the loader tells.
-#[repr(C)]
-struct Handover {
-    /// [`Handover::MAGIC`].
-    magic: u64,
-    /// Frames of memory, numbered from 0.
-    frames: u64,
-    /// CPUs.
-    cpus: u64,
-    /// The x2APIC identifiers of the CPUs, in order of their numbers.
-    apic_ids: [u32; CpuSet::MAX_CPUS],
-}
-
-impl Handover {
-    const MAGIC: u64 = u64::from_le_bytes(*b"pageferr");
-}
+use runtime::{exit, fail, print};
 
 // A kernel is shared by all CPUs. The compiler proves that its lowest floor may be, and no more: the floors above have
 // room for devices, and those of a modelled machine may not. What is there beside the devices was found to be `Send`
@@ -79,75 +73,146 @@ impl Handover {
 const fn assert_shared<T: Send + Sync>() {}
 const _: () = assert_shared::<Pmaps<Metal>>();
 
-// The first instructions. A stack for each CPU; 16 bytes aligned before the call, as the ABI wants it.
-global_asm!(
-    ".global _start",
-    "_start:",
-    "    lea rsp, [rip + {stacks} + {stack_bytes}]",
-    "    xor ebp, ebp",
-    "    call {boot}",
-    "    ud2",
-    ".global _start_other",
-    "_start_other:",
-    "    mov rax, rdi",
-    "    inc rax",
-    "    imul rax, rax, {stack_bytes}",
-    "    lea rsp, [rip + {stacks}]",
-    "    add rsp, rax",
-    "    xor ebp, ebp",
-    "    call {boot_other}",
-    "    ud2",
-    stacks = sym BOOT_STACKS,
-    stack_bytes = const BOOT_STACK_BYTES,
-    boot = sym boot,
-    boot_other = sym boot_other,
-);
-
-/// CPU 0's boot context runs the scheduler's idle loop on its boot stack, the others' only until their first switch.
-const BOOT_STACK_BYTES: usize = 32 << 10;
-
-#[repr(align(16))]
-struct Stacks {
-    _bytes: [[u8; BOOT_STACK_BYTES]; CpuSet::MAX_CPUS],
+/// What the rest of boot needs to know, on its way to another stack.
+struct Plan {
+    args: Args,
+    cpus: usize,
+    frames: usize,
+    arena_bytes: usize,
+    processors: Processors,
 }
 
-// Mutable because stacks are written, and only ever through RSP; zeroed, so that it takes no room in the image.
-static mut BOOT_STACKS: Stacks = Stacks { _bytes: [[0; BOOT_STACK_BYTES]; CpuSet::MAX_CPUS] };
-
-extern "C" fn boot(handover: *const Handover) -> ! {
-    // SAFETY: the loader's contract: RDI holds the address of a mapped `Handover`, which nobody writes any more.
-    let handover = unsafe { &*handover };
-    assert!(handover.magic == Handover::MAGIC, "this loader speaks another language");
-    let (cpus, frames) = (handover.cpus as usize, handover.frames as usize);
-    let arena_bytes = config::arena_bytes(metal::board(cpus, frames));
-    heap::give_rest_of_arena(arena_bytes);
+/// Where CPU 0 begins, on a stack without a guard; `magic` and `at` are what the loader left.
+// SAFETY: nothing else here has that name.
+#[unsafe(no_mangle)]
+extern "C" fn pageferry_boot(magic: u32, at: u64) -> ! {
+    cpu::set_number(CpuId(0));
+    interrupt::init_early();
+    let handover = Handover::read(magic, at).unwrap_or_else(|why| fail(format_args!("{why}")));
+    let args = Args::parse(handover.line()).unwrap_or_else(|BadWord(word, expected)| {
+        fail(format_args!("the command line has `{word}`: expected {expected}"))
+    });
+    check_processor();
+    // A module lies behind the image, and the heap behind that; or high above, and is no frame.
+    let low = handover.module.as_ref().filter(|module| is_low(module)).map_or(0, |module| module.end);
+    let heap_start = heap::image_end().max(low).next_multiple_of(PAGE_SIZE as u64);
+    let frames = frames(&handover, &args);
+    let arena_bytes = config::arena_bytes(metal::board(1, frames));
+    let needed = (arena_bytes + arena_bytes / 4) as u64;
+    if (frames * PAGE_SIZE) as u64 <= needed || heap_start + (16 << 20) > arena_bytes as u64 {
+        let (there, needed) = ((frames * PAGE_SIZE) >> 20, needed >> 20);
+        fail(format_args!(
+            "too little memory: {there} MB without a hole, of which {needed} are the kernel's"
+        ));
+    }
+    heap::give(heap_start, arena_bytes);
+    area::init(cpu::root());
+    apic::mask_old_controllers();
+    apic::find();
     interrupt::init_cpu(CpuId(0));
-    metal::set_board(cpus, frames, handover.apic_ids);
+
+    let me = apic::id();
+    let found = acpi::processors(handover.acpi_root, me);
+    let processors = found.unwrap_or_else(|| Processors::only(me));
+    let cpus = args.cpus.unwrap_or(processors.count);
+    if cpus > processors.count {
+        fail(format_args!("{cpus} CPUs are asked for, and there are {}", processors.count));
+    }
+    let plan = Box::new(Plan { args, cpus, frames, arena_bytes, processors });
+    let stack = area::Stack::new().top().0;
+    // SAFETY: the new stack is nobody else's, and is never given back; the old one is left for good. What is called
+    // takes the plan over, and does not return.
+    unsafe {
+        asm!("mov rsp, {}", "xor ebp, ebp", "call {}", "ud2", in(reg) stack, sym boot_on_stack,
+            in("rdi") Box::into_raw(plan), options(noreturn))
+    }
+}
+
+/// Goes on with a guard below the stack.
+extern "C" fn boot_on_stack(plan: *mut Plan) -> ! {
+    // SAFETY: [`pageferry_boot`] made it from a box, for this call.
+    let Plan { args, cpus, frames, arena_bytes, processors } = *unsafe { Box::from_raw(plan) };
+    if let Err(id) = smp::start(&processors.ids[1..cpus], cpu::root()) {
+        fail(format_args!("the CPU whose APIC has the number {id} does not start"));
+    }
+    metal::set_board(cpus, frames, processors.ids);
     context::adopt_boot_context();
+    if let Some(provoked) = args.provoked {
+        provoked.happens();
+    }
 
     // No devices, on which the soundness of `context` rests: see `assert_shared`.
-    let next = match Kernel::boot(Metal, Devices::default(), config::kernel(arena_bytes)) {
+    match Kernel::boot(Metal, Devices::default(), config::kernel(arena_bytes, &args)) {
         Ok(kernel) => {
             kernel.spawn("init", Box::new(init)).expect("the first process");
-            let next = kernel.run();
+            let _ = kernel.run();
             let state = kernel.check_quiescent();
-            runtime::print(format_args!("pageferry: all processes are gone; {state:?}\n"));
-            next
+            print(format_args!("pageferry: all processes are gone; {state:?}\n"));
+            exit(u8::from(state.is_err() || !ALL_WELL.load(Ordering::Acquire)))
         }
-        Err(e) => panic!("this machine and this kernel do not go together: {e}"),
-    };
-    context::finish(next)
+        Err(e) => fail(format_args!("this machine and this kernel do not go together: {e}")),
+    }
 }
 
-extern "C" fn boot_other(number: u64) -> ! {
-    let cpu = CpuId(u8::try_from(number).expect("the loader numbers CPUs from 0"));
+/// Where every other CPU begins, on a stack of its own.
+// SAFETY: nothing else here has that name.
+#[unsafe(no_mangle)]
+extern "C" fn pageferry_boot_other(number: u64) -> ! {
+    let cpu = CpuId(number as u8);
+    cpu::set_number(cpu);
+    area::link(cpu::root());
+    interrupt::init_cpu(cpu);
+    smp::arrive();
     context::wait_in_pen(cpu)
 }
+
+/// Ends the machine if the processor lacks what the kernel relies on.
+fn check_processor() {
+    const APIC: u32 = 1 << 9;
+    let features = __cpuid(1).edx;
+    for (bit, name) in [
+        (1 << 4, "time-stamp counter"),
+        (1 << 5, "model-specific registers"),
+        (APIC, "APIC"),
+        (1 << 13, "global pages"),
+        (1 << 19, "clflush"),
+        (1 << 24, "fxsave"),
+    ] {
+        if features & bit == 0 {
+            fail(format_args!("this processor has no {name}"));
+        }
+    }
+}
+
+/// Frames from 0 to the end of memory, or as many as the command line says; without the module, which lies above.
+fn frames(handover: &Handover, args: &Args) -> usize {
+    let mut end = handover.memory_end();
+    if let Some(module) = handover.module.as_ref().filter(|module| !is_low(module)) {
+        end = end.min(module.start);
+    }
+    let there = end as usize / PAGE_SIZE;
+    match args.frames {
+        Some(frames) if frames > there => {
+            fail(format_args!("{frames} frames are asked for, and there are {there}"))
+        }
+        frames => frames.unwrap_or(there),
+    }
+}
+
+/// True for a module that was loaded just behind the image, as GRUB does.
+fn is_low(module: &Range<u64>) -> bool {
+    const NEAR_BYTES: u64 = 8 << 20;
+    module.start < heap::image_end() + NEAR_BYTES
+}
+
+/// The program has found that every byte is right.
+static ALL_WELL: AtomicBool = AtomicBool::new(false);
 
 /// The first process: sends itself a megabyte through a pipe, by way of a child.
 fn init(user: &User<Metal>) {
     let result = carry(user);
-    runtime::print(format_args!("pageferry: 1 MB through a pipe: {result:?}\n"));
+    ALL_WELL.store(result == Ok(true), Ordering::Release);
+    print(format_args!("pageferry: 1 MB through a pipe: {result:?}\n"));
 }
 
 fn carry(user: &User<Metal>) -> Result<bool, Errno> {

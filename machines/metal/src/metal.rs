@@ -4,7 +4,7 @@
 
 use crate::copy::{self, Fault};
 use crate::lock::Spin;
-use crate::{apic, context, cpu, interrupt};
+use crate::{apic, area, context, cpu, interrupt};
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use pageferry_hal::isa::x86::{AMD64, AMD64_LAYOUT};
@@ -202,8 +202,9 @@ impl Machine for Metal {
 
     #[inline]
     fn activate(&self, context: Context) {
+        area::link(context.root);
         // SAFETY: only `pmap` makes roots, and every one has the kernel's half: the arena from physical 0 on, in which
-        // image, heap and stacks lie at their link addresses, and the direct map.
+        // image and heap lie at their link addresses, and the direct map; the stacks were added above.
         unsafe { cpu::load_root(context.root) }
     }
     #[inline]
