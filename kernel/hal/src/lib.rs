@@ -17,6 +17,7 @@
 //! * [`dev`]: disks, sound devices, and what all devices have in common.
 //! * [`threads`]: what a floor that may sleep asks of the thread system above it.
 //! * [`cause`]: what cycles are spent on. [`metric`]: what events are counted, as the floors above declare them.
+//! * [`tap`]: a machine around a machine, which tells what is called.
 //! * [`arena`]: the modelled addresses of kernel structures, so that they take room in caches.
 //! * [`index_list`]: linked lists of things that have an index, for every floor above.
 //!
@@ -43,6 +44,7 @@ pub mod mmu;
 pub mod oracle;
 pub mod path;
 pub mod recorder;
+pub mod tap;
 pub mod threads;
 pub mod time;
 pub mod tlb;
