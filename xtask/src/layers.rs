@@ -61,10 +61,12 @@ pub const FLOORS: &[(&str, &[&[&str]])] = &[
     // The machines that it runs on.
     ("pageferry-sourced", &[]),
     ("pageferry-model", &[&["pageferry-hal", "pageferry-sourced"]]),
-    ("pageferry-boot", &[KERNEL]),
     // The lab.
     ("pageferry-trace", &[]),
     ("pageferry-workloads", &[&["pageferry-hal", "pageferry-abi", "pageferry-costs"]]),
+    // What both kinds of machine run, and the image for metal.
+    ("pageferry-verify", &[KERNEL, &["pageferry-sourced", "pageferry-model", "pageferry-workloads"]]),
+    ("pageferry-boot", &[KERNEL, &["pageferry-verify"]]),
     ("pageferry-soak", &[KERNEL, &["pageferry-model"]]),
     (
         "pageferry-lab",

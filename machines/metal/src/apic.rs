@@ -260,6 +260,13 @@ fn start_timer(at: u64) {
     }
 }
 
+/// Interrupts the executing CPU, as its timer would: at once.
+#[cfg(feature = "tap")]
+pub(crate) fn interrupt_by_timer() {
+    DEADLINES[cpu::number().index()].store(1, Ordering::Relaxed);
+    send(id(), vector::TIMER);
+}
+
 /// True once for each time that was set and has come. Asked when the timer has interrupted.
 pub(crate) fn timer_is_due() -> bool {
     let deadline = &DEADLINES[cpu::number().index()];

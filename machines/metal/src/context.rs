@@ -54,7 +54,13 @@ struct SendEntry(Entry);
 // captures belongs to a kernel that may be shared: see `assert_shared` in `main.rs`.
 unsafe impl Send for SendEntry {}
 
-static TABLE: Spin<Vec<Option<Arc<Context>>>> = Spin::new(Vec::new());
+/// All contexts by their numbers, none of which is given twice, and those that are over.
+struct Contexts {
+    all: Vec<Option<Arc<Context>>>,
+    over: Vec<ContextId>,
+}
+
+static TABLE: Spin<Contexts> = Spin::new(Contexts { all: Vec::new(), over: Vec::new() });
 /// The context that each CPU runs.
 static CURRENT: [AtomicU32; CpuSet::MAX_CPUS] = [const { AtomicU32::new(0) }; CpuSet::MAX_CPUS];
 /// For each stopped CPU, the context that it shall run, plus one.
@@ -90,8 +96,8 @@ global_asm!(
 /// Makes the executing thread of control context 0, on CPU 0.
 pub(crate) fn adopt_boot_context() {
     let mut table = TABLE.lock();
-    assert!(table.is_empty(), "the boot context is the first");
-    table.push(Some(Arc::new(Context {
+    assert!(table.all.is_empty(), "the boot context is the first");
+    table.all.push(Some(Arc::new(Context {
         saved: Saved::running(),
         over: AtomicBool::new(false),
         entry: Spin::new(None),
@@ -117,19 +123,21 @@ pub(crate) fn create(entry: Entry) -> ContextId {
         stack: Some(stack),
     });
     let mut table = TABLE.lock();
-    let gone = |c: &Context| c.over.load(Ordering::Acquire) && c.saved.left.load(Ordering::Acquire) == 1;
-    let free = table.iter().position(|slot| slot.as_deref().is_none_or(gone));
-    let index = free.unwrap_or_else(|| {
-        table.push(None);
-        table.len() - 1
+    let id = ContextId(table.all.len() as u32);
+    table.all.push(Some(context));
+    // Those that are over and left have nobody else any more.
+    let mut stacks = Vec::new();
+    let Contexts { all, over } = &mut *table;
+    over.retain(|id| {
+        let context = &mut all[id.0 as usize];
+        let gone = context.as_ref().is_none_or(|c| c.saved.left.load(Ordering::Acquire) == 1);
+        let old = if gone { context.take() } else { None };
+        stacks.extend(old.and_then(Arc::into_inner).and_then(|context| context.stack));
+        !gone
     });
-    let old = table[index].replace(context);
     drop(table);
-    // It was over and left, so nobody else has it; its stack is given back here, outside the lock.
-    if let Some(stack) = old.and_then(Arc::into_inner).and_then(|context| context.stack) {
-        stack.give_back();
-    }
-    ContextId(index as u32)
+    stacks.into_iter().for_each(Stack::give_back);
+    id
 }
 
 /// The executing context.
@@ -154,6 +162,8 @@ pub(crate) fn switch(to: ContextId) {
 pub(crate) fn finish(next: Option<ContextId>) -> ! {
     let Some(next) = next else { cpu::stop() };
     let me = lookup(current());
+    // From here on it may go as soon as it is left, which it is when this CPU is off its stack.
+    TABLE.lock().over.push(current());
     let next_saved = take(next);
     CURRENT[cpu::number().index()].store(next.0, Ordering::Relaxed);
     // SAFETY: as in `switch`. The context may be freed when it is over *and* left, and it is left only when this CPU is
@@ -191,7 +201,7 @@ pub(crate) fn wait_in_pen(cpu: CpuId) -> ! {
 /// A pointer to a context that is in the table.
 fn lookup(id: ContextId) -> *const Context {
     let table = TABLE.lock();
-    let context = table.get(id.0 as usize).and_then(Option::as_ref);
+    let context = table.all.get(id.0 as usize).and_then(Option::as_ref);
     Arc::as_ptr(context.expect("a context that exists"))
 }
 

@@ -170,6 +170,16 @@ pub(crate) unsafe fn load_root(root: Pa) {
     unsafe { asm!("mov cr3, {}", in(reg) root.0, options(nostack, preserves_flags)) }
 }
 
+/// Writes bytes to a port, one after the other.
+#[cfg(feature = "tap")]
+pub(crate) fn write_bytes(port: u16, bytes: &[u8]) {
+    // SAFETY: as [`write_port`]; the bytes are read, and no more.
+    unsafe {
+        asm!("rep outsb", in("dx") port, inout("rsi") bytes.as_ptr() => _, inout("rcx") bytes.len() => _,
+            options(readonly, nostack, preserves_flags));
+    }
+}
+
 /// The root in use.
 pub(crate) fn root() -> Pa {
     let root: u64;

@@ -14,9 +14,10 @@
 //!   timer. [`copy`]: copies that survive a page fault. [`interrupt`]: descriptor tables, entry code, exceptions.
 //!   [`provoke`]: exceptions on purpose. [`args`]: the command line.
 //! * [`context`]: threads of control on stacks of their own. [`smp`]: starting the other CPUs.
-//! * [`metal`]: [`pageferry_hal::Machine`] by all of these, all accounting empty. [`config`]: the kernel that is booted
-//!   on it.
-//! * Here: the order in which all that begins, and a first process that carries a megabyte through a pipe.
+//! * [`metal`]: [`pageferry_hal::Machine`] by all of these, all accounting empty. `conducted`, with the feature `tap`:
+//!   a run that a modelled machine conducts.
+//! * Here: the order in which all that begins. The kernel's configuration and the programs are those of
+//!   [`pageferry_verify`], which the modelled machine runs as well.
 //!
 //! # Memory
 //! Frames are those from 0 to the end of the memory that begins at 1 MB; the hole below lies in the arena of kernel
@@ -36,7 +37,8 @@ mod acpi;
 mod apic;
 mod area;
 mod args;
-mod config;
+#[cfg(feature = "tap")]
+mod conducted;
 mod context;
 mod copy;
 mod cpu;
@@ -53,25 +55,30 @@ mod tlb;
 
 use acpi::Processors;
 use alloc::boxed::Box;
-use alloc::vec;
-use args::{Args, BadWord};
+use alloc::sync::Arc;
+use args::Args;
 use core::arch::asm;
 use core::arch::x86_64::__cpuid;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, Ordering};
 use handover::Handover;
 use metal::Metal;
-use pageferry_hal::{CpuId, Devices, PAGE_SIZE, Prot};
-use pageferry_kernel::{Errno, Kernel, User};
+use pageferry_hal::{CpuId, Devices, PAGE_SIZE};
+use pageferry_kernel::Kernel;
 use pageferry_pmap::Pmaps;
-use pageferry_vm::Inherit;
+use pageferry_verify::{Selection, Verdict, kernel};
 use runtime::{exit, fail, print};
+
+/// What the kernel is booted on.
+#[cfg(not(feature = "tap"))]
+type Booted = Metal;
+#[cfg(feature = "tap")]
+type Booted = pageferry_hal::tap::Tap<Metal, conducted::Conducted>;
 
 // A kernel is shared by all CPUs. The compiler proves that its lowest floor may be, and no more: the floors above have
 // room for devices, and those of a modelled machine may not. What is there beside the devices was found to be `Send`
 // and `Sync` by way of trial, with these demanded of devices, too; and `boot` gives the kernel none.
 const fn assert_shared<T: Send + Sync>() {}
-const _: () = assert_shared::<Pmaps<Metal>>();
+const _: () = assert_shared::<Pmaps<Booted>>();
 
 /// What the rest of boot needs to know, on its way to another stack.
 struct Plan {
@@ -89,15 +96,14 @@ extern "C" fn pageferry_boot(magic: u32, at: u64) -> ! {
     cpu::set_number(CpuId(0));
     interrupt::init_early();
     let handover = Handover::read(magic, at).unwrap_or_else(|why| fail(format_args!("{why}")));
-    let args = Args::parse(handover.line()).unwrap_or_else(|BadWord(word, expected)| {
-        fail(format_args!("the command line has `{word}`: expected {expected}"))
-    });
+    let args =
+        Args::parse(handover.line()).unwrap_or_else(|bad| fail(format_args!("the command line has {bad}")));
     check_processor();
     // A module lies behind the image, and the heap behind that; or high above, and is no frame.
     let low = handover.module.as_ref().filter(|module| is_low(module)).map_or(0, |module| module.end);
     let heap_start = heap::image_end().max(low).next_multiple_of(PAGE_SIZE as u64);
     let frames = frames(&handover, &args);
-    let arena_bytes = config::arena_bytes(metal::board(1, frames));
+    let arena_bytes = kernel::arena_bytes(kernel::board(1, frames));
     let needed = (arena_bytes + arena_bytes / 4) as u64;
     if (frames * PAGE_SIZE) as u64 <= needed || heap_start + (16 << 20) > arena_bytes as u64 {
         let (there, needed) = ((frames * PAGE_SIZE) >> 20, needed >> 20);
@@ -114,10 +120,11 @@ extern "C" fn pageferry_boot(magic: u32, at: u64) -> ! {
     let me = apic::id();
     let found = acpi::processors(handover.acpi_root, me);
     let processors = found.unwrap_or_else(|| Processors::only(me));
-    let cpus = args.cpus.unwrap_or(processors.count);
+    let cpus = args.selection.cpus.unwrap_or(processors.count);
     if cpus > processors.count {
         fail(format_args!("{cpus} CPUs are asked for, and there are {}", processors.count));
     }
+    take_module(handover.module.as_ref(), &args.selection, cpus, frames);
     let plan = Box::new(Plan { args, cpus, frames, arena_bytes, processors });
     let stack = area::Stack::new().top().0;
     // SAFETY: the new stack is nobody else's, and is never given back; the old one is left for good. What is called
@@ -141,16 +148,73 @@ extern "C" fn boot_on_stack(plan: *mut Plan) -> ! {
         provoked.happens();
     }
 
+    run(&args.selection, cpus, arena_bytes)
+}
+
+/// Boots the kernel, and ends the machine when its processes are gone.
+fn run(selection: &Selection, cpus: usize, arena_bytes: usize) -> ! {
+    #[cfg(not(feature = "tap"))]
+    let machine: Booted = Metal;
+    #[cfg(feature = "tap")]
+    let machine: Booted = conducted::machine();
+    #[cfg(feature = "tap")]
+    conducted::pageferry_watched_from();
     // No devices, on which the soundness of `context` rests: see `assert_shared`.
-    match Kernel::boot(Metal, Devices::default(), config::kernel(arena_bytes, &args)) {
-        Ok(kernel) => {
-            kernel.spawn("init", Box::new(init)).expect("the first process");
-            let _ = kernel.run();
-            let state = kernel.check_quiescent();
-            print(format_args!("pageferry: all processes are gone; {state:?}\n"));
-            exit(u8::from(state.is_err() || !ALL_WELL.load(Ordering::Acquire)))
+    let kernel = Kernel::boot(machine, Devices::default(), kernel::config(arena_bytes, selection))
+        .unwrap_or_else(|e| fail(format_args!("this machine and this kernel do not go together: {e}")));
+    let verdict = Arc::new(Verdict::default());
+    kernel.spawn("init", selection.experiment.program(cpus, &verdict)).expect("the first process");
+    let _ = kernel.run();
+    #[cfg(feature = "tap")]
+    {
+        conducted::pageferry_watched_to();
+        conducted::write_events();
+        if let Some((turns, interrupts)) = conducted::summary() {
+            print(format_args!("pageferry: {turns} turns; {interrupts} interrupts arrived\n"));
         }
-        Err(e) => fail(format_args!("this machine and this kernel do not go together: {e}")),
+    }
+    let ((right, wrong), (_, failed)) = (verdict.bytes(), verdict.processes());
+    print(format_args!(
+        "pageferry: {}: {right} bytes right, {wrong} wrong; {failed} processes failed\n",
+        selection.experiment.name()
+    ));
+    let state = kernel.check_quiescent();
+    print(format_args!("pageferry: all processes are gone; {state:?}\n"));
+    exit(u8::from(state.is_err() || !verdict.is_well()))
+}
+
+/// A module is for an image that can be conducted.
+#[cfg(not(feature = "tap"))]
+fn take_module(module: Option<&Range<u64>>, selection: &Selection, _: usize, _: usize) {
+    if module.is_some() {
+        fail(format_args!(
+            "there is a module: expected none, for this image is built without the feature `tap`"
+        ));
+    }
+    check_conducted(selection, false);
+}
+
+/// The module is the schedule of the run.
+#[cfg(feature = "tap")]
+fn take_module(module: Option<&Range<u64>>, selection: &Selection, cpus: usize, frames: usize) {
+    if let Some(module) = module {
+        let len_bytes = (module.end - module.start) as usize;
+        // SAFETY: the first page tables map it, as `handover` has seen; the heap and the frames lie elsewhere, so
+        // nobody writes it.
+        let file = unsafe { core::slice::from_raw_parts(module.start as *const u8, len_bytes) };
+        let turns = pageferry_verify::schedule::decode(file, selection.fingerprint(cpus, frames));
+        conducted::conduct(turns.unwrap_or_else(|bad| fail(format_args!("{bad}"))));
+    }
+    check_conducted(selection, module.is_some());
+}
+
+/// Ends the machine if the program is one that must be conducted, and is not.
+fn check_conducted(selection: &Selection, is_conducted: bool) {
+    if selection.experiment.is_conducted() && !is_conducted {
+        let name = selection.experiment.name();
+        fail(format_args!(
+            "experiment={name} runs only with a schedule as a module, in an image that takes one"
+        ));
     }
 }
 
@@ -191,7 +255,7 @@ fn frames(handover: &Handover, args: &Args) -> usize {
         end = end.min(module.start);
     }
     let there = end as usize / PAGE_SIZE;
-    match args.frames {
+    match args.selection.frames {
         Some(frames) if frames > there => {
             fail(format_args!("{frames} frames are asked for, and there are {there}"))
         }
@@ -203,45 +267,4 @@ fn frames(handover: &Handover, args: &Args) -> usize {
 fn is_low(module: &Range<u64>) -> bool {
     const NEAR_BYTES: u64 = 8 << 20;
     module.start < heap::image_end() + NEAR_BYTES
-}
-
-/// The program has found that every byte is right.
-static ALL_WELL: AtomicBool = AtomicBool::new(false);
-
-/// The first process: sends itself a megabyte through a pipe, by way of a child.
-fn init(user: &User<Metal>) {
-    let result = carry(user);
-    ALL_WELL.store(result == Ok(true), Ordering::Release);
-    print(format_args!("pageferry: 1 MB through a pipe: {result:?}\n"));
-}
-
-fn carry(user: &User<Metal>) -> Result<bool, Errno> {
-    const LEN_BYTES: usize = 1 << 20;
-    let byte = |page: usize| (page * 31 % 251) as u8;
-    let (read_end, write_end) = user.pipe()?;
-    let memory = user.map(LEN_BYTES, Prot::RW, Inherit::Copy)?;
-    let writer = move |user: &User<Metal>| {
-        for page in 0..LEN_BYTES / PAGE_SIZE {
-            user.store(memory + page * PAGE_SIZE, &[byte(page); PAGE_SIZE]);
-        }
-        // A reader that has gone away is the reader's business.
-        let _ = user.write(write_end, memory, LEN_BYTES);
-    };
-    user.fork("writer", Box::new(writer))?;
-    user.close(write_end)?;
-    let mut received = 0;
-    while received < LEN_BYTES {
-        match user.read(read_end, memory + received, LEN_BYTES - received)? {
-            0 => return Ok(false),
-            n => received += n,
-        }
-    }
-    user.wait()?;
-    let mut intact = true;
-    let mut page_bytes = vec![0; PAGE_SIZE];
-    for page in 0..LEN_BYTES / PAGE_SIZE {
-        user.load(memory + page * PAGE_SIZE, &mut page_bytes);
-        intact &= page_bytes.iter().all(|b| *b == byte(page));
-    }
-    Ok(intact)
 }

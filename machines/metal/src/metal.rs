@@ -10,8 +10,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use pageferry_hal::isa::x86::{AMD64, AMD64_LAYOUT};
 use pageferry_hal::{
     Access, Account, Board, Cause, Context, ContextId, CopyFault, CpuId, CpuSet, Cycles, Flush, Instructions,
-    Interrupt, LockClass, Machine, Mmu, Mode, Oracle, PAGE_SIZE, Pa, Recorder, Trap, TrapKind, Va, Width,
+    Interrupt, LockClass, Machine, Mode, Oracle, PAGE_SIZE, Pa, Recorder, Trap, TrapKind, Va, Width,
 };
+use pageferry_verify::kernel;
 
 /// The machine that executes this.
 #[derive(Clone, Copy, Debug)]
@@ -23,29 +24,6 @@ const _: () = assert!(size_of::<Metal>() == 0);
 static CPUS: AtomicUsize = AtomicUsize::new(0);
 static FRAMES: AtomicUsize = AtomicUsize::new(0);
 static APIC_IDS: [AtomicU32; CpuSet::MAX_CPUS] = [const { AtomicU32::new(0) }; CpuSet::MAX_CPUS];
-
-/// A board of amd64 with this many CPUs and frames. Its TLBs could tell address spaces apart (PCID), but are not told
-/// to.
-pub(crate) fn board(cpus: usize, frames: usize) -> Board {
-    Board {
-        cpus,
-        frames,
-        pointer: Width::Eight,
-        layout: AMD64_LAYOUT,
-        device_memory: None,
-        mmu: Mmu::Radix(AMD64),
-        asids: 0,
-        blocks: None,
-        broadcasts_flushes: false,
-        colours: 1,
-        writes_through: false,
-        // Some 3.5 bytes, in whole ones.
-        instruction_bytes: 4,
-        fetches: false,
-        // Most processors have them; this kernel asks for none.
-        huge_pages: false,
-    }
-}
 
 /// Says what is on the board.
 pub(crate) fn set_board(cpus: usize, frames: usize, apic_ids: [u32; CpuSet::MAX_CPUS]) {
@@ -126,7 +104,7 @@ impl Machine for Metal {
     type Lock<T: 'static> = Spin<T>;
 
     fn board(&self) -> Board {
-        board(CPUS.load(Ordering::Relaxed), FRAMES.load(Ordering::Relaxed))
+        kernel::board(CPUS.load(Ordering::Relaxed), FRAMES.load(Ordering::Relaxed))
     }
     #[inline]
     fn cpu(&self) -> CpuId {

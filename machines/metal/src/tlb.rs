@@ -1,7 +1,7 @@
 //! What amd64 has not: its page tables are walked by hardware, and nothing else translates. [`board`] says so, and a
 //! kernel that calls one of these all the same has not read it.
 //!
-//! [`board`]: crate::metal::board
+//! [`board`]: pageferry_verify::kernel::board
 
 use crate::metal::Metal;
 use pageferry_hal::{Asid, Block, BlockRegister, HashTable, Pa, Refill, Slot, Tlb, Tte, Va};

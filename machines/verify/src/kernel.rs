@@ -1,0 +1,96 @@
+//! The board of amd64 and the kernel that is booted on it: direct map, pipes that hand over wired pages. Path lengths
+//! are zero, because on metal the instructions themselves take the time.
+
+use crate::programs::Experiment;
+use crate::selection::{SchemeName, Selection};
+use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths, FlushPolicy};
+use pageferry_hal::isa::x86::{AMD64, AMD64_LAYOUT};
+use pageferry_hal::{Board, CodePath, Mmu, PAGE_SIZE, Width};
+use pageferry_kernel::{
+    DiskConfig, KernelConfig, KernelPaths, LentMapping, PipeConfig, PipeKind, PipeMapping, SchedConfig,
+    SocketConfig,
+};
+use pageferry_pmap::{PmapConfig, PmapPaths};
+use pageferry_vm::{FreedTo, VmConfig, VmPaths};
+
+const NONE: CodePath = CodePath::of(0);
+
+/// A board of amd64 with this many CPUs and frames. Its TLBs could tell address spaces apart (PCID), but are not told
+/// to.
+pub const fn board(cpus: usize, frames: usize) -> Board {
+    Board {
+        cpus,
+        frames,
+        pointer: Width::Eight,
+        layout: AMD64_LAYOUT,
+        device_memory: None,
+        mmu: Mmu::Radix(AMD64),
+        asids: 0,
+        blocks: None,
+        broadcasts_flushes: false,
+        colours: 1,
+        writes_through: false,
+        // Some 3.5 bytes, in whole ones.
+        instruction_bytes: 4,
+        fetches: false,
+        // Most processors have them; this kernel asks for none.
+        huge_pages: false,
+    }
+}
+
+/// Bytes of kernel memory for the image, its heap, and the modelled addresses of structures, in superpages. The last of
+/// these decides: a structure's Rust value takes about what its modelled size says, and as much again for the rest.
+pub fn arena_bytes(board: Board) -> usize {
+    (2 * VmConfig::arena_bytes(board) + (32 << 20)).next_multiple_of(512 * PAGE_SIZE)
+}
+
+/// The configuration.
+pub fn config(arena_bytes: usize, selection: &Selection) -> KernelConfig {
+    KernelConfig {
+        skew_bytes: 0,
+        pmap: PmapConfig {
+            defect: selection.pmap_defect,
+            ..PmapConfig::new(arena_bytes, PmapPaths::all(NONE))
+        },
+        vm: VmConfig { paths: VmPaths::all(NONE), paging: None, objects: 0, freed_to: FreedTo::Head },
+        ephemeral: EphemeralConfig {
+            scheme: selection.scheme.scheme(),
+            honour_private: true,
+            flush: FlushPolicy::default(),
+            paths: EphemeralPaths::all(NONE),
+        },
+        pipe: PipeConfig {
+            kind: match selection.experiment {
+                // Pages are lent and transferred through sockets.
+                Experiment::Loan | Experiment::Mixed => PipeKind::Socket,
+                _ => PipeKind::Fifo,
+            },
+            socket_buffer_bytes: 16 * PAGE_SIZE,
+            direct: true,
+            min_direct_bytes: 2 * PAGE_SIZE,
+            buffer_bytes: 4 * PAGE_SIZE,
+            big_buffer_bytes: 16 * PAGE_SIZE,
+            mapping: match selection.scheme {
+                // As the kernel had it before there were ephemeral mappings.
+                SchemeName::Original => PipeMapping::WriterRun,
+                SchemeName::Direct | SchemeName::Cache => PipeMapping::ReaderPage,
+            },
+        },
+        socket: SocketConfig {
+            high_water_bytes: 4 * PAGE_SIZE,
+            loan_bytes: 16 * PAGE_SIZE,
+            lent_mapping: LentMapping::Run,
+            clusters: 1024,
+            null_protocol: true,
+        },
+        net: None,
+        disk: DiskConfig::default(),
+        ispc: None,
+        files: 0,
+        sched: SchedConfig::default(),
+        locks_on_one_cpu: true,
+        measures_at_boot: false,
+        paths: KernelPaths::all(NONE),
+        defect: selection.defect,
+    }
+}

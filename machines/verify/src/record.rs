@@ -1,0 +1,144 @@
+//! A run of the modelled machine, with its turns and events written down.
+
+use pageferry_hal::tap::{Call, Event, Handler, Sink, Tap, Turn};
+use pageferry_hal::{CpuId, CpuSet, Devices, Machine as _};
+use pageferry_kernel::Kernel;
+use pageferry_model::{MachineConfig, Model, Options, Schedule, Sourced};
+use pageferry_verify::{Selection, Verdict, kernel, schedule};
+use std::cell::RefCell;
+use std::fs;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Frames, if nobody says how many.
+const FRAMES: usize = 65536;
+
+#[derive(Default)]
+struct Notes {
+    turns: Vec<Turn>,
+    events: Vec<Event>,
+    /// What comes after this is nobody's: the kernel is looked at from outside.
+    is_over: bool,
+}
+
+/// Writes down what it is told.
+#[derive(Clone)]
+struct Recorder {
+    model: Model,
+    written: Rc<RefCell<Notes>>,
+}
+
+impl Recorder {
+    fn turn(&self, turn: Turn) {
+        let mut written = self.written.borrow_mut();
+        if !written.is_over {
+            written.turns.push(turn);
+        }
+    }
+}
+
+impl Sink for Recorder {
+    fn begins(&self, _: CpuId, _: Call) -> Option<Turn> {
+        None
+    }
+
+    fn returns(&self, cpu: CpuId, call: Call, value: u64) {
+        self.turn(Turn { cpu, call, value });
+    }
+
+    fn finds(&self, _: CpuId, _: Call, _: bool) {}
+
+    fn handles(&self, handler: Handler) -> Handler {
+        let recorder = self.clone();
+        Box::new(move |interrupt| {
+            let call = Call::handler(interrupt).expect("no device is in these runs");
+            recorder.turn(Turn { cpu: recorder.model.cpu(), call, value: 0 });
+            handler(interrupt);
+        })
+    }
+
+    fn sets_timer(&self) -> bool {
+        true
+    }
+
+    fn stops(&self, _: CpuId) {}
+
+    fn tells(&self, event: Event) {
+        let mut written = self.written.borrow_mut();
+        if !written.is_over {
+            written.events.push(event);
+        }
+    }
+}
+
+fn order(seed: &str) -> Result<Schedule, String> {
+    match seed {
+        "timed" => Ok(Schedule::Timed),
+        seed => {
+            let seed = seed.parse().map_err(|_| format!("seed {seed}: expected a number or `timed`"))?;
+            Ok(Schedule::Seeded(seed))
+        }
+    }
+}
+
+/// Runs the model, and leaves `turns.bin` and `model.bin` in the folder.
+pub(crate) fn record(folder: &Path, seed: &str, selection: &Selection) -> Result<(), String> {
+    let (cpus, frames) = (selection.cpus.unwrap_or(1), selection.frames.unwrap_or(FRAMES));
+    let mut machine = MachineConfig::named("opteron-mp").map_err(|e| e.to_string())?;
+    machine.cpu.packages = Sourced::assumed(cpus as u64, "as many as are asked for");
+    machine.memory.size_mb = Sourced::assumed(frames as u64 >> 8, "as much as is asked for");
+    machine.io = None;
+    let options = Options::new(order(seed)?).tolerate_stale();
+    let model = Model::new(&machine, options).map_err(|fault| fault.to_string())?;
+    let board = model.board();
+    if board != kernel::board(cpus, frames) {
+        return Err(format!("the model has another board than metal: {board:?}"));
+    }
+    assert!(cpus <= CpuSet::MAX_CPUS);
+
+    let written: Rc<RefCell<Notes>> = Rc::default();
+    let verdict = Arc::new(Verdict::default());
+    let recorder = Recorder { model: model.clone(), written: written.clone() };
+    let (selection, judged) = (*selection, verdict.clone());
+    let failed: Rc<RefCell<Option<String>>> = Rc::default();
+    let failure = failed.clone();
+    let ran = model.run(Box::new(move |model| {
+        let over = recorder.written.clone();
+        let tap = Tap::new(model.clone(), recorder);
+        let config = kernel::config(kernel::arena_bytes(kernel::board(1, frames)), &selection);
+        let kernel = match Kernel::boot(tap, Devices::default(), config) {
+            Ok(kernel) => kernel,
+            Err(error) => {
+                *failure.borrow_mut() = Some(error.to_string());
+                return None;
+            }
+        };
+        kernel.spawn("init", selection.experiment.program(cpus, &judged)).expect("the first process");
+        let next = kernel.run();
+        over.borrow_mut().is_over = true;
+        let state = kernel.check_quiescent();
+        if let Err(problem) = state {
+            *failure.borrow_mut() = Some(problem);
+        }
+        next
+    }));
+    ran.map_err(|error| error.to_string())?;
+    if let Some(problem) = failed.take() {
+        return Err(format!("the kernel on the model: {problem}"));
+    }
+    let Notes { turns, events, .. } = written.take();
+    let events: Vec<u8> = events.iter().flat_map(Event::encode).flat_map(u64::to_le_bytes).collect();
+    let file = schedule::encode(selection.fingerprint(cpus, frames), &turns);
+    for (name, bytes) in [("turns.bin", file), ("model.bin", events)] {
+        fs::write(folder.join(name), bytes).map_err(|e| format!("{}: {e}", folder.join(name).display()))?;
+    }
+    let ((right, wrong), (ended, failed)) = (verdict.bytes(), verdict.processes());
+    println!(
+        "model: {} turns; {right} bytes right, {wrong} wrong; {ended} processes ended, {failed} failed; {} uses of a \
+         stale translation",
+        turns.len(),
+        model.stale_uses().len()
+    );
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! What is run: words of the form `name=value`, on the command line of the image and in the hands of the model.
+
+use crate::programs::Experiment;
+use core::fmt;
+use pageferry_ephemeral::{AccessedRule, Scheme};
+use pageferry_hal::CpuSet;
+use pageferry_hal::tap::Event;
+use pageferry_kernel::{KernelDefect, Planted};
+use pageferry_pmap::PmapDefect;
+
+/// What is run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Selection {
+    /// The program of the first process.
+    pub experiment: Experiment,
+    /// How ephemeral mappings are made.
+    pub scheme: SchemeName,
+    /// CPUs; all that there are, if it does not say.
+    pub cpus: Option<usize>,
+    /// Frames of memory; all, if it does not say.
+    pub frames: Option<usize>,
+    /// What is planted in the kernel.
+    pub defect: Planted<KernelDefect>,
+    /// What is planted in its lowest floor.
+    pub pmap_defect: Planted<PmapDefect>,
+}
+
+impl Default for Selection {
+    fn default() -> Selection {
+        Selection {
+            experiment: Experiment::Carry,
+            scheme: SchemeName::Direct,
+            cpus: None,
+            frames: None,
+            defect: Planted::NONE,
+            pmap_defect: Planted::NONE,
+        }
+    }
+}
+
+/// A scheme of ephemeral mappings by its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SchemeName {
+    /// The direct map.
+    Direct,
+    /// A cache of mappings.
+    Cache,
+    /// A mapping for each use.
+    Original,
+}
+
+impl SchemeName {
+    /// All of them.
+    pub const ALL: [SchemeName; 3] = [SchemeName::Direct, SchemeName::Cache, SchemeName::Original];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SchemeName::Direct => "direct",
+            SchemeName::Cache => "cache",
+            SchemeName::Original => "original",
+        }
+    }
+
+    /// The scheme.
+    pub const fn scheme(self) -> Scheme {
+        match self {
+            SchemeName::Direct => Scheme::Direct,
+            // Few, so that they are used again.
+            SchemeName::Cache => Scheme::Cache { entries: 64, rule: AccessedRule::Safe },
+            SchemeName::Original => Scheme::Original,
+        }
+    }
+}
+
+/// A word that is not understood, and what was expected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadWord<'a> {
+    /// The word.
+    pub word: &'a str,
+    /// What was expected.
+    pub expected: &'static str,
+}
+
+impl fmt::Display for BadWord<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`: expected {}", self.word, self.expected)
+    }
+}
+
+impl Selection {
+    /// Takes a word of a line; false if it is not one of those here.
+    ///
+    /// # Errors
+    /// A value that makes no sense.
+    pub fn take<'a>(&mut self, word: &'a str) -> Result<bool, BadWord<'a>> {
+        let bad = |expected| BadWord { word, expected };
+        let (name, value) = word.split_once('=').ok_or(bad("name=value"))?;
+        match name {
+            "cpus" => {
+                let some = |cpus: &usize| (1..=CpuSet::MAX_CPUS).contains(cpus);
+                self.cpus = Some(value.parse().ok().filter(some).ok_or(bad("1 to 64 CPUs"))?);
+            }
+            "frames" => self.frames = Some(value.parse().map_err(|_| bad("a number of frames"))?),
+            "scheme" => {
+                let named = SchemeName::ALL.into_iter().find(|scheme| scheme.name() == value);
+                self.scheme = named.ok_or(bad("scheme=direct, cache or original"))?;
+            }
+            "experiment" => {
+                let named = Experiment::ALL.into_iter().find(|experiment| experiment.name() == value);
+                self.experiment = named.ok_or(bad(Experiment::NAMES))?;
+            }
+            "defect" => self
+                .plant(value)
+                .ok_or(bad("a defect of the kernel or of pmap, in an image that has them"))?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Plants a defect by its name.
+    #[cfg(feature = "plant")]
+    fn plant(&mut self, name: &str) -> Option<()> {
+        if let Some(&defect) = KernelDefect::ALL.iter().find(|defect| defect.name() == name) {
+            self.defect = defect.into();
+            return Some(());
+        }
+        let &defect = PmapDefect::ALL.iter().find(|defect| defect.name() == name)?;
+        self.pmap_defect = defect.into();
+        Some(())
+    }
+
+    /// There are none.
+    #[cfg(not(feature = "plant"))]
+    fn plant(&mut self, _: &str) -> Option<()> {
+        None
+    }
+
+    /// A number for what runs, on so many CPUs and frames: a schedule of another one does not fit. Defects do not
+    /// count, for a kernel with one may be conducted by a kernel without.
+    pub fn fingerprint(&self, cpus: usize, frames: usize) -> u64 {
+        let numbers = [self.experiment as usize, self.scheme as usize, cpus, frames];
+        let mut bytes = [0; 32];
+        for (to, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+            to.copy_from_slice(&(number as u64).to_le_bytes());
+        }
+        Event::sum(&bytes)
+    }
+}

@@ -1,0 +1,49 @@
+//! What was found out in a run.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use pageferry_workloads::CallError;
+
+/// What was found out in a run. Whoever judges writes it, on any CPU.
+#[derive(Default, Debug)]
+pub struct Verdict {
+    right: AtomicU64,
+    wrong: AtomicU64,
+    ended: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Verdict {
+    /// Bytes that were right, and bytes that were wrong.
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.right.load(Ordering::Relaxed), self.wrong.load(Ordering::Relaxed))
+    }
+
+    /// Processes that ended well, and those that did not.
+    pub fn processes(&self) -> (u64, u64) {
+        (self.ended.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
+    }
+
+    /// Whether bytes were looked at, all of them were right, and no process failed.
+    pub fn is_well(&self) -> bool {
+        let ((right, wrong), (ended, failed)) = (self.bytes(), self.processes());
+        right > 0 && wrong == 0 && ended > 0 && failed == 0
+    }
+
+    /// A process has ended.
+    pub fn ends(&self, ended: Result<(), CallError>) {
+        let count = if ended.is_ok() { &self.ended } else { &self.failed };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A process got less than was sent.
+    pub(crate) fn falls_short(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Bytes were looked at.
+    pub(crate) fn compares(&self, found: &[u8], expected: &[u8]) {
+        let wrong = found.iter().zip(expected).filter(|(found, expected)| found != expected).count();
+        self.right.fetch_add((found.len() - wrong) as u64, Ordering::Relaxed);
+        self.wrong.fetch_add(wrong as u64, Ordering::Relaxed);
+    }
+}
