@@ -183,7 +183,7 @@ impl Sink for Conducted {
         TURNS.get().is_none()
     }
 
-    fn stops(&self, cpu: CpuId) {
+    fn leaves(&self, cpu: CpuId) {
         pass_on(cpu);
     }
 

@@ -1,8 +1,8 @@
 //! The programs: what the first process does, and whether every byte came out right.
 //!
-//! [`Experiment::Carry`] and [`Experiment::Echo`] do in a run that nobody conducts, too. The others share their judge between processes
-//! by `Rc`, whose counts are no atomics, and so need that one CPU at a time goes on. That is how the modelled machine
-//! runs, and a conducted one.
+//! [`Experiment::Carry`] and [`Experiment::Echo`] do in a run that nobody conducts, too. The others share their judge
+//! between processes by `Rc`, whose counts are no atomics, and so need that one CPU at a time goes on. That is how the
+//! modelled machine runs, and a conducted one.
 //!
 //! The judge looks through the machine, in user mode, at memory that the process has just used, so that what it sees is
 //! what the process would; that is part of the events, and the same on both machines.

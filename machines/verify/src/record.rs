@@ -62,7 +62,7 @@ impl Sink for Recorder {
         true
     }
 
-    fn stops(&self, _: CpuId) {}
+    fn leaves(&self, _: CpuId) {}
 
     fn tells(&self, event: Event) {
         let mut written = self.written.borrow_mut();

@@ -218,9 +218,7 @@ impl<M: Machine, S: Sink> Machine for Tap<M, S> {
             tap.end(Call::Begin);
             tap.tell(Kind::ContextBegin, [tap.machine.context_current().0.into(), 0, 0, 0, 0]);
             let next = entry();
-            if next.is_none() {
-                tap.sink.stops(tap.machine.cpu());
-            }
+            tap.sink.leaves(tap.machine.cpu());
             next
         };
         let context = self.machine.context_new(name, Box::new(told));
@@ -239,6 +237,7 @@ impl<M: Machine, S: Sink> Machine for Tap<M, S> {
         self.machine.send_ipi(CpuSet::EMPTY, Interrupt::Reschedule);
         self.end(Call::Leave);
         self.tell(Kind::ContextSwitch, [to.0.into(), 0, 0, 0, 0]);
+        self.sink.leaves(self.machine.cpu());
         self.machine.context_switch(to);
         self.begin(Call::GoOn);
         self.end(Call::GoOn);

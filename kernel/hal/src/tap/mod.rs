@@ -51,8 +51,9 @@ pub trait Sink: Clone + 'static {
     fn handles(&self, handler: Handler) -> Handler;
     /// Whether the machine's own timer is to be set.
     fn sets_timer(&self) -> bool;
-    /// The CPU has stopped for good.
-    fn stops(&self, cpu: CpuId);
+    /// The CPU leaves its context: it is over, or another one goes on. Until that begins or goes on, which is a turn,
+    /// the CPU runs nothing of the kernel; it may have to wait until another CPU has left that context.
+    fn leaves(&self, cpu: CpuId);
     /// Something was done.
     fn tells(&self, event: Event);
 }
