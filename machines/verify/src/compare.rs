@@ -1,5 +1,6 @@
 //! Two logs of events, line by line.
 
+use crate::witness;
 use pageferry_hal::tap::{Event, EventKind};
 use std::fs;
 use std::path::Path;
@@ -20,7 +21,8 @@ fn read(path: &Path) -> Result<Vec<Event>, String> {
     bytes.chunks_exact(EVENT_BYTES).enumerate().map(event).collect()
 }
 
-/// Compares `model.bin` and `metal.bin` of the folder, and says what it finds; true if they are equal.
+/// Compares `model.bin` and `metal.bin` of the folder, and the witness's notes, and says what it finds; true if they are
+/// equal.
 pub(crate) fn compare(folder: &Path) -> Result<bool, String> {
     let model = read(&folder.join("model.bin"))?;
     let metal = read(&folder.join("metal.bin"))?;
@@ -44,5 +46,6 @@ pub(crate) fn compare(folder: &Path) -> Result<bool, String> {
         println!("  model {first}: {}", shown(&model));
         println!("  metal {first}: {}", shown(&metal));
     }
-    Ok(differing.is_empty())
+    let witnessed = witness::compare(folder, &model, &metal)?;
+    Ok(differing.is_empty() && witnessed)
 }

@@ -10,6 +10,7 @@
 
 mod compare;
 mod record;
+mod witness;
 
 use pageferry_verify::Selection;
 use std::path::Path;

@@ -1,26 +1,33 @@
 //! `cargo run -p xtask -- metal ...`: the kernel on metal, under QEMU.
 //!
 //! `amd64` builds the image, boots it, and ends with its exit code; `check` makes many such runs, and looks at what
-//! each says. A host without QEMU is told what it lacks. What a run leaves is in the folder `metal` of the target
-//! folder.
+//! each says. `verify` has the modelled machine conduct a run, and compares; `verify-all` does so for a table of runs,
+//! after it has seen that planted defects make a difference. A host without QEMU is told what it lacks.
 
 mod check;
 mod image;
 mod qemu;
+mod verify;
 
 use image::Image;
 use qemu::{Machine, Qemu};
+use std::fs;
 use std::process::ExitCode;
+use verify::{Comparison, Verifier};
 
 /// How the command is used.
 pub const USAGE: &str = "metal amd64 [--cpus N] [--machine q35|pc|microvm] [--memory MB] [--kernel SCHEME]
-       metal check";
+       metal check
+       metal verify EXPERIMENT [--cpus N] [--seed S|timed] [--kernel SCHEME] [--defect NAME]
+       metal verify-all";
 
 /// Runs the command; its arguments are those behind `metal`.
 pub fn run(arguments: &[&str]) -> ExitCode {
     let result = match arguments {
         ["amd64", options @ ..] => amd64(options),
         ["check"] => Image::build(&[]).and_then(|image| check::all(&image)).map(|()| 0),
+        ["verify", experiment, options @ ..] => verify_one(experiment, options),
+        ["verify-all"] => verify_all().map(|()| 0),
         _ => Err(format!("usage: {USAGE}")),
     };
     match result {
@@ -53,6 +60,93 @@ fn amd64(options: &[&str]) -> Result<u8, String> {
     let end = qemu.with_line(&line).run(&Image::build(&[])?)?;
     print!("{}", end.said);
     Ok(end.code)
+}
+
+/// One comparison, with all that it finds.
+fn verify_one(experiment: &str, options: &[&str]) -> Result<u8, String> {
+    let mut comparison = Comparison {
+        experiment: experiment.into(),
+        cpus: 1,
+        seed: "timed".into(),
+        scheme: "original".into(),
+        defect: None,
+    };
+    for option in pairs(options)? {
+        match option {
+            ("--cpus", n) => {
+                comparison.cpus = n.parse().map_err(|_| format!("--cpus {n}: expected a number"))?;
+            }
+            ("--seed", seed) => comparison.seed = seed.into(),
+            ("--kernel", scheme) => comparison.scheme = scheme.into(),
+            ("--defect", name) => comparison.defect = Some(name.into()),
+            (name, _) => return Err(format!("{name}: expected --cpus, --seed, --kernel or --defect")),
+        }
+    }
+    let verifier = Verifier::build(comparison.defect.is_some())?;
+    let (said, equal) = verifier.compare(&comparison)?;
+    print!("{said}");
+    Ok(u8::from(!equal))
+}
+
+/// Defects first, and schedules that do not fit; then all comparisons.
+fn verify_all() -> Result<(), String> {
+    let verifier = Verifier::build(true)?;
+    let counted = |said: &str| {
+        let line = said.lines().find(|line| line.ends_with(" lines differ"));
+        line.unwrap_or("no line says how many differ").to_owned()
+    };
+    for control in verify::controls() {
+        let (said, equal) = verifier.compare(&control)?;
+        let Comparison { defect, experiment, cpus, .. } = &control;
+        println!(
+            "planted {}, {experiment}, {cpus} CPUs: {}",
+            defect.as_deref().unwrap_or("none"),
+            counted(&said)
+        );
+        if equal || !said.contains(" lines differ") {
+            return Err(format!("{said}a defect makes no difference"));
+        }
+    }
+    refuse_schedules(&verifier)?;
+    let mut wrong = 0;
+    for comparison in verify::matrix() {
+        let Comparison { experiment, cpus, seed, scheme, .. } = &comparison;
+        let (said, equal) = verifier.compare(&comparison)?;
+        let all = said.lines().find(|line| line.starts_with("all ")).unwrap_or("all");
+        println!("{experiment:<10} {scheme:<9} {cpus} CPUs, seed {seed:<6} {all}: {}", counted(&said));
+        if !equal {
+            print!("{said}");
+            wrong += 1;
+        }
+    }
+    if wrong == 0 { Ok(()) } else { Err(format!("{wrong} runs on metal are not the model's")) }
+}
+
+/// A schedule that is cut off, damaged, none, or of another program: one line, and code 1.
+fn refuse_schedules(verifier: &Verifier) -> Result<(), String> {
+    let echo = verify::matrix().into_iter().find(|one| one.experiment == "echo").expect("it is in the table");
+    verifier.record(&echo)?;
+    let turns = verifier.turns();
+    let whole = fs::read(&turns).map_err(|e| format!("{}: {e}", turns.display()))?;
+    let mut damaged = whole.clone();
+    damaged[100] ^= 1;
+    let other = Comparison { experiment: "carry".into(), ..echo.clone() };
+    for (file, run, expected) in [
+        (&whole[..whole.len() / 2], &echo, "it is cut off"),
+        (&whole[..10], &echo, "it is cut off"),
+        (&damaged[..], &echo, "the schedule is damaged"),
+        (&[7; 64][..], &echo, "the module is no schedule"),
+        (&whole[..], &other, "the schedule is of another program"),
+    ] {
+        let path = turns.with_file_name("bad.bin");
+        fs::write(&path, file).map_err(|e| format!("{}: {e}", path.display()))?;
+        let (said, code) = verifier.conduct(run, &path)?;
+        if code != 1 || said.trim_end().lines().count() != 1 || !said.contains(expected) {
+            return Err(format!("code {code}, expected one line with `{expected}`, and it said\n{said}"));
+        }
+    }
+    println!("5 schedules that do not fit: refused");
+    Ok(())
 }
 
 /// Options, each with its value.
