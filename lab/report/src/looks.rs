@@ -56,7 +56,7 @@ const fn series(
 }
 
 /// Mechanisms, then what else grows, then kernels, then kinds of invalidations.
-const SERIES: [Series; 24] = [
+const SERIES: [Series; 35] = [
     series("copy", "copy", Mark::Circle, "", "14 4"),
     series("loan", "loan", Mark::Square, "8 3", "8 3 1.5 3"),
     series("transfer", "transfer", Mark::Up, "2.5 3", "2.5 3 2.5 7"),
@@ -77,6 +77,18 @@ const SERIES: [Series; 24] = [
     series("previous", "space", Mark::Left, "6 6", "6 8"),
     series("proposed", "fork", Mark::Star, "16 3 2 3", "16 6 2 6"),
     series("monolithic", "amap", Mark::Pentagon, "3 6", "3 9"),
+    // What goes to another process or into a file, in figures of their own.
+    series("share", "map", Mark::Pentagon, "6 2 1.5 2", "6 5 1.5 5"),
+    series("donate", "pass", Mark::Down, "12 3 4 3", "12 3 4 3 4 3"),
+    series("quick", "both", Mark::Star, "10 3 2.5 3", "10 3 2.5 3 2.5 3"),
+    series("anflush", "lookup", Mark::Right, "16 3", "16 6"),
+    series("munmap", "space", Mark::Left, "6 6", "6 8"),
+    series("replaced", "fork", Mark::Star, "16 3 2 3", "16 6 2 6"),
+    series("give", "fork", Mark::Star, "16 3 2 3", "16 6 2 6"),
+    series("lend", "lookup", Mark::Right, "16 3", "16 6"),
+    series("container", "pass-loan", Mark::Pentagon, "3 6", "3 9"),
+    series("fbuf", "space", Mark::Left, "6 6", "6 8"),
+    series("Mach", "lookup", Mark::Right, "16 3", "16 6"),
     series("original", "original", Mark::Cross, "7 4", "7 8"),
     series("sf_buf", "sf-buf", Mark::Square, "", "14 4"),
     series("sf_buf-shared", "sf-buf-shared", Mark::Up, "3 3", "3 6"),
@@ -245,13 +257,17 @@ mod tests {
     }
 
     /// What is drawn in one figure.
-    const TOGETHER: [&[&str]; 8] = [
+    const TOGETHER: [&[&str]; 12] = [
         &["copy", "transfer", "loan", "both", "auto"],
         &["copy", "transfer", "map", "auto", "copy without sf_buf"],
         &["pass", "pass, touched", "socket", "socket, touched", "auto", "auto, touched"],
         &["pass and loan", "copy", "auto"],
         &["play, copy", "play, loan", "play, auto", "record, copy", "record, transfer", "record, auto"],
         &["loan", "transfer", "pass", "look-up", "space found", "amap freed", "fork"],
+        &["share", "copy", "donate", "donate with zero-fill", "loan"],
+        &["anflush", "munmap", "replaced", "area, anflush", "area, munmap"],
+        &["give", "lend", "transfer and write", "copy to a mapping", "copy"],
+        &["copy", "loan", "both", "container", "fbuf", "fbuf, uncached", "Mach", "Mach, move"],
         &["original", "sf_buf", "sf_buf-shared"],
         &["local, entry in cache", "local, entry in memory", "remote"],
     ];

@@ -25,6 +25,7 @@ mod replay;
 mod sound;
 pub mod strace;
 pub mod stream;
+mod uvm;
 mod uvm_pipe;
 
 pub use replay::machines_that_fit;
@@ -61,6 +62,11 @@ impl Registry {
             .with::<replay::copies::Copies>()
             .with::<replay::screen::Screen>()
             .with::<sound::Sound>()
+            .with::<uvm::card_send::CardSend>()
+            .with::<uvm::pass_modes::PassModes>()
+            .with::<uvm::push_down::PushDown>()
+            .with::<uvm::quick_reference::QuickReference>()
+            .with::<uvm::transfer_area::TransferArea>()
             .with::<uvm_pipe::UvmPipe>()
     }
 }

@@ -4,6 +4,7 @@ mod embedding;
 mod journal;
 mod knees;
 mod left;
+mod movers;
 mod plan;
 mod published;
 mod ranges;

@@ -19,7 +19,7 @@ use pageferry_model::{Model, Snapshot};
 use std::time::Duration;
 
 /// What is measured of a stream.
-const METRICS: [Metric; 5] = [
+pub(super) const METRICS: [Metric; 5] = [
     metric("cpu_percent", "%", "Time in which a CPU was not idle, of all CPUs that the kernel sees."),
     metric("efficiency_mbit_per_cpu_percent", "Mbit/s/%", "Throughput by CPU use."),
     metric(
@@ -48,19 +48,19 @@ fn weight(total_bytes: u64, warmup_bytes: u64) -> u64 {
 const FLUSHES: [Cause; 3] = [Cause::InvalidateLocal, Cause::ShootdownSent, Cause::ShootdownReceived];
 
 /// When a measured stream began, and what the machine had done by then.
-struct Began {
+pub(super) struct Began {
     at: u64,
     before: Snapshot,
     host: ThreadTime,
 }
 
 impl Began {
-    fn now(user: &User<Model>, model: &Model) -> Began {
+    pub(super) fn now(user: &User<Model>, model: &Model) -> Began {
         Began { at: user.machine().now().0, before: model.begin_measuring(), host: ThreadTime::now() }
     }
 
     /// Ends the measured part, in which `bytes` were moved; `aside` of the host's time went into checking them.
-    fn ended(
+    pub(super) fn ended(
         self,
         user: &User<Model>,
         model: &Model,
