@@ -66,6 +66,7 @@ impl Registry {
             .with::<uvm::pass_modes::PassModes>()
             .with::<uvm::push_down::PushDown>()
             .with::<uvm::quick_reference::QuickReference>()
+            .with::<uvm::relatives::Relatives>()
             .with::<uvm::transfer_area::TransferArea>()
             .with::<uvm_pipe::UvmPipe>()
     }

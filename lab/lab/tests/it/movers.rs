@@ -150,3 +150,43 @@ fn behind_a_card_a_loan_is_less_load() {
     }
     assert!(is(&at("send=loan", "true"), "cpu_percent") < is(&at("send=loan", "false"), "cpu_percent"));
 }
+
+/// UVM paper, 5.5 and 2.3: what each design copies, clears and faults for, of two deliveries of 16 pages.
+#[test]
+fn the_relatives_do_what_their_designs_say() {
+    let at = |by: &str, touch: &str| run("relatives", "pentium-pro", &[by, touch]);
+    for (by, copies) in [
+        ("by=copy", 2),
+        ("by=loan", 1),
+        ("by=transfer", 1),
+        ("by=both", 0),
+        ("by=tcow", 1),
+        ("by=tcow-aligned", 0),
+        ("by=container-send", 1),
+        ("by=container-receive", 1),
+        ("by=container", 0),
+        ("by=fbuf-volatile", 0),
+        ("by=fbuf", 0),
+        ("by=fbuf-uncached", 0),
+        ("by=mach-copy", 0),
+        ("by=mach-move", 0),
+    ] {
+        let record = at(by, "touch=false");
+        // Beside the data there are messages of eight bytes, each copied twice.
+        let copied = record.counters["bytes_copied"];
+        assert_eq!(copied / 4096, copies * PAGES, "{by}: {copied} bytes");
+        let makes_new = by == "by=fbuf-uncached" || by == "by=mach-move";
+        assert_eq!(record.counters["zero_fills"], if makes_new { PAGES } else { 0 }, "{by}");
+        at(by, "touch=true");
+    }
+    // A page that the receiver keeps is copied when its sender fills it again.
+    assert_eq!(at("by=tcow-aligned", "touch=true").counters["cow_copies"], PAGES);
+    assert_eq!(at("by=both", "touch=true").counters["cow_copies"], 0);
+    for machine in ["mini-soft", "ppc603", "sh7751r", "today"] {
+        for by in
+            ["by=both", "by=container", "by=container-send", "by=fbuf", "by=fbuf-uncached", "by=mach-copy"]
+        {
+            run("relatives", machine, &[by, "touch=true"]);
+        }
+    }
+}

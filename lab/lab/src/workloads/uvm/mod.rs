@@ -6,11 +6,13 @@
 //! * `transfer_area`: the transfer area or an address given; `anflush` or `munmap` (4.2.1, 4.2.2).
 //! * `push_down`: pages that become a file's (4.2.2).
 //! * `card_send`: a stream through a network card that is slower than the CPU (5.1).
+//! * `relatives`: what the paper compares UVM with, on UVM's floor (2.2, 2.3, 5.5).
 
 pub(super) mod card_send;
 pub(super) mod pass_modes;
 pub(super) mod push_down;
 pub(super) mod quick_reference;
+pub(super) mod relatives;
 pub(super) mod transfer_area;
 
 use crate::kit::CallError;
