@@ -37,6 +37,11 @@ pub(crate) fn kernel(name: &str, m: &Model, defect: Option<NetDefect>, seed: u64
         1 => LentMapping::Pages,
         _ => LentMapping::WhileRead,
     };
+    // A received buffer's bytes are found where they always are, or by a mapping made for them.
+    let receive_mapping = match seed / 3 % 2 {
+        0 => ReceiveMapping::Permanent,
+        _ => ReceiveMapping::Ephemeral,
+    };
     let net = NetConfig {
         address: OURS,
         prefix_bits: 24,
@@ -47,7 +52,7 @@ pub(crate) fn kernel(name: &str, m: &Model, defect: Option<NetDefect>, seed: u64
         send_buffer_bytes: 32768,
         receive_buffer_bytes: 65536,
         repack: None,
-        receive_mapping: ReceiveMapping::Permanent,
+        receive_mapping,
         datagram_buffer_bytes: 65536,
         checksum_offload: true,
         ms_cycles: Cycles(small(name, MEMORY_MB).cpu.clock_mhz.value * 1000),
