@@ -21,8 +21,8 @@ fn read(path: &Path) -> Result<Vec<Event>, String> {
     bytes.chunks_exact(EVENT_BYTES).enumerate().map(event).collect()
 }
 
-/// Compares `model.bin` and `metal.bin` of the folder, and the witness's notes, and says what it finds; true if they are
-/// equal.
+/// Compares `model.bin` and `metal.bin` of the folder, and the witness's notes, and says what it finds; true if all
+/// are equal.
 pub(crate) fn compare(folder: &Path) -> Result<bool, String> {
     let model = read(&folder.join("model.bin"))?;
     let metal = read(&folder.join("metal.bin"))?;

@@ -5,7 +5,7 @@ use crate::programs::Experiment;
 use crate::selection::{SchemeName, Selection};
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths, FlushPolicy};
 use pageferry_hal::isa::x86::{AMD64, AMD64_LAYOUT};
-use pageferry_hal::{Board, CodePath, Mmu, PAGE_SIZE, Width};
+use pageferry_hal::{Board, CodePath, Cycles, Mmu, PAGE_SIZE, Width};
 use pageferry_kernel::{
     DiskConfig, KernelConfig, KernelPaths, LentMapping, PipeConfig, PipeKind, PipeMapping, SchedConfig,
     SocketConfig,
@@ -46,6 +46,7 @@ pub fn arena_bytes(board: Board) -> usize {
 
 /// The configuration.
 pub fn config(arena_bytes: usize, selection: &Selection) -> KernelConfig {
+    let is_conducted = selection.experiment.is_conducted();
     KernelConfig {
         skew_bytes: 0,
         pmap: PmapConfig {
@@ -87,7 +88,13 @@ pub fn config(arena_bytes: usize, selection: &Selection) -> KernelConfig {
         disk: DiskConfig::default(),
         ispc: None,
         files: 0,
-        sched: SchedConfig::default(),
+        sched: SchedConfig {
+            // In a run that is conducted the clock is the model's, and may tick as often as one likes: so that it does
+            // before these short programs are over.
+            quantum_cycles: if is_conducted { Cycles(60_000) } else { SchedConfig::default().quantum_cycles },
+            tick_cycles: if is_conducted { Cycles(20_000) } else { SchedConfig::default().tick_cycles },
+            ..SchedConfig::default()
+        },
         locks_on_one_cpu: true,
         measures_at_boot: false,
         paths: KernelPaths::all(NONE),
