@@ -7,16 +7,19 @@
 mod check;
 mod image;
 mod qemu;
+mod stick;
 mod verify;
 
 use image::Image;
 use qemu::{Machine, Qemu};
 use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
 use verify::{Comparison, Verifier};
 
 /// How the command is used.
-pub const USAGE: &str = "metal amd64 [--cpus N] [--machine q35|pc|microvm] [--memory MB] [--kernel SCHEME]
+pub const USAGE: &str =
+    "metal amd64 [--cpus N] [--machine q35|pc|microvm] [--memory MB] [--kernel SCHEME] [--usb FILE]
        metal check
        metal verify EXPERIMENT [--cpus N] [--seed S|timed] [--kernel SCHEME] [--defect NAME]
        metal verify-all";
@@ -39,10 +42,10 @@ pub fn run(arguments: &[&str]) -> ExitCode {
     }
 }
 
-/// Builds the image and boots it, with its messages on standard output.
+/// Builds the image and boots it, with its messages on standard output; or writes a stick from which a PC does.
 fn amd64(options: &[&str]) -> Result<u8, String> {
     let mut qemu = Qemu::new(Machine::Q35, 1);
-    let mut line = String::new();
+    let (mut line, mut stick) = (String::new(), None);
     for option in pairs(options)? {
         match option {
             ("--cpus", n) => qemu.cpus = n.parse().map_err(|_| format!("--cpus {n}: expected a number"))?,
@@ -54,8 +57,16 @@ fn amd64(options: &[&str]) -> Result<u8, String> {
                 qemu.memory_mb = mb.parse().map_err(|_| format!("--memory {mb}: expected megabytes"))?;
             }
             ("--kernel", scheme) => line = format!("scheme={scheme}"),
-            (name, _) => return Err(format!("{name}: expected --cpus, --machine, --memory or --kernel")),
+            ("--usb", file) => stick = Some(Path::new(file)),
+            (name, _) => {
+                return Err(format!("{name}: expected --cpus, --machine, --memory, --kernel or --usb"));
+            }
         }
+    }
+    if let Some(to) = stick {
+        stick::write(&Image::build(&[])?, &line, to)?;
+        println!("{}: boots a PC from a USB stick or a CD", to.display());
+        return Ok(0);
     }
     let end = qemu.with_line(&line).run(&Image::build(&[])?)?;
     print!("{}", end.said);
