@@ -118,6 +118,7 @@ fn verify_all() -> Result<(), String> {
             return Err(format!("{said}a defect makes no difference"));
         }
     }
+    part_from_schedule(&verifier)?;
     refuse_schedules(&verifier)?;
     let mut wrong = 0;
     for comparison in verify::matrix() {
@@ -131,6 +132,19 @@ fn verify_all() -> Result<(), String> {
         }
     }
     if wrong == 0 { Ok(()) } else { Err(format!("{wrong} runs on metal are not the model's")) }
+}
+
+/// A kernel with a defect on metal, conducted by a sound one, makes other calls: the run ends there.
+fn part_from_schedule(verifier: &Verifier) -> Result<(), String> {
+    let control = verify::controls().pop().expect("there are some");
+    verifier.record(&Comparison { defect: None, ..control.clone() })?;
+    let (said, code) = verifier.conduct(&control, &verifier.turns())?;
+    let expected = "the run has parted from its schedule: turn ";
+    if code != 1 || said.trim_end().lines().count() != 1 || !said.contains(expected) {
+        return Err(format!("code {code}, expected one line with `{expected}`, and it said\n{said}"));
+    }
+    print!("planted {} on metal alone: {said}", control.defect.unwrap_or_default());
+    Ok(())
 }
 
 /// A schedule that is cut off, damaged, none, or of another program: one line, and code 1.
