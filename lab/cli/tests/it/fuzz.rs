@@ -405,13 +405,16 @@ struct Shipped {
 }
 
 /// Parameters for the smallest run of an experiment that is worth the name.
-const TINY: [(&str, u64); 35] = [
+const TINY: [(&str, u64); 37] = [
     ("total_bytes", 65_536),
     ("times", 2),
     ("size_bytes", 8192),
     ("chunk_bytes", 8192),
     ("rounds", 2),
     ("steps", 4),
+    ("looks", 2),
+    ("kept", 2),
+    ("reads", 2),
     ("warmup_rounds", 1),
     ("warmup_chunks", 1),
     ("warmup_reads", 1),
@@ -424,7 +427,6 @@ const TINY: [(&str, u64); 35] = [
     ("pages", 4),
     ("buffers", 4),
     ("loop_instructions", 100),
-    ("nothing", 0),
     ("rectangles", 4),
     ("compilers", 0),
     ("sources", 1),
@@ -443,8 +445,7 @@ const TINY: [(&str, u64); 35] = [
     ("disk_mb", 8),
 ];
 
-/// The settings of `TINY` that an experiment file knows, or its own where those are less, and [`MEMORY_MB`] where the
-/// machine is not the case's own.
+/// What of `TINY` an experiment knows, or its own if that is less; and [`MEMORY_MB`] if the machine is a shipped one.
 fn tiny(experiment: &str, machine_is_shipped: bool) -> Vec<String> {
     let set = |(key, value): &(&str, u64)| {
         let part = experiment.split("\n[").find(|part| part.starts_with(&format!("parameters.{key}]")))?;

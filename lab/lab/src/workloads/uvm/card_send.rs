@@ -27,6 +27,9 @@ use std::time::Duration;
 /// Where the far end listens: the discard port.
 const DISCARD: SocketAddrV4 = SocketAddrV4::new(FAR_END, 9);
 
+/// The last bytes are under way for no longer than this, unless the connection is lost.
+const MAX_WAIT_MS: u32 = 100_000;
+
 crate::parameters! {
     /// What the file says.
     pub(crate) struct Parameters {
@@ -66,8 +69,14 @@ impl Workload for CardSend {
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
         testbed.give_address(true)?;
         let payload = Rc::new(Payload::new(testbed.seed, p.size_bytes));
-        let listener =
-            Listener { payload: payload.clone(), lap: 1, size_bytes: p.size_bytes, bytes: 0, wrong: None };
+        let listener = Listener {
+            payload: payload.clone(),
+            lap: 1,
+            size_bytes: p.size_bytes,
+            bytes: 0,
+            wrong: None,
+            ended: false,
+        };
         let heard = Rc::new(RefCell::new(listener));
         let nic = testbed.machine.config.nic.as_ref();
         let mtu_bytes = nic.map_or(1500, |nic| nic.mtu_bytes.value as usize);
@@ -133,11 +142,17 @@ impl CardSend {
         }
         user.close(fd).map_err(named("close"))?;
         // The far end has the last bytes when it has closed, too.
-        while self.heard.borrow().bytes < sent && self.heard.borrow().wrong.is_none() {
+        for _ in 0..MAX_WAIT_MS {
+            if self.heard.borrow().is_over(sent) {
+                break;
+            }
             user.sleep_for(Cycles(self.clock_mhz as u64 * 1000)).map_err(named("sleep"))?;
         }
-        if let Some(wrong) = self.heard.borrow().wrong {
+        let heard = self.heard.borrow();
+        if let Some(wrong) = heard.wrong {
             self.cell.borrow_mut().damage(format!("byte {wrong} of the stream is not what was sent"));
+        } else if heard.bytes != sent {
+            self.cell.borrow_mut().damage(format!("{} of {sent} bytes arrived", heard.bytes));
         }
         Ok(())
     }
@@ -151,9 +166,15 @@ struct Listener {
     size_bytes: usize,
     bytes: u64,
     wrong: Option<u64>,
+    ended: bool,
 }
 
 impl Listener {
+    /// Nothing more comes that is waited for, of `sent` bytes.
+    fn is_over(&self, sent: u64) -> bool {
+        self.bytes >= sent || self.wrong.is_some() || self.ended
+    }
+
     fn expects(&mut self, lap: u64, size_bytes: usize) {
         (self.lap, self.size_bytes) = (lap, size_bytes);
     }
@@ -191,5 +212,7 @@ impl Talker for Listener {
         self.wrong = self.wrong.or(wrong);
         self.bytes += bytes.len() as u64;
     }
-    fn ended(&mut self, _: u64, _: u64, _: End) {}
+    fn ended(&mut self, _: u64, _: u64, _: End) {
+        self.ended = true;
+    }
 }

@@ -205,9 +205,10 @@ impl PassModes {
                 readings.pass.add(user, "withdraw", || user.withdraw(id))?;
             }
         }
-        let outcome = &mut *self.onlooker.cell.borrow_mut();
-        watch.stop_cycles(&self.onlooker.model, outcome);
+        watch.stop_cycles(&self.onlooker.model, &mut self.onlooker.cell.borrow_mut());
+        // Other processes leave what they find in the same place: it is not kept over a call.
         let left = entries(user) - at_first;
+        let outcome = &mut *self.onlooker.cell.borrow_mut();
         let parts = [&readings.pass, &readings.touch, &readings.refill, &readings.release];
         let parts = parts.map(|part| part.of_one(rounds));
         let results = [

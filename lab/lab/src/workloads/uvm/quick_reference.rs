@@ -180,8 +180,7 @@ impl QuickReference {
             self.look.add(user, "look", || self.look_at(user, source, &space, at + place, own))?;
             self.check(user, source, (at + place, place), own);
         }
-        let outcome = &mut *self.onlooker.cell.borrow_mut();
-        watch.stop_cycles(&self.onlooker.model, outcome);
+        watch.stop_cycles(&self.onlooker.model, &mut self.onlooker.cell.borrow_mut());
         let added = [count(&space) - theirs, entries(user) - mine];
         drop(space);
         let mut results = vec![
@@ -194,6 +193,7 @@ impl QuickReference {
         link.hear(os)?;
         results.push(("source_store_cycles", self.stores.of_one(1)));
         results.push(("source_fork_cycles", self.fork.of_one(1)));
+        let outcome = &mut *self.onlooker.cell.borrow_mut();
         outcome.results.extend(results.into_iter().map(|(name, value)| (name.to_owned(), value)));
         Ok(())
     }

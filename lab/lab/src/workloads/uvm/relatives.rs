@@ -192,12 +192,13 @@ impl Relatives {
             }
             buffer = self.deliver(side, peer, buffer, round)?;
         }
+        let bytes = rounds * size_bytes as u64;
+        watch.stop(&self.onlooker.model, self.clock_mhz, bytes, &mut self.onlooker.cell.borrow_mut());
+        // Other processes leave what they find in the same place: it is not kept over a call.
+        let left = user.space().entry_count(user.thread()) as f64 - at_first;
         let outcome = &mut *self.onlooker.cell.borrow_mut();
-        watch.stop(&self.onlooker.model, self.clock_mhz, rounds * size_bytes as u64, outcome);
-        let results = [
-            ("delivery_us", outcome.results["elapsed_us"] / rounds as f64),
-            ("sender_entries_left", user.space().entry_count(user.thread()) as f64 - at_first),
-        ];
+        let results =
+            [("delivery_us", outcome.results["elapsed_us"] / rounds as f64), ("sender_entries_left", left)];
         outcome.results.extend(results.map(|(name, value)| (name.to_owned(), value)));
         Ok(())
     }
