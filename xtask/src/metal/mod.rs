@@ -12,9 +12,12 @@ mod verify;
 
 use image::Image;
 use qemu::{Machine, Qemu};
+use std::fmt::Display;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::ExitCode;
+use std::str::FromStr;
 use verify::{Comparison, Verifier};
 
 /// How the command is used.
@@ -24,6 +27,13 @@ pub const USAGE: &str =
        metal verify EXPERIMENT [--cpus N] [--seed S|timed] [--kernel SCHEME] [--defect NAME]
        metal verify-all [--every N]";
 
+/// As many as the kernel has room for (`hal::CpuSet::MAX_CPUS`).
+const CPUS: RangeInclusive<usize> = 1..=64;
+/// Of the machine that QEMU makes. Of fewer the image says itself what it lacks.
+const MEMORY_MB: RangeInclusive<u32> = 2..=1 << 20;
+/// Which comparisons are made: each, or every so many.
+const EVERY: RangeInclusive<usize> = 1..=1000;
+
 /// Runs the command; its arguments are those behind `metal`.
 pub fn run(arguments: &[&str]) -> ExitCode {
     let result = match arguments {
@@ -31,10 +41,7 @@ pub fn run(arguments: &[&str]) -> ExitCode {
         ["check"] => Image::build(&[]).and_then(|image| check::all(&image)).map(|()| 0),
         ["verify", experiment, options @ ..] => verify_one(experiment, options),
         ["verify-all"] => verify_all(1).map(|()| 0),
-        ["verify-all", "--every", every] => match every.parse() {
-            Ok(every) if every > 0 => verify_all(every).map(|()| 0),
-            _ => Err(format!("--every {every}: expected a number from 1 on")),
-        },
+        ["verify-all", "--every", every] => number("--every", every, EVERY).and_then(verify_all).map(|()| 0),
         _ => Err(format!("usage: {USAGE}")),
     };
     match result {
@@ -52,14 +59,12 @@ fn amd64(options: &[&str]) -> Result<u8, String> {
     let (mut line, mut stick) = (String::new(), None);
     for option in pairs(options)? {
         match option {
-            ("--cpus", n) => qemu.cpus = n.parse().map_err(|_| format!("--cpus {n}: expected a number"))?,
+            ("--cpus", n) => qemu.cpus = number("--cpus", n, CPUS)?,
             ("--machine", name) => {
                 qemu.machine =
                     Machine::named(name).ok_or(format!("--machine {name}: expected q35, pc or microvm"))?;
             }
-            ("--memory", mb) => {
-                qemu.memory_mb = mb.parse().map_err(|_| format!("--memory {mb}: expected megabytes"))?;
-            }
+            ("--memory", mb) => qemu.memory_mb = number("--memory", mb, MEMORY_MB)?,
             ("--kernel", scheme) => line = format!("scheme={scheme}"),
             ("--usb", file) => stick = Some(Path::new(file)),
             (name, _) => {
@@ -68,6 +73,9 @@ fn amd64(options: &[&str]) -> Result<u8, String> {
         }
     }
     if let Some(to) = stick {
+        if let Some(name) = ["--cpus", "--machine", "--memory"].iter().find(|name| options.contains(name)) {
+            return Err(format!("{name}: expected without --usb, which is for any PC"));
+        }
         stick::write(&Image::build(&[])?, &line, to)?;
         println!("{}: boots a PC from a USB stick or a CD", to.display());
         return Ok(0);
@@ -88,9 +96,7 @@ fn verify_one(experiment: &str, options: &[&str]) -> Result<u8, String> {
     };
     for option in pairs(options)? {
         match option {
-            ("--cpus", n) => {
-                comparison.cpus = n.parse().map_err(|_| format!("--cpus {n}: expected a number"))?;
-            }
+            ("--cpus", n) => comparison.cpus = number("--cpus", n, CPUS)?,
             ("--seed", seed) => comparison.seed = seed.into(),
             ("--kernel", scheme) => comparison.scheme = scheme.into(),
             ("--defect", name) => comparison.defect = Some(name.into()),
@@ -176,6 +182,17 @@ fn refuse_schedules(verifier: &Verifier) -> Result<(), String> {
     }
     println!("5 schedules that do not fit: refused");
     Ok(())
+}
+
+/// The number that an option has, which QEMU is not to read in a way of its own.
+fn number<N: FromStr + PartialOrd + Display>(
+    name: &str,
+    text: &str,
+    range: RangeInclusive<N>,
+) -> Result<N, String> {
+    let (min, max) = (range.start(), range.end());
+    let fits = text.parse().ok().filter(|number| range.contains(number));
+    fits.ok_or_else(|| format!("{name} {text}: expected {min} to {max}"))
 }
 
 /// Options, each with its value.
