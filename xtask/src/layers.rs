@@ -64,13 +64,21 @@ pub const FLOORS: &[(&str, &[&[&str]])] = &[
     // The lab.
     ("pageferry-trace", &[]),
     ("pageferry-workloads", &[&["pageferry-hal", "pageferry-abi", "pageferry-costs"]]),
+    ("pageferry-processes", &[KERNEL, &["pageferry-workloads"]]),
     // What both kinds of machine run, and the image for metal.
-    ("pageferry-verify", &[KERNEL, &["pageferry-sourced", "pageferry-model", "pageferry-workloads"]]),
+    (
+        "pageferry-verify",
+        &[KERNEL, &["pageferry-sourced", "pageferry-model", "pageferry-workloads", "pageferry-processes"]],
+    ),
     ("pageferry-boot", &[KERNEL, &["pageferry-verify"]]),
     ("pageferry-soak", &[KERNEL, &["pageferry-model"]]),
     (
         "pageferry-lab",
-        &[KERNEL, &["pageferry-sourced", "pageferry-model", "pageferry-trace", "pageferry-workloads"]],
+        &[
+            KERNEL,
+            &["pageferry-sourced", "pageferry-model", "pageferry-trace", "pageferry-workloads"],
+            &["pageferry-processes"],
+        ],
     ),
     ("pageferry-report", &[&["pageferry-hal", "pageferry-sourced", "pageferry-model", "pageferry-lab"]]),
     ("pageferry-teach", &[KERNEL, &["pageferry-sourced", "pageferry-model", "pageferry-lab"]]),

@@ -7,7 +7,7 @@
 //! The judge looks through the machine, in user mode, at memory that the process has just used, so that what it sees is
 //! what the process would; that is part of the events, and the same on both machines.
 
-use crate::process::Process;
+use crate::process::{Process, Watcher};
 use crate::verdict::Verdict;
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -82,7 +82,7 @@ impl Experiment {
     }
 
     fn run<M: Machine>(self, user: &User<M>, cpus: usize, verdict: &Arc<Verdict>) -> Result<(), CallError> {
-        let os = Process::new(user, verdict);
+        let os = Process::new(user, &Watcher(verdict.clone()));
         let judge = |sizes: &[usize]| Rc::new(Judge::new(user.machine(), verdict, sizes));
         // The ends on two CPUs, where there are two: else little is shared.
         let ends = (cpus > 1).then_some([CpuId(0), CpuId(cpus as u8 - 1)]);

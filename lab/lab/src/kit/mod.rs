@@ -1,6 +1,5 @@
 //! What workloads are written with: processes, payloads that are checked, a stopwatch, and what they leave behind.
 
-mod mode;
 mod net;
 mod onlooker;
 mod os;
@@ -9,12 +8,12 @@ mod payload;
 mod process;
 mod stopwatch;
 
-pub use mode::receive_by;
 pub use net::stream_socket;
 pub(crate) use onlooker::Onlooker;
 pub(crate) use os::Process;
 pub use os::measure_first;
 pub use outcome::{Outcome, OutcomeCell};
+pub use pageferry_processes::receive_by;
 pub use pageferry_workloads::{CallError, named};
 pub use payload::{Payload, bytes_behind, differs, differs_behind, fill_behind};
 pub use process::{first_process, other_process, room_for};

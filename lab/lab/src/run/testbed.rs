@@ -7,7 +7,7 @@ use super::perturbation::Perturbation;
 use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice};
 use crate::record::Law;
-use pageferry_hal::{ContextId, Machine as _, Nic};
+use pageferry_hal::{ContextId, Machine as _, Nic, PAGE_SIZE};
 use pageferry_kernel::{BootError, Errno, Kernel, Killed, NetConfig, Program, clusters_for_card};
 use pageferry_model::panics::quietly;
 use pageferry_model::{Model, Options, RunError};
@@ -254,6 +254,19 @@ impl Testbed {
     pub fn needs_servers(&self) -> Result<(), LabError> {
         let expected = "expected a kernel whose servers are processes ([ispc] of its file)";
         self.kernel.file.ispc.as_ref().map(|_| ()).ok_or_else(|| self.incompatible(expected))
+    }
+
+    /// Refuses a number of bytes that is no number of pages.
+    ///
+    /// # Errors
+    /// That one, with its key.
+    pub fn needs_whole_pages(&self, key: &str, bytes: usize) -> Result<(), LabError> {
+        match bytes.is_multiple_of(PAGE_SIZE) {
+            true => Ok(()),
+            false => {
+                Err(self.incompatible(format!("{key} = {bytes}: expected whole pages of {PAGE_SIZE} bytes")))
+            }
+        }
     }
 
     /// The error for a configuration that does not fit.

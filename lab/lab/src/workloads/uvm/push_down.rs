@@ -87,9 +87,7 @@ impl Workload for PushDown {
     }
 
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
-        if !p.size_bytes.is_multiple_of(PAGE_SIZE) {
-            return Err(testbed.incompatible(format!("size_bytes = {}: expected whole pages", p.size_bytes)));
-        }
+        testbed.needs_whole_pages("size_bytes", p.size_bytes)?;
         let buffers = 4 * p.size_bytes;
         let work = PushDown {
             model: testbed.model.clone(),

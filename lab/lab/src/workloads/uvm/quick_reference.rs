@@ -18,7 +18,7 @@ use crate::kit::{
 };
 use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
-use pageferry_hal::{PAGE_SIZE, Prot, Va};
+use pageferry_hal::{Prot, Va};
 use pageferry_kernel::{Errno, Pid, Program, User};
 use pageferry_model::{MachineConfig, Model};
 use pageferry_vm::{Inherit, PassMode, Space, pass};
@@ -102,9 +102,8 @@ impl Workload for QuickReference {
                 testbed.incompatible("by=copy: expected rw=read, as what is written to a copy is lost")
             );
         }
-        if !p.look_bytes.is_multiple_of(PAGE_SIZE) || !p.map_bytes.is_multiple_of(PAGE_SIZE) {
-            return Err(testbed.incompatible("look_bytes, map_bytes: expected whole pages"));
-        }
+        testbed.needs_whole_pages("look_bytes", p.look_bytes)?;
+        testbed.needs_whole_pages("map_bytes", p.map_bytes)?;
         let buffers = 3 * p.map_bytes;
         let work = Rc::new(QuickReference {
             onlooker: Onlooker::new(&testbed.model, &cell),

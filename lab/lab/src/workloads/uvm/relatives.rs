@@ -118,9 +118,7 @@ impl Workload for Relatives {
     }
 
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
-        if !p.size_bytes.is_multiple_of(PAGE_SIZE) {
-            return Err(testbed.incompatible(format!("size_bytes = {}: expected whole pages", p.size_bytes)));
-        }
+        testbed.needs_whole_pages("size_bytes", p.size_bytes)?;
         let buffers = 4 * p.size_bytes;
         let work = Rc::new(Relatives {
             onlooker: Onlooker::new(&testbed.model, &cell),

@@ -84,9 +84,7 @@ impl Workload for TransferArea {
             return Err(testbed
                 .incompatible("dispose=replace: expected to=given, as nothing in the area is replaced"));
         }
-        if !p.size_bytes.is_multiple_of(PAGE_SIZE) {
-            return Err(testbed.incompatible(format!("size_bytes = {}: expected whole pages", p.size_bytes)));
-        }
+        testbed.needs_whole_pages("size_bytes", p.size_bytes)?;
         let buffers = (p.kept + 2) * p.size_bytes;
         let work = TransferArea {
             model: testbed.model.clone(),
