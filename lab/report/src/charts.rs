@@ -25,11 +25,30 @@ const GAP_PIXELS: f64 = 3.0;
 /// The name of the axis, and the values of its ticks.
 const AXIS_PIXELS: f64 = 42.0;
 
-/// Room for labels at the left, and above each group.
-fn margins(width: Width) -> (f64, f64) {
-    match width {
-        Width::Wide => (LABEL_PIXELS, 0.0),
-        Width::Narrow => (0.0, 20.0),
+/// Room for the labels of groups: at the left of their rows, or above them.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Margins {
+    left: f64,
+    above: f64,
+}
+
+impl Margins {
+    const NONE: Margins = Margins { left: 0.0, above: 0.0 };
+
+    /// At the left where there is room for each, so that none runs into the names of rows.
+    fn of<'a>(width: Width, mut labels: impl Iterator<Item = &'a String>) -> Margins {
+        match width {
+            Width::Wide if labels.all(|label| text_pixels(label.chars().count()) <= LABEL_PIXELS) => {
+                Margins { left: LABEL_PIXELS, above: 0.0 }
+            }
+            _ => Margins { left: 0.0, above: 20.0 },
+        }
+    }
+
+    /// Writes a label, whose rows begin at `top`.
+    fn label(self, svg: &mut Svg, label: &str, top: f64, rows_pixels: f64) {
+        let y = if self.above > 0.0 { top - 6.0 } else { top + rows_pixels / 2.0 + 4.5 };
+        svg.text(0.0, y, "label", Anchor::Start, label);
     }
 }
 
@@ -59,18 +78,13 @@ fn across(svg: &mut Svg, width: Width, axis: &Axis, max: f64, room: (f64, f64), 
     scale
 }
 
-fn group_label(svg: &mut Svg, width: Width, label: &str, top: f64, rows_pixels: f64) {
-    match width {
-        Width::Wide => svg.text(0.0, top + rows_pixels / 2.0 + 4.5, "label", Anchor::Start, label),
-        Width::Narrow => svg.text(0.0, top - 6.0, "label", Anchor::Start, label),
-    }
-}
-
 /// Groups of horizontal bars from a common zero, each ending in the mark of its series.
 pub(super) fn bars(width: Width, looks: &Looks, groups: &[Group], axis: &Axis, label: &str) -> String {
     // A single group needs no name.
     let unnamed = groups.iter().all(|group| group.label.is_empty());
-    let (left, above) = if unnamed { (0.0, 0.0) } else { margins(width) };
+    let labels = groups.iter().map(|group| &group.label);
+    let margins = if unnamed { Margins::NONE } else { Margins::of(width, labels) };
+    let Margins { left, above } = margins;
     let all = || groups.iter().flat_map(|g| &g.bars);
     let max = all().map(|b| b.value.max(b.published.unwrap_or(0.0))).fold(0.0, f64::max);
     let from = left + names_pixels(all().map(|b| &b.name));
@@ -80,7 +94,7 @@ pub(super) fn bars(width: Width, looks: &Looks, groups: &[Group], axis: &Axis, l
     let scale = across(&mut svg, width, axis, max, (from, 72.0), height - 4.0);
     let mut y = AXIS_PIXELS + above + 2.0;
     for group in groups {
-        group_label(&mut svg, width, &group.label, y, rows(group) - GAP_PIXELS);
+        margins.label(&mut svg, &group.label, y, rows(group) - GAP_PIXELS);
         for bar in &group.bars {
             let middle = y + BAR_PIXELS / 2.0;
             svg.text(from - 14.0, middle + 4.0, "name", Anchor::End, &bar.name);
@@ -110,7 +124,8 @@ fn draw_bar(svg: &mut Svg, looks: &Looks, scale: &Scale, bar: &Bar, middle: f64,
 
 /// Groups of horizontal stacked bars, with the name of each row before it and `value_pixels` for the text behind it.
 fn stacks(width: Width, groups: &[Stack], axis: &Axis, value_pixels: f64, label: &str) -> String {
-    let (left, above) = margins(width);
+    let margins = Margins::of(width, groups.iter().map(|group| &group.label));
+    let Margins { left, above } = margins;
     let all = || groups.iter().flat_map(|g| &g.rows);
     let sum = |row: &StackRow| row.parts.iter().map(|p| p.value).sum::<f64>();
     let max = all().map(sum).fold(0.0, f64::max);
@@ -121,7 +136,7 @@ fn stacks(width: Width, groups: &[Stack], axis: &Axis, value_pixels: f64, label:
     let scale = across(&mut svg, width, axis, max, (from, value_pixels), height - 4.0);
     let mut y = AXIS_PIXELS + above + 2.0;
     for group in groups {
-        group_label(&mut svg, width, &group.label, y, rows(group) - GAP_PIXELS);
+        margins.label(&mut svg, &group.label, y, rows(group) - GAP_PIXELS);
         for row in &group.rows {
             svg.text(from - 14.0, y + BAR_PIXELS / 2.0 + 4.0, "name", Anchor::End, &row.name);
             draw_parts(&mut svg, &scale, row, y, &group.label);
@@ -149,7 +164,7 @@ fn draw_parts(svg: &mut Svg, scale: &Scale, row: &StackRow, y: f64, group: &str)
 
 /// Rows of dots in percent, each with its published value and the band around it.
 fn dots(width: Width, looks: &Looks, rows: &[DotRow], axis: &Axis, label: &str) -> String {
-    let (left, above) = margins(width);
+    let Margins { left, above } = Margins::of(width, rows.iter().map(|row| &row.label));
     let row_pixels = 34.0 + above;
     let value = |row: &DotRow| {
         let dots = row.dots.iter().map(|d| d.value);
@@ -164,10 +179,8 @@ fn dots(width: Width, looks: &Looks, rows: &[DotRow], axis: &Axis, label: &str) 
     let scale = across(&mut svg, width, axis, max, (left + 8.0, right), height - 4.0);
     for (i, row) in rows.iter().enumerate() {
         let middle = AXIS_PIXELS + (i as f64 + 0.5) * row_pixels + above / 2.0;
-        match width {
-            Width::Wide => svg.text(0.0, middle + 4.5, "label", Anchor::Start, &row.label),
-            Width::Narrow => svg.text(0.0, middle - 18.0, "label", Anchor::Start, &row.label),
-        }
+        let label_y = if above > 0.0 { middle - 18.0 } else { middle + 4.5 };
+        svg.text(0.0, label_y, "label", Anchor::Start, &row.label);
         svg.line((scale.at(0.0), middle), (width.pixels() - right, middle), "rail");
         let end = draw_dots(&mut svg, looks, &scale, row, middle);
         match width {
@@ -279,5 +292,18 @@ fn draw_panel(svg: &mut Svg, looks: &Looks, panel: &Panel, origin: (f64, f64), s
                 None => svg.text(at.0, at.1 - 12.0, "value", Anchor::Middle, &shown),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_that_would_run_into_names_stands_above_its_rows() {
+        let of = |label: &str| Margins::of(Width::Wide, [label.to_owned()].iter());
+        assert_eq!(of("xeon-mp-htt").above, 0.0);
+        assert_eq!(of("pentium-pro, 64.0 KiB, touched").left, 0.0);
+        assert_eq!(Margins::of(Width::Narrow, ["486".to_owned()].iter()).left, 0.0);
     }
 }

@@ -146,7 +146,7 @@ impl Event {
         }
     }
 
-    /// The words of a [`Flush`]; the first of them is 0 for one page, 1 for a context, 2 for everything.
+    /// The words of a [`Flush`]: its kind, and what it goes to, where it goes to something.
     pub fn flush(what: Flush) -> [u64; Event::WORDS] {
         let (kind, asid, va) = match what {
             Flush::Page(asid, va) => (0, asid.0, va.0),
