@@ -198,6 +198,17 @@ pub struct SchedConfig {
     /// Accesses to the interval timer with which a switch reads the time, to know how long the thread ran (`mi_switch`,
     /// `microtime`).
     pub timer_accesses: u32,
+    /// What a thread uses of a stack of its own in the kernel, where that is accounted for.
+    pub stack: Option<KernelStack>,
+}
+
+/// The stack that a thread has in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelStack {
+    /// From one stack to the next: those of all threads begin at the same place of so many bytes.
+    pub spacing_bytes: usize,
+    /// What an entry into the kernel writes at its top, and its end reads: registers, and the frames above them.
+    pub frame_bytes: usize,
 }
 
 impl Default for SchedConfig {
@@ -208,6 +219,7 @@ impl Default for SchedConfig {
             quantum_cycles: Cycles(240_000_000),
             tick_cycles: Cycles(24_000_000),
             timer_accesses: 0,
+            stack: None,
         }
     }
 }

@@ -30,8 +30,8 @@ pub trait Tlb {
     /// When no counter names entries of this machine's TLB.
     fn tlb_random(&self) -> usize;
 
-    /// Looks through the entries of the own TLB, from the first one on, for the one that maps the page at `va` of the
-    /// address space tagged `asid`: by software, which reads one after the other.
+    /// Looks through all entries of the own TLB for the one that maps the page at `va` of the address space tagged
+    /// `asid`: by software, which reads one after the other, and goes on to the last when it has found it.
     ///
     /// # Panics
     /// When software cannot read the TLB of this machine.

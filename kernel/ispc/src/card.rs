@@ -2,8 +2,9 @@
 //!
 //! The driver's server has a frame in a piece of the area and asks the kernel to hand it to the card: the kernel knows
 //! which memory that is, writes its cache lines back, and rings the doorbell. The card reads the piece until the frame
-//! is sent, so the driver answers its request only then: it waits for that, or goes on with others and is told. A
-//! driver that ends waits, too. What arrives is in [`super::received`]: where nobody has given the card a piece for it,
+//! is sent. A driver that trusts nobody answers its request only then: it waits for that, or goes on with others and is
+//! told. One that answers at once leaves it to whoever gets the piece back not to write there yet; a piece that is freed
+//! meanwhile is given to nobody before the card has read it. A driver that ends waits. What arrives is in [`super::received`]: where nobody has given the card a piece for it,
 //! a frame finds no buffer.
 //!
 //! # Locks
@@ -13,19 +14,17 @@
 //! # What can fail
 //! A frame that is not the caller's, or longer than the card takes; a card that is not there, or was removed.
 
+use super::config::IspcDefect;
 use super::driver_card::{DriverCard, Sending};
 use super::port::{DRIVER, RequestId};
-use super::state::{Holder, Ispc};
+use super::state::{Holder, Ispc, State};
 use alloc::vec::Vec;
-use pageferry_abi::Errno;
+use pageferry_abi::{Errno, Pid};
 use pageferry_core::proc::Syscall;
 use pageferry_hal::{
-    Cause, ETHERNET_HEADER_BYTES, Fragment, Instructions, Machine, NicChecksum, NicTransmit, PAGE_SHIFT,
-    PAGE_SIZE, SpinLock, Threads, Va,
+    Cause, ETHERNET_HEADER_BYTES, Fragment, Machine, NicChecksum, NicTransmit, PAGE_SHIFT, PAGE_SIZE,
+    SpinLock, Threads, Va,
 };
-
-/// Bytes of a cache line that is written back at a time.
-const LINE_BYTES: usize = 32;
 
 impl<M: Machine> Ispc<M> {
     /// Hands a frame to the card that lies in a piece of the calling server's, which the card reads until it is sent.
@@ -77,7 +76,6 @@ impl<M: Machine> Ispc<M> {
             return Err(Errno::MessageSize);
         }
         m.execute(self.config.paths.card_send);
-        m.execute(Instructions(self.config.paths.card_line.instructions.0 * len.div_ceil(LINE_BYTES) as u32));
         let (mut fragments, mut done) = (Vec::new(), 0);
         while done < len {
             let offset = (start + done) & (PAGE_SIZE - 1);
@@ -90,6 +88,9 @@ impl<M: Machine> Ispc<M> {
         state.next += 1;
         state.sending.insert(tag, Sending { pid: call.pid, page, request });
         drop(state);
+        if !self.has(IspcDefect::NotWrittenBack) {
+            card.nic.write_back(&fragments);
+        }
         card.nic.post_transmit(NicTransmit { tag, fragments, checksum });
         card.nic.start_transmit();
         Ok(())
@@ -130,7 +131,8 @@ impl<M: Machine> Ispc<M> {
     pub fn card_interrupt(&self, threads: &dyn Threads, m: &M) {
         let Some(card) = &self.card else { return };
         let events = card.nic.acknowledge();
-        let (answered, told) = self.take_answers(card);
+        m.execute(self.config.paths.card_interrupt);
+        let (answered, told) = self.take_answers(m, card);
         if answered {
             threads.wakeup(card.channel());
         }
@@ -142,11 +144,11 @@ impl<M: Machine> Ispc<M> {
 
     /// Takes what the card says of frames that it was to send: whether there was any, and one whose request is to be
     /// answered.
-    fn take_answers(&self, card: &DriverCard) -> (bool, bool) {
+    fn take_answers(&self, m: &M, card: &DriverCard) -> (bool, bool) {
         let (mut answered, mut told) = (false, false);
         while let Some(sent) = card.nic.take_transmitted() {
             let mut state = self.state.lock();
-            if let Some(Sending { pid, request: Some(id), .. }) = state.sending.remove(&sent.tag) {
+            if let Some((pid, id)) = self.was_sent(m, &mut state, sent.tag) {
                 state.sent.push_back((pid, id));
                 told = true;
             }
@@ -155,12 +157,22 @@ impl<M: Machine> Ispc<M> {
         (answered, told)
     }
 
+    /// The card reads this frame no more: its piece is free if it was freed meanwhile. Whose request is to be answered.
+    fn was_sent(&self, m: &M, state: &mut State, tag: u64) -> Option<(Pid, RequestId)> {
+        let Sending { pid, page, request } = state.sending.remove(&tag)?;
+        let freed = state.icas.get(&page).is_some_and(|ica| ica.holder == Holder::Card);
+        if freed && !state.receiving.has(page) {
+            self.free(m, state, page);
+        }
+        request.map(|id| (pid, id))
+    }
+
     /// No process is left: the card is stopped, and gives back what it has.
     pub fn stop_card(&self, m: &M) {
         let Some(card) = &self.card else { return };
         card.nic.stop();
         while let Some(sent) = card.nic.take_transmitted() {
-            self.state.lock().sending.remove(&sent.tag);
+            self.was_sent(m, &mut self.state.lock(), sent.tag);
         }
         self.take_received(m, card);
         let mut state = self.state.lock();

@@ -53,10 +53,10 @@ paths! {
         /// Changing the space that a thread runs in: noting where it came from, a stack for it there, the root and the
         /// tag.
         pub cross: CodePath,
-        /// Handing a frame to the card for a driver,
+        /// Handing a frame to the card for a driver, apart from writing its cache lines back.
         pub card_send: CodePath,
-        /// and writing one cache line of it back.
-        pub card_line: CodePath,
+        /// One interrupt of the card, with freeing what was sent.
+        pub card_interrupt: CodePath,
     }
 }
 
@@ -74,8 +74,12 @@ defects! {
         DataKept: "Data goes with its request, but stays with the server when that answers.",
         SpaceKept: "A thread that has crossed into a server stays in its space when it goes back.",
         InsideForgotten: "A server ends without a look for threads inside.",
+        NotWrittenBack: "A frame is handed to a card that does not look into caches, and is in the cache only.",
+        FreedWhileSent: "A piece is given to another while the card still reads it.",
         DeathUntold: "A thread that was inside a server that died is told that all went well.",
     }
+    /// It shows only where a driver of the card is a program that does not wait for the wire.
+    needs_a_card: [NotWrittenBack, FreedWhileSent];
 }
 
 /// A kernel with communication between processes by a common area.

@@ -154,13 +154,13 @@ impl<M: Machine> Ispc<M> {
     fn run(&self, call: &Syscall<'_, M>, gate: &Gate<M>, inquiry: &Inquiry) {
         let (m, thread) = (call.machine(), call.thread.clone());
         thread.return_to_user();
-        m.cross(Crossing::SyscallExit);
+        thread.cross(Crossing::SyscallExit);
         {
             let _c = m.scope(Cause::User);
             (gate.procedure)(&gate.process, &thread, inquiry);
         }
         // Its return is a call of the kernel.
-        m.cross(Crossing::SyscallEnter);
+        thread.cross(Crossing::SyscallEnter);
         let _c = m.scope(Cause::Syscall);
         m.execute(call.core.config.paths.syscall);
         m.count(KernelCounter::Syscalls, 1);

@@ -124,7 +124,9 @@ impl<M: Machine> Ispc<M> {
             let known = match ica.holder {
                 Holder::Process(pid) | Holder::Kept(pid) => state.ports.contains_key(&pid),
                 Holder::Request(id) => state.requests.contains_key(&id),
-                Holder::Card => state.receiving.has(*page),
+                Holder::Card => {
+                    state.receiving.has(*page) || state.sending.values().any(|sending| sending.page == *page)
+                }
             };
             if !known {
                 return Err(format!("page {page} of the area is {:?}'s, which is not there", ica.holder));

@@ -86,11 +86,17 @@ impl<M: Machine> Ispc<M> {
         Ok(first)
     }
 
-    /// Gives a piece back that is attached nowhere.
+    /// Gives a piece back that is attached nowhere. One that the card reads is given to nobody before it has read it.
     pub fn free(&self, m: &M, state: &mut State, page: usize) {
         m.execute(self.config.paths.ica);
-        let ica = state.icas.remove(&page).expect("a piece is freed once");
+        let ica = state.icas.get_mut(&page).expect("a piece is freed once");
         assert!(ica.entries.is_empty() && !ica.tabled, "a piece is freed that is attached");
+        if state.sending.values().any(|sending| sending.page == page) && !self.has(IspcDefect::FreedWhileSent)
+        {
+            ica.holder = Holder::Card;
+            return;
+        }
+        let ica = state.icas.remove(&page).expect("it is there");
         state.structures.free(ica.at);
     }
 

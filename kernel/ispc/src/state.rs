@@ -31,7 +31,8 @@ pub enum Holder {
     Request(RequestId),
     /// Nobody: this process has it again when the kernel makes a request for it ([`super::kept`]).
     Kept(Pid),
-    /// No process: the network card receives into it, or has ([`super::received`]).
+    /// No process: the network card receives into it, or has ([`super::received`]); or it was freed while the card
+    /// reads it, and is free when that is done.
     Card,
 }
 

@@ -41,8 +41,8 @@ pub use pageferry_abi::{
     ReceiveMode, Received, SendMode, Shutdown, SocketKind, SocketOption,
 };
 pub use pageferry_core::config::{
-    DiskConfig, DiskPaths, ForwardWakeup, FrameMapping, KernelPaths, LentMapping, PipeConfig, PipeKind,
-    PipeMapping, PtraceBy, SchedConfig, SocketConfig,
+    DiskConfig, DiskPaths, ForwardWakeup, FrameMapping, KernelPaths, KernelStack, LentMapping, PipeConfig,
+    PipeKind, PipeMapping, PtraceBy, SchedConfig, SocketConfig,
 };
 pub use pageferry_core::counter::{KernelCounter, metrics};
 pub use pageferry_core::defect::{KernelDefect, NetDefect};

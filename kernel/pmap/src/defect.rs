@@ -48,6 +48,7 @@ defects! {
         DetachOfOtherTag: "What is detached is invalidated under another space's tag.",
         EntryTwice: "What a reserved entry attaches is loaded into another as well.",
         ReservedKeepTags: "Reserved entries keep the tag of a space that has been given another.",
+        BelowRefused: "A miss is compared with the end of the area alone: what lies below is refused, too.",
         FlushDropsReserved: "A flush drops reserved entries, too.",
     }
 }

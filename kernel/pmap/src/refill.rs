@@ -3,7 +3,8 @@
 //! It finds the mapping in the page tables of the space that runs, or in the kernel's; notes that the page is used, and
 //! modified if it is a store; and loads the TLB, or puts an entry into the hash table and lets hardware look again.
 //! Where the kernel keeps a hash table of its own accord, it looks there first. Of a direct map that is in no table it
-//! makes the entry from the address. It runs on whatever it interrupts, with interrupts off.
+//! makes the entry from the address. A miss in a communication area whose pages are attached by reserved entries is
+//! refused at once, without a look at any table: what is attached does not miss. It runs on whatever it interrupts, with interrupts off.
 //!
 //! # Fast and slow
 //! The **fast** handler works in a few registers, with physical addresses, so that it cannot miss itself. The **slow**
@@ -64,6 +65,9 @@ impl<M: Machine> Pmaps<M> {
         let outermost = !nested || endless;
         if nested {
             m.count(PmapCounter::NestedRefills, 1);
+        }
+        if miss.va < self.kernel.layout.user_end && self.misses_what_is_not_attached(miss.va) {
+            return Err(TrapKind::Protection);
         }
         if let Some((_, tte)) = self.kernel.computed(miss.va) {
             return self.refill_computed(whose, miss, tte);

@@ -213,6 +213,30 @@ impl Caches {
         }
     }
 
+    /// Writes back what a package has newer than memory of the line of `pa`, under whatever colour, and keeps it. True
+    /// if there was anything.
+    ///
+    /// # Panics
+    /// When `pa` lies beyond what the caches can tag.
+    pub fn write_back_line(&mut self, package: usize, pa: u64) -> bool {
+        let line = pa >> self.line_shift;
+        assert!(line < self.line_limit, "physical address {pa:#x} lies beyond what the caches can tag");
+        let own = self.colours.skew(pa, self.colours.own(pa));
+        let skews: Vec<u64> = self.colours.others(pa).chain([own]).collect();
+        let package = &mut self.packages[package];
+        let mut was_dirty = false;
+        let mut clean = |entry: Option<&mut u32>| {
+            if let Some(entry) = entry {
+                was_dirty |= *entry & DIRTY != 0;
+                *entry &= !DIRTY;
+            }
+        };
+        package.banks[1..].iter_mut().for_each(|bank| clean(bank.level.peek(line)));
+        skews.iter().for_each(|skew| clean(package.banks[0].level.peek(line.wrapping_add(*skew))));
+        package.counts.memory_writebacks += u64::from(was_dirty);
+        was_dirty
+    }
+
     /// Writes back and drops what the first level holds of the page of `pa` under a colour. Gives how many of its lines
     /// were dirty.
     ///

@@ -127,8 +127,6 @@ pub(crate) struct Hw {
     /// When the next event outside of the CPUs is due, and whether something is there that can wait for the world.
     pub(crate) outside_at: u64,
     pub(crate) has_far_end: bool,
-    /// When a CPU last rang the card's doorbell for sending.
-    pub(crate) transmit_started_at: u64,
 }
 
 impl Hw {
@@ -183,7 +181,6 @@ impl Hw {
             outside: params.nic.map(|nic| Box::new(Outside::new(nic))),
             outside_at: NEVER,
             has_far_end: false,
-            transmit_started_at: 0,
             params,
         }
     }

@@ -403,11 +403,6 @@ impl Model {
         std::mem::take(&mut self.0.hw.borrow_mut().max_kernel_entries)
     }
 
-    /// When a CPU last handed frames to the network card to be sent, on its clock.
-    pub fn transmit_started_at(&self) -> pageferry_hal::Cycles {
-        pageferry_hal::Cycles(self.0.hw.borrow().transmit_started_at)
-    }
-
     /// Entries in the TLB of a CPU's core.
     pub fn tlb_entries(&self, cpu: CpuId) -> usize {
         self.0.hw.borrow().tlb_live(cpu.index())

@@ -81,6 +81,8 @@ pub(crate) struct Params {
     pub(crate) tlb_load: u64,
     /// Looking at one entry of the TLB by software, where it can.
     pub(crate) search: Option<u64>,
+    /// A load of a reserved entry.
+    pub(crate) reserved_load: u64,
     /// Writing one block register.
     pub(crate) block_set: u64,
     pub(crate) line_bytes: usize,
@@ -117,6 +119,9 @@ pub(crate) struct NicParams {
     /// In cycles of the CPU.
     pub(crate) register_read: u64,
     pub(crate) register_write: u64,
+    /// A line that is written back before the card reads it, besides what memory takes; `None` where it looks into
+    /// caches.
+    pub(crate) write_back_line: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -247,6 +252,9 @@ impl Params {
             refill_enter: refill(|r| &r.enter_cycles),
             refill_exit: refill(|r| &r.exit_cycles),
             tlb_load: refill(|r| &r.tlb_load_cycles),
+            reserved_load: (c.mmu.soft.as_ref())
+                .and_then(|soft| Some(soft.reserved_load_cycles.as_ref()?.value))
+                .unwrap_or_else(|| refill(|r| &r.tlb_load_cycles)),
             search: c.mmu.soft.as_ref().and_then(|soft| Some(soft.search_cycles.as_ref()?.value)),
             block_set: c.mmu.blocks.as_ref().map_or(0, |b| b.set_cycles.value),
             first_level: c.cache[0].latency_cycles.value,
@@ -284,6 +292,7 @@ impl Params {
                     dma_mb_s: nic.dma_mb_s.value,
                     register_read: cycles(&nic.register_read_ns),
                     register_write: cycles(&nic.register_write_ns),
+                    write_back_line: nic.write_back_line_cycles.as_ref().map(|n| n.value),
                 }
             }),
         }

@@ -1,7 +1,7 @@
 //! Where every thread is: on a run queue, on a sleep queue, or running. Plain data under the scheduler's lock.
 //!
-//! Each run queue has three levels, because work behind interrupts comes first, and a thread that was woken inside the
-//! kernel runs before those in user mode; within a level, first come first served. Threads that one CPU is to run,
+//! Each run queue has four levels, because work behind interrupts comes first, a thread that was woken inside the
+//! kernel runs before those in user mode, and one may want to run last; within a level, first come first served. Threads that one CPU is to run,
 //! being pinned or because it was idle, wait on the queue of that CPU, all others on one for all CPUs; a CPU takes from
 //! the two the thread on the higher level, or the one that has waited longer. It is owned by the scheduler.
 //!
@@ -36,10 +36,10 @@ pub struct Entry<M: Machine> {
     pub at: StructVa,
 }
 
-/// A run queue: three levels, each in order of arrival.
+/// A run queue: four levels, each in order of arrival.
 #[derive(Default)]
 pub struct RunQueue {
-    levels: [VecDeque<(u64, ThreadId)>; 3],
+    levels: [VecDeque<(u64, ThreadId)>; 4],
 }
 
 impl RunQueue {
@@ -71,11 +71,13 @@ pub struct Queues<M: Machine> {
     arrivals: u64,
     /// Where structures of threads come from.
     pub zone: Zone,
+    /// And their stacks in the kernel, where those are accounted for.
+    pub stacks: Option<Zone>,
 }
 
 impl<M: Machine> Queues<M> {
-    /// Empty queues for `cpus` CPUs; thread structures come from `zone`.
-    pub fn new(cpus: usize, zone: Zone) -> Queues<M> {
+    /// Empty queues for `cpus` CPUs; thread structures come from `zone`, and kernel stacks from `stacks`.
+    pub fn new(cpus: usize, zone: Zone, stacks: Option<Zone>) -> Queues<M> {
         Queues {
             threads: LiteMap::new(),
             shared: RunQueue::default(),
@@ -86,6 +88,7 @@ impl<M: Machine> Queues<M> {
             idle: CpuSet::EMPTY,
             arrivals: 0,
             zone,
+            stacks,
         }
     }
 

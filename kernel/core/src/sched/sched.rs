@@ -24,7 +24,7 @@
 //! Making a thread, for want of a structure. Everything else is a broken invariant and panics.
 
 use super::runq::{Entry, Queues};
-use super::tcb::{Tcb, ThreadId, ThreadState};
+use super::tcb::{Tcb, ThreadId, ThreadStack, ThreadState};
 use crate::config::{ForwardWakeup, SchedConfig};
 use crate::counter::KernelCounter;
 use alloc::boxed::Box;
@@ -35,7 +35,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Access, Cause, Channel, CodePath, ContextId, CpuId, CpuSet, Cycles, Interrupt, Interrupted, LockClass,
-    Machine, SpaceId, SpinLock, StructArena, StructVa,
+    Machine, SpaceId, SpinLock, StructArena, StructVa, Zone,
 };
 use pageferry_pmap::Pmaps;
 use pageferry_vm::Space;
@@ -120,7 +120,11 @@ impl<M: Machine> Sched<M> {
         let machine = pmaps.machine().clone();
         let cpus = machine.board().cpus;
         let heads = arena.array("sleep queues", SLEEP_HEADS, SLEEP_HEAD_BYTES)?;
-        let queues = Queues::new(cpus, arena.zone("threads", MAX_THREADS, THREAD_BYTES)?);
+        let stacks = match config.stack {
+            Some(stack) => Some(arena.zone("kernel stacks", MAX_THREADS, stack.spacing_bytes)?),
+            None => None,
+        };
+        let queues = Queues::new(cpus, arena.zone("threads", MAX_THREADS, THREAD_BYTES)?, stacks);
         Ok(Sched {
             queues: machine.new_lock(LockClass::SCHEDULER, queues),
             resched: (0..cpus).map(|_| AtomicBool::new(false)).collect(),
@@ -162,16 +166,18 @@ impl<M: Machine> Sched<M> {
         soft_interrupt: bool,
         body: Box<dyn FnOnce(Arc<Tcb>)>,
     ) -> Option<ThreadId> {
-        let at = {
+        let (at, stack) = {
             let mut q = self.queues.lock();
             // Processes leave some for the kernel's own threads.
             if space.is_some() && q.threads.len() >= MAX_THREADS - KERNEL_THREADS {
                 return None;
             }
-            q.zone.alloc()?
+            // There are as many stacks as threads.
+            (q.zone.alloc()?, q.stacks.as_mut().and_then(Zone::alloc))
         };
+        let stack = stack.zip(self.config.stack).map(|(at, its)| ThreadStack { at, its });
         let id = ThreadId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        let tcb = Arc::new(Tcb::new(id, name.to_string(), soft_interrupt));
+        let tcb = Arc::new(Tcb::new(id, name.to_string(), soft_interrupt, stack));
         let (sched, mine) = (self.clone(), tcb.clone());
         let entry = Box::new(move || {
             sched.switched_in();
@@ -235,6 +241,9 @@ impl<M: Machine> Sched<M> {
         assert_eq!(entry.state, ThreadState::Running(me), "{} exits where it does not run", entry.tcb.name);
         assert_eq!(entry.tcb.pins.load(Ordering::Relaxed), 0, "{} exits while pinned", entry.tcb.name);
         q.zone.free(entry.at);
+        if let (Some(stacks), Some(stack)) = (&mut q.stacks, entry.tcb.stack) {
+            stacks.free(stack.at);
+        }
         self.choose_idle(&mut q, me).context
     }
 

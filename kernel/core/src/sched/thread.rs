@@ -8,7 +8,7 @@ use super::tcb::{Tcb, ThreadId};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering::Relaxed;
-use pageferry_hal::{Channel, CpuId, Interrupted, Machine, Threads};
+use pageferry_hal::{Access, Channel, CpuId, Crossing, Interrupted, Machine, Threads};
 use pageferry_vm::Space;
 
 /// A thread's handle of itself. Only the thread that it stands for may use it to sleep, pin or return to user mode.
@@ -55,6 +55,17 @@ impl<M: Machine> Thread<M> {
     /// True while the thread is pinned to its CPU.
     pub fn is_pinned(&self) -> bool {
         self.tcb.pins.load(Relaxed) > 0
+    }
+
+    /// Enters or leaves the kernel: what hardware does, and the registers on the thread's stack there.
+    pub fn cross(&self, crossing: Crossing) {
+        let m = self.sched.machine();
+        m.cross(crossing);
+        let access = match crossing {
+            Crossing::SyscallEnter | Crossing::TrapEnter => Access::Write,
+            Crossing::SyscallExit | Crossing::TrapExit => Access::Read,
+        };
+        self.tcb.stack.iter().for_each(|stack| stack.touch(m, access));
     }
 
     /// Lets others run first, if there are any.

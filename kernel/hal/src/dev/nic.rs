@@ -42,12 +42,18 @@ pub trait Nic {
     /// # Panics
     /// When it was called before, or a ring leaves memory or is not aligned to a descriptor.
     fn set_rings(&self, transmit: Pa, receive: Pa);
+    /// Writes back what the executing CPU's cache has of a frame that is to be sent and memory has not, line by line:
+    /// before it is posted. Nothing where the card looks into caches itself.
+    fn write_back(&self, fragments: &[Fragment]) {
+        let _ = fragments;
+    }
     /// Fills the next descriptors with a frame to be sent. Nothing happens before [`Nic::start_transmit`].
     ///
     /// # Panics
     /// When its fragments need more descriptors than are free, are empty or leave their frames, or are more than
     /// [`NicInfo::transmit_fragments`]; when it is longer than a frame may be, or shorter than a header; when it wants
-    /// a checksum that lies outside of it, or that the card cannot compute.
+    /// a checksum that lies outside of it, or that the card cannot compute; when the card does not look into caches, and
+    /// one has something of it that was not [written back](Nic::write_back).
     fn post_transmit(&self, packet: NicTransmit);
     /// Rings the doorbell of the transmit ring.
     fn start_transmit(&self);

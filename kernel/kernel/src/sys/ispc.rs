@@ -126,7 +126,8 @@ impl<M: Machine> User<M> {
     }
 
     /// Hands a frame to the network card that lies in a piece of this server's, where no protocols of the kernel's own
-    /// have the card. The card reads it until [`User::card_wait`] returns.
+    /// have the card. The card reads it until [`User::card_wait`] returns; who writes there before changes what is
+    /// sent.
     ///
     /// # Errors
     /// [`Errno::NotSupported`]: there is no such card. [`Errno::MessageSize`]: no frame has that length.

@@ -151,12 +151,12 @@ impl<M: Machine> User<M> {
     fn take_fault(&self, fault: CopyFault) {
         let m = self.machine();
         let _c = m.scope(Cause::Fault);
-        m.cross(Crossing::TrapEnter);
+        self.thread.cross(Crossing::TrapEnter);
         if self.process.space.fault(&self.thread, fault.trap).is_err() {
             self.kernel.kill_by(&self.process, fault.trap);
         }
         self.return_to_user();
-        m.cross(Crossing::TrapExit);
+        self.thread.cross(Crossing::TrapExit);
     }
 
     /// Executes a straight run of instructions at `at`, in user mode, faulting as needed where the machine fetches
@@ -188,9 +188,9 @@ impl<M: Machine> User<M> {
         if self.thread.should_yield() {
             let m = self.machine();
             let _c = m.scope(Cause::Interrupt);
-            m.cross(Crossing::TrapEnter);
+            self.thread.cross(Crossing::TrapEnter);
             self.return_to_user();
-            m.cross(Crossing::TrapExit);
+            self.thread.cross(Crossing::TrapExit);
         }
     }
 
@@ -223,7 +223,7 @@ impl<M: Machine> User<M> {
         }
         let m = self.machine();
         let scope = m.scope(Cause::Syscall);
-        m.cross(Crossing::SyscallEnter);
+        self.thread.cross(Crossing::SyscallEnter);
         m.execute(self.kernel.core.config.paths.syscall);
         m.count(KernelCounter::Syscalls, 1);
         Ok(scope)
@@ -233,7 +233,7 @@ impl<M: Machine> User<M> {
     fn leave(&self) {
         assert!(!self.thread.is_pinned(), "a system call of {} left its thread pinned", self.process.name);
         self.return_to_user();
-        self.machine().cross(Crossing::SyscallExit);
+        self.thread.cross(Crossing::SyscallExit);
     }
 
     fn call(&self) -> Syscall<'_, M> {
@@ -260,6 +260,18 @@ impl<M: Machine> User<M> {
                 return Err(Errno::Invalid);
             }
             call.thread.bind(cpu);
+            Ok(())
+        })
+    }
+
+    /// Has the process run only where no other can, from here on, or as others do (FreeBSD's `rtprio` with
+    /// `RTP_PRIO_IDLE`). A child runs as others do.
+    ///
+    /// # Errors
+    /// [`Errno::Killed`].
+    pub fn run_last(&self, last: bool) -> Result<(), Errno> {
+        self.system_call(|call| {
+            call.thread.tcb.last.store(last, Ordering::Relaxed);
             Ok(())
         })
     }

@@ -3,6 +3,7 @@
 
 mod audio;
 mod auto;
+mod card_pieces;
 mod clock;
 mod common;
 mod crossing;

@@ -44,6 +44,36 @@ fn sleepers_wake_in_the_order_of_their_sleep() {
     assert_eq!(*seen.borrow(), [0, 1, 2, 3]);
 }
 
+/// On one CPU, who runs last runs when nobody else can, woken or not.
+#[test]
+fn who_runs_last_waits_for_all_others() {
+    run("xeon-up", Schedule::Timed, sf_buf(4), |u| {
+        let rounds = Rc::new(Cell::new(0));
+        let over = Rc::new(Cell::new(false));
+        let (its, ends) = (rounds.clone(), over.clone());
+        fork(u, "last", move |u| {
+            u.run_last(true).unwrap();
+            while !ends.get() {
+                its.set(its.get() + 1);
+                u.yield_now().unwrap();
+            }
+        });
+        u.sleep_for(Cycles(60_000_000)).unwrap();
+        let before = rounds.get();
+        assert!(before > 10, "{before} rounds while nobody else could run");
+        for _ in 0..50 {
+            // Longer than its quantum, with all that clock interrupts do.
+            u.compute(Instructions(10_000_000));
+            u.yield_now().unwrap();
+        }
+        assert_eq!(rounds.get(), before, "it has run beside another");
+        u.sleep_for(Cycles(60_000_000)).unwrap();
+        assert!(rounds.get() > before);
+        over.set(true);
+        u.wait().unwrap();
+    });
+}
+
 /// A wakeup between the entry into the sleep queue and the switch is not lost.
 #[test]
 fn no_wakeup_is_lost() {

@@ -80,6 +80,7 @@ impl<M: Machine> Ip<'_, M> {
         let slots = fragments.len();
         card.transmit_ring.fill(m, slots);
         frame.iter().for_each(|mbuf| pool.trace(mbuf, mbuf.len(), Place::Device, FlowStep::Received));
+        card.nic.write_back(&fragments);
         card.nic.post_transmit(NicTransmit { tag, fragments, checksum });
         let early = self.has(NetDefect::FreedWhileSent);
         let (kept, freed) = if early { (Chain::new(), frame) } else { (frame, Chain::new()) };

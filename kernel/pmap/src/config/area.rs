@@ -14,6 +14,8 @@ paths! {
         pub unwire: CodePath,
         /// Writing or clearing one page-table entry of the area.
         pub table: CodePath,
+        /// In a refill, where entries are reserved: testing whether the address lies in the area.
+        pub bounds: CodePath,
     }
 }
 
@@ -22,10 +24,12 @@ paths! {
 pub struct AreaConfig {
     /// Its size, in whole pages.
     pub len_bytes: usize,
-    /// Entries of the TLB that are reserved for it: the first ones.
+    /// Entries of the TLB that are reserved for it: the first ones. (Those of the area's have the low numbers in Yamauchi
+    /// et al., 2.3. An SH-4's counter starts anew at MMUCR.URB, so that its hardware reserves the high ones: where an
+    /// entry lies changes nothing.)
     pub reserved: usize,
-    /// A page-table entry's detachment looks through the TLB by software, one entry after the other, where software can
-    /// read it.
+    /// A page-table entry's detachment looks through the TLB by software, at all entries one after the other, where
+    /// software can read it.
     pub searches: bool,
     /// Path lengths.
     pub paths: AreaPaths,

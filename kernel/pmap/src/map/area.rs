@@ -8,7 +8,8 @@
 //!
 //! A page is *attached* to a space in one of two ways. By a **page-table entry** like any other; then the TLB is filled
 //! by misses, and detaching has to find what the TLB has. Or by a **reserved entry** of the TLB and nothing else: the
-//! entry is the mapping, no table says so, and a miss in the area is the protection fault. (Yamauchi et al., 2.3.)
+//! entry is the mapping, no table says so, and a miss in the area is the protection fault: the refill handler tests the
+//! address and looks no further. (Yamauchi et al., 2.3.)
 //!
 //! # Tags
 //! A reserved entry carries its space's tag. A tag may be taken away, and given to another space when all have been
@@ -138,7 +139,7 @@ impl<M: Machine> Pmaps<M> {
         flush.flush(self);
     }
 
-    /// Looks through the TLB for the page, and deletes its entry. False when software cannot, or another CPU may have
+    /// Looks through all of the TLB for the page, and deletes its entry. False when software cannot, or another CPU may have
     /// it in its own.
     fn search(&self, asid: Asid, va: Va) -> bool {
         if self.active.len() > 1 || !matches!(self.machine.board().mmu, Mmu::Soft { is_readable: true, .. }) {
@@ -206,6 +207,15 @@ impl<M: Machine> Pmaps<M> {
         if shared.wired.fetch_sub(1, SeqCst) == 1 {
             shared.wired_asid.store(Asid::KERNEL.0, SeqCst);
         }
+    }
+
+    /// True for a miss in the area where reserved entries attach: what is attached is in the TLB, so it is an access to
+    /// what is not.
+    pub(crate) fn misses_what_is_not_attached(&self, va: Va) -> bool {
+        let Some(area) = self.area.as_ref().filter(|area| area.config.reserved > 0) else { return false };
+        self.machine.execute(area.config.paths.bounds);
+        let begins = va >= area.range.start() || self.area_defect().is(AreaDefect::BelowRefused);
+        begins && va < area.range.end()
     }
 
     /// What reserved entry `slot` maps, and for whom; `None` when it is free.

@@ -41,7 +41,7 @@ pub enum ChoiceName {
 paths! {
     /// See [`IspcPaths`].
     IspcPathsFile for IspcPaths {
-        call, queue, ica, entry, cross, card_send, card_line; wire, unwire, table, choose, card_post, card_take
+        call, queue, ica, entry, cross, card_send, card_interrupt; wire, unwire, table, bounds, choose, card_post, card_take
     }
 }
 
@@ -118,6 +118,7 @@ impl IspcFile {
                 wire: path(&self.paths.wire),
                 unwire: path(&self.paths.unwire),
                 table: path(&self.paths.table),
+                bounds: path(&self.paths.bounds),
             },
             defect: Planted::NONE,
             area_defect: Planted::NONE,

@@ -14,7 +14,7 @@ use crate::error::LabError;
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths};
 use pageferry_hal::{Board, CodePath, Cycles, Mmu, PAGE_SHIFT, Region};
 use pageferry_kernel::{
-    DiskConfig, DiskPaths, KernelConfig, KernelPaths, PipeConfig, SchedConfig, SocketConfig,
+    DiskConfig, DiskPaths, KernelConfig, KernelPaths, KernelStack, PipeConfig, SchedConfig, SocketConfig,
 };
 use pageferry_model::MachineConfig;
 use pageferry_pmap::{EntryChoice, KernelMapping, Planted, PmapConfig, PmapPaths, RefillConfig, RefillPaths};
@@ -269,6 +269,22 @@ pub struct SchedFile {
     /// Accesses to the ports of the interval timer with which a switch reads the time; none if this is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timer_accesses: Option<Sourced<u32>>,
+    /// From the stack that a thread has in the kernel to the next; their use is not accounted for if this is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stack_bytes: Option<Sourced<u32>>,
+    /// What an entry into the kernel writes at the top of that stack, and its end reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stack_frame_bytes: Option<Sourced<u32>>,
+}
+
+impl SchedFile {
+    /// A frame is no longer than its stack.
+    fn stack(&self) -> Option<KernelStack> {
+        let spacing_bytes = self.stack_bytes.as_ref()?.value as usize;
+        let frame_bytes = self.stack_frame_bytes.as_ref()?.value as usize;
+        (spacing_bytes > 0)
+            .then_some(KernelStack { spacing_bytes, frame_bytes: frame_bytes.min(spacing_bytes) })
+    }
 }
 
 /// Locks.
@@ -524,6 +540,7 @@ impl KernelFile {
                 quantum_cycles: Cycles(self.sched.quantum_ms.value * machine.cpu.clock_mhz.value * 1000),
                 tick_cycles: Cycles(machine.cpu.clock_mhz.value * 1_000_000 / self.sched.hz.value),
                 timer_accesses: self.sched.timer_accesses.as_ref().map_or(0, |n| n.value),
+                stack: self.sched.stack(),
             },
             locks_on_one_cpu: self.locks.as_ref().is_none_or(|locks| locks.on_one_cpu.value),
             measures_at_boot: false,
@@ -594,6 +611,8 @@ pub(crate) const RANGES: Ranges = Ranges(&[
     range("sched.quantum_ms", 1, 1_000_000),
     range("sched.hz", 1, 100_000),
     range("sched.timer_accesses", 0, 1000),
+    range("sched.stack_bytes", 0, 65_536),
+    range("sched.stack_frame_bytes", 0, 65_536),
     range("paging.swap_mb", 1, 1 << 20),
     range("paging.cluster_pages", 1, 1024),
     range("paging.read_ahead_pages", 0, 1024),

@@ -1,5 +1,6 @@
 //! What workloads are written with: processes, payloads that are checked, a stopwatch, and what they leave behind.
 
+mod image;
 mod net;
 mod onlooker;
 mod os;
@@ -8,6 +9,7 @@ mod payload;
 mod process;
 mod stopwatch;
 
+pub(crate) use image::{Image, ImageSize, Misses};
 pub use net::stream_socket;
 pub(crate) use onlooker::Onlooker;
 pub(crate) use os::Process;

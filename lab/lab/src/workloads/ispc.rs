@@ -1,21 +1,24 @@
-//! One step of communication between an application and a server (Yamauchi et al., 4.2): a request or its return,
-//! synchronous or asynchronous, with a piece of data or without.
+//! One step of communication between an application and a server (Yamauchi et al., 4.2), or between two servers: a
+//! request or its return, synchronous or asynchronous, with a piece of data or without.
 //!
-//! A step begins when its sender calls the kernel, and ends when its receiver has been at what came: it has read the
-//! request, or the answer, in the control piece, and the first word of the data. The server does nothing else, and the
-//! control piece has no arguments. Before a call the sender has written there what it asks, outside of what is
-//! measured; the receiver compares it, so every step is checked.
+//! A step begins when its sender calls its library, which calls the kernel, and ends when its receiver is back from its
+//! own and has been at what came: it has read the request, or the answer, in the control piece, and the first word of
+//! the data. The server does nothing else, and the control piece has no arguments. Before a call the sender has written
+//! there what it asks, outside of what is measured; the receiver compares it, so every step is checked.
+//!
+//! Both fetch their own text, and have a stack and data ([`Image`]). TLB misses are counted by process, and by whether
+//! memory was its own.
 //!
 //! Before each step the application may go over pages of its own: what it then misses is what the reservation costs it.
 //!
 //! The parts are those of the paper's figure. Switching, attaching, detaching and system calls are what the kernel
-//! spends in these causes; the first access is the time of the receiver's accesses in user mode, with the misses in
-//! them; all else is *other*.
+//! spends in these causes; the first access is the time of the receiver's accesses to what came, with the misses in
+//! them; all else is *other*, the library of both too.
 
 use crate::error::LabError;
 use crate::files::Experiment;
 use crate::judge::Reproduction;
-use crate::kit::{CallError, OutcomeCell, first_process, named, other_process};
+use crate::kit::{CallError, Image, ImageSize, Misses, OutcomeCell, first_process, named, other_process};
 use crate::plot::{Axis, Chart, Key, Part, Plot, Stack, StackRow, Table};
 use crate::record::{Metric, Record, metric};
 use crate::run::{Testbed, Workload};
@@ -28,8 +31,9 @@ use pageferry_vm::Inherit;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// What the server serves.
+/// What the server serves, and who makes requests of it, if that is a server.
 const SERVICE: u32 = 1;
+const OWN_SERVICE: u32 = 2;
 /// Bytes of a request: its number, what is asked, the result, and what it is about.
 const REQUEST_BYTES: usize = 32;
 
@@ -53,7 +57,6 @@ struct Probe {
     first_access: u64,
     causes: [u64; Cause::COUNT],
     entries_written: u64,
-    misses: u64,
 }
 
 impl Default for Probe {
@@ -65,9 +68,13 @@ impl Default for Probe {
             first_access: 0,
             causes: [0; Cause::COUNT],
             entries_written: 0,
-            misses: 0,
         }
     }
+}
+
+crate::choice! {
+    /// Who makes requests.
+    pub(crate) enum From { Application = "application", Server = "server" }
 }
 
 #[derive(Clone)]
@@ -75,14 +82,25 @@ pub(crate) struct Ispc {
     model: Model,
     cell: OutcomeCell,
     op: Op,
+    from: From,
     data_pages: Option<usize>,
     /// Pages of its own that the application goes over before each step.
     beside_pages: usize,
     warmup: u64,
     steps: u64,
     clock_mhz: f64,
+    image: ImageSize,
+    stub_instructions: u32,
     probe: Rc<RefCell<Probe>>,
+    /// A step is under way that is measured.
+    measuring: Rc<Cell<bool>>,
+    /// Of the application and of the server.
+    misses: [Rc<Misses>; 2],
 }
+
+/// Whose [misses](Ispc::misses).
+const APPLICATION: usize = 0;
+const SERVER: usize = 1;
 
 crate::parameters! {
     /// What the file says.
@@ -91,9 +109,13 @@ crate::parameters! {
         warmup: u64 = 0..=1 << 20,
         data_bytes: usize = 1..=1 << 20,
         beside_pages: usize = 0..=4096,
+        text_pages: usize = 1..=4096,
+        data_pages: usize = 0..=4096,
+        stub_instructions: u32 = 0..=1 << 20,
         op: Op,
         /// A piece of data goes with it.
         data: bool,
+        from: From,
     }
 }
 
@@ -135,6 +157,14 @@ impl Workload for Ispc {
                 "count",
                 "Reserved TLB entries written or cleared in one step.",
             ),
+            metric(
+                "misses_application_own",
+                "count",
+                "TLB misses of the application, in its own memory, a step.",
+            ),
+            metric("misses_application_area", "count", "TLB misses of the application, in the area, a step."),
+            metric("misses_server_own", "count", "TLB misses of the server, in its own memory, a step."),
+            metric("misses_server_area", "count", "TLB misses of the server, in the area, a step."),
         ]
     }
 
@@ -145,20 +175,25 @@ impl Workload for Ispc {
             model: testbed.model.clone(),
             cell,
             op: p.op,
+            from: p.from,
             data_pages: p.data.then(|| p.data_bytes.div_ceil(PAGE_SIZE)),
             beside_pages: p.beside_pages,
             warmup: p.warmup,
             steps: p.steps,
             clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
+            image: ImageSize { text: p.text_pages, data: p.data_pages },
+            stub_instructions: p.stub_instructions,
             probe: Rc::default(),
+            measuring: Rc::default(),
+            misses: Default::default(),
         };
-        let buffers_bytes = (1 + work.beside_pages) * PAGE_SIZE;
+        let buffers_bytes = (1 + work.beside_pages) * PAGE_SIZE + 2 * work.image.bytes();
         Ok(first_process(work.cell.clone(), buffers_bytes, move |user| work.application(user)))
     }
 
     fn plots(of: &Reproduction, experiment: &Experiment) -> Vec<Plot> {
         if experiment.file.curves.is_empty() {
-            steps(of, &experiment.name).into_iter().collect()
+            steps(of, experiment).into_iter().collect()
         } else {
             Vec::new()
         }
@@ -172,6 +207,11 @@ impl Ispc {
 
     fn measures_requests(&self) -> bool {
         matches!(self.op, Op::SyncRequest | Op::AsyncRequest)
+    }
+
+    /// The image of the calling process, whose misses are counted as those of `whose`.
+    fn load_image(&self, user: &User<Model>, whose: usize) -> Result<Image, CallError> {
+        Image::load(user, self.image, (&self.misses[whose], &self.measuring))
     }
 
     fn application(&self, user: &User<Model>) -> Result<(), CallError> {
@@ -195,6 +235,14 @@ impl Ispc {
 
     /// Makes the requests of the server `pid`, and ends it.
     fn requests(&self, user: &User<Model>, pid: Pid) -> Result<(), CallError> {
+        if self.from == From::Server {
+            // Of nobody: it is a server by that, and has what servers have.
+            match user.ispc_crosses() {
+                true => user.ispc_serve_by(OWN_SERVICE, Box::new(|_, _| {})),
+                false => user.ispc_serve(OWN_SERVICE),
+            }
+            .map_err(named("serve"))?;
+        }
         let control = user.ica_alloc(1, Wait::Yes).map_err(named("allocate a control piece"))?;
         let data = self.data_pages.map(|pages| user.ica_alloc(pages, Wait::Yes)).transpose();
         let data = data.map_err(named("allocate a data piece"))?;
@@ -202,6 +250,7 @@ impl Ispc {
             0 => None,
             pages => Some(user.map(pages * PAGE_SIZE, Prot::RW, Inherit::Copy).map_err(named("map memory"))?),
         };
+        let image = self.load_image(user, APPLICATION)?;
         let host = ThreadTime::now();
         let mut start = None;
         for number in 0..self.warmup + self.steps {
@@ -213,6 +262,7 @@ impl Ispc {
             }
             self.say(user, control, data, number, false);
             self.begin(user, number, true);
+            image.run(user, self.stub_instructions);
             loop {
                 let made = if self.is_synchronous() {
                     user.ispc_request(SERVICE, control, data, Wait::Yes)
@@ -227,7 +277,7 @@ impl Ispc {
                     made => break made.map_err(named("make a request"))?,
                 }
             }
-            self.hear(user, (control, data.map(|at| (at, PAGE_SIZE))), number, true, false);
+            self.hear(user, &image, (control, data.map(|at| (at, PAGE_SIZE))), number, (true, false));
         }
         let (began, before) = start.expect("there is a step to measure");
         let elapsed_us = user.machine().now().saturating_sub(began).0 as f64 / self.clock_mhz;
@@ -246,13 +296,15 @@ impl Ispc {
         if user.ispc_crosses() {
             return self.be_crossed(user);
         }
+        let image = self.load_image(user, SERVER)?;
         user.ispc_serve(SERVICE).map_err(named("serve"))?;
         for number in 0.. {
             let Inquiry { id, control, data, .. } =
                 user.ispc_receive(Wait::Yes).map_err(named("receive a request"))?;
-            let is_last = self.hear(user, (control, data), number, false, true);
+            let is_last = self.hear(user, &image, (control, data), number, (false, true));
             self.say(user, control, data.map(|(at, _)| at), number, true);
             self.begin(user, number, false);
+            image.run(user, self.stub_instructions);
             user.ispc_return(id).map_err(named("return a request"))?;
             if is_last {
                 break;
@@ -263,13 +315,15 @@ impl Ispc {
 
     /// Serves threads that cross into this process, until a signal comes.
     fn be_crossed(&self, user: &User<Model>) -> Result<(), CallError> {
+        let image = self.load_image(user, SERVER)?;
         let (work, next) = (self.clone(), Cell::new(0));
         let procedure = move |user: &User<Model>, &Inquiry { control, data, .. }: &Inquiry| {
             let number = next.get();
             next.set(number + 1);
-            work.hear(user, (control, data), number, false, false);
+            work.hear(user, &image, (control, data), number, (false, false));
             work.say(user, control, data.map(|(at, _)| at), number, true);
             work.begin(user, number, false);
+            image.run(user, work.stub_instructions);
         };
         user.ispc_serve_by(SERVICE, Box::new(procedure)).map_err(named("serve"))?;
         match user.ispc_receive(Wait::Yes) {
@@ -297,6 +351,7 @@ impl Ispc {
     fn begin(&self, user: &User<Model>, number: u64, is_request: bool) {
         let measured = (self.warmup..self.warmup + self.steps).contains(&number);
         if measured && is_request == self.measures_requests() {
+            self.measuring.set(true);
             self.probe.borrow_mut().began = Some((user.machine().now().0, self.model.begin_measuring()));
         }
     }
@@ -305,17 +360,20 @@ impl Ispc {
     fn hear(
         &self,
         user: &User<Model>,
+        image: &Image,
         (control, data): (Va, Option<(Va, usize)>),
         number: u64,
-        is_answer: bool,
-        may_end: bool,
+        (is_answer, may_end): (bool, bool),
     ) -> bool {
+        image.run(user, self.stub_instructions);
         let arrived = user.machine().now().0;
         let (mut words, mut first) = ([0; REQUEST_BYTES], [0; 8]);
-        user.load(control, &mut words);
-        if let Some((at, _)) = data {
-            user.load(at, &mut first);
-        }
+        image.of_others(user, || {
+            user.load(control, &mut words);
+            if let Some((at, _)) = data {
+                user.load(at, &mut first);
+            }
+        });
         self.end(user, arrived, !is_answer);
         if may_end && words[..8] == u64::MAX.to_le_bytes() {
             return true;
@@ -333,6 +391,7 @@ impl Ispc {
             return;
         }
         let Some((began, before)) = probe.began.take() else { return };
+        self.measuring.set(false);
         let now = user.machine().now().0;
         let spent = self.model.end_measuring().since(&before);
         probe.steps += 1;
@@ -342,7 +401,6 @@ impl Ispc {
             *sum += spent.cycles.iter().map(|of_cpu| of_cpu[cause.index()]).sum::<u64>();
         }
         probe.entries_written += spent.counter(PmapCounter::ReservedWrites);
-        probe.misses += spent.hardware.tlb_misses;
     }
 
     fn results(&self, elapsed_us: f64, measured: Snapshot, host: ThreadTime) {
@@ -357,6 +415,8 @@ impl Ispc {
         let (switch, detach, attach) = (of(Cause::Switch), of(Cause::IcaDetach), of(Cause::IcaAttach));
         let parts = switch + detach + attach + of(Cause::Syscall) + probe.first_access;
         let rounds = self.steps.max(1) as f64;
+        let [application, server] = [APPLICATION, SERVER].map(|whose| &*self.misses[whose]);
+        let a_step = |count: u64| count as f64 / steps;
         let results = [
             ("elapsed_us", elapsed_us),
             ("round_us", elapsed_us / rounds),
@@ -368,8 +428,15 @@ impl Ispc {
             ("ica_attach_us", us(attach)),
             ("system_call_us", us(of(Cause::Syscall))),
             ("other_us", us(probe.all.saturating_sub(parts))),
-            ("tlb_misses_per_step", probe.misses as f64 / steps),
-            ("entries_written_per_step", probe.entries_written as f64 / steps),
+            (
+                "tlb_misses_per_step",
+                a_step(application.own() + application.others() + server.own() + server.others()),
+            ),
+            ("entries_written_per_step", a_step(probe.entries_written)),
+            ("misses_application_own", a_step(application.own())),
+            ("misses_application_area", a_step(application.others())),
+            ("misses_server_own", a_step(server.own())),
+            ("misses_server_area", a_step(server.others())),
         ];
         outcome.results.extend(results.map(|(name, value)| (name.to_owned(), value)));
     }
@@ -391,7 +458,8 @@ const OPS: [&str; 4] = ["sync-request", "async-request", "sync-return", "async-r
 const METHODS: [&str; 4] = ["random", "previous", "proposed", "migrating"];
 
 /// The figure of one step (SH-4 paper, Figure 2): its parts, stacked, for each operation and each way to attach memory.
-fn steps(of: &Reproduction, experiment: &str) -> Option<Plot> {
+fn steps(of: &Reproduction, its: &Experiment) -> Option<Plot> {
+    let experiment = its.name.as_str();
     let mut groups = Vec::new();
     let head = ["machine", "operation", "data", "method", "µs"].into_iter().chain(PARTS.map(|part| part.3));
     let head = head.chain(["TLB misses", "entries written"]);
@@ -435,15 +503,15 @@ fn steps(of: &Reproduction, experiment: &str) -> Option<Plot> {
     }
     let legend = PARTS.map(|(_, colour, sign, name)| Key::part(colour, sign, name)).into();
     (!groups.is_empty()).then(|| Plot {
-        id: "ispc-steps".into(),
-        title: "What a request or a return between processes takes".into(),
+        id: format!("{experiment}-steps"),
+        title: its.file.title.clone(),
         subtitle: "Microseconds, by operation, data, and how memory is attached".into(),
         chart: Chart::Stacks(groups, Axis::linear("time of one step", "µs"), 46.0),
         label: "Time of one step of communication by its parts, for each operation and method".into(),
         legend,
         note: "SH-4 paper, Figure 2. By how much random is slower is held out of what the paper says here: it is \
                predicted without it. By the method `migrating`, which the paper does not have, a thread crosses into \
-               its server: it has no asynchronous steps."
+               its server: it has no asynchronous steps. Between servers nothing was published."
             .into(),
         table,
     })

@@ -1,17 +1,22 @@
-//! Sending one packet (Yamauchi et al., 4.3): from the application's call until the driver has handed the packet to the
-//! card.
+//! Sending one packet (Yamauchi et al., 4.3): from the application's call until it returns.
 //!
 //! Under a kernel whose servers are processes, the application makes a request of the protocol server, which puts
 //! headers in front of the data where it is, sums it, and makes a request of the driver's server, which has the kernel
-//! ring the card's doorbell. The data goes in one piece of the area, whose memory was there before; requests go in
-//! control pieces. Under a monolithic kernel the application sends a datagram on a connected socket, and the kernel
+//! hand the frame to the card and answers at once: the card reads the frame when all have returned, or earlier. These
+//! are four steps of communication. The data goes in one piece of the area, whose memory was there before; requests go
+//! in control pieces. Under a monolithic kernel the application sends a datagram on a connected socket, and the kernel
 //! builds the packet.
 //!
-//! Between packets the application sleeps. A process of the lowest priority may use that time to read and write as much
-//! memory as the data cache holds. Every packet is compared at the far end of the wire.
+//! Each process fetches its own text, and has a stack and data ([`Image`]): the application its own and a library, the
+//! protocol server that of the protocols. TLB misses are counted by process, and by whether memory was its own.
+//!
+//! Between packets the application sleeps; the frame is on its way meanwhile, and nobody writes there. A process of the
+//! lowest priority may use that time to read and write as much memory as the data cache holds. Every packet is compared
+//! at the far end of the wire.
 
 use crate::error::LabError;
-use crate::kit::{CallError, OutcomeCell, first_process, named, other_process};
+use crate::kit::{CallError, Image, ImageSize, Misses, OutcomeCell, first_process, named, other_process};
+use crate::record::{Metric, metric};
 use crate::run::{MACHINE, Testbed, Workload};
 use cpu_time::ThreadTime;
 use pageferry_hal::{Cycles, Instructions, Machine as _, PAGE_SIZE, Prot, Va};
@@ -79,15 +84,35 @@ struct Packets {
     by_servers: bool,
     size_bytes: usize,
     corunner_bytes: Option<usize>,
-    protocol: Instructions,
+    /// Text that is fetched between two packets, whoever's it is.
+    other_text_bytes: usize,
+    protocol_instructions: u32,
+    stub_instructions: u32,
     sum: Instructions,
+    application: ImageSize,
+    protocols: ImageSize,
+    driver: ImageSize,
     pause: Cycles,
     warmup: u64,
     packets: u64,
     clock_mhz: f64,
     arrived: Rc<RefCell<Vec<Vec<u8>>>>,
     over: Rc<Cell<bool>>,
+    /// A packet is being sent that is measured.
+    measuring: Rc<Cell<bool>>,
+    /// Of the application, the protocol server and the driver's.
+    misses: [Rc<Misses>; 3],
 }
+
+/// Whose [misses](Packets::misses).
+const APPLICATION: usize = 0;
+const IN_PROTOCOLS: usize = 1;
+const IN_DRIVER: usize = 2;
+/// What reads and writes all the time: a page of text, and the memory.
+const CORUNNER: ImageSize = ImageSize { text: 1, data: 0 };
+/// Its loop, for as much as it reads and writes at a time.
+const CORUNNER_BYTES: usize = 512;
+const CORUNNER_INSTRUCTIONS: u32 = 16;
 
 crate::choice! {
     /// What carries a packet.
@@ -107,6 +132,14 @@ crate::parameters! {
         corunner_bytes: usize = 1..=1 << 24,
         protocol_instructions: u32 = 0..=1 << 20,
         sum_instructions: u32 = 0..=1000,
+        stub_instructions: u32 = 0..=1 << 20,
+        other_text_bytes: usize = 0..=1 << 24,
+        application_text_pages: usize = 1..=4096,
+        application_data_pages: usize = 0..=4096,
+        protocol_text_pages: usize = 1..=4096,
+        protocol_data_pages: usize = 0..=4096,
+        driver_text_pages: usize = 1..=4096,
+        driver_data_pages: usize = 0..=4096,
         by: By,
         /// A process of the lowest priority runs between packets.
         corunner: bool,
@@ -120,6 +153,41 @@ impl Workload for Packet {
 
     fn weight(p: &Parameters, _: &MachineConfig) -> u64 {
         p.packets.saturating_add(p.warmup).saturating_mul(3000)
+    }
+
+    fn metrics() -> Vec<Metric> {
+        vec![
+            metric(
+                "misses_application_own",
+                "count",
+                "TLB misses of the application, in its own memory, a packet.",
+            ),
+            metric(
+                "misses_application_area",
+                "count",
+                "TLB misses of the application, in the area, a packet.",
+            ),
+            metric(
+                "misses_protocols_own",
+                "count",
+                "TLB misses of the protocol server, in its own memory, a packet.",
+            ),
+            metric(
+                "misses_protocols_area",
+                "count",
+                "TLB misses of the protocol server, in the area, a packet.",
+            ),
+            metric(
+                "misses_driver_own",
+                "count",
+                "TLB misses of the driver's server, in its own memory, a packet.",
+            ),
+            metric(
+                "misses_driver_area",
+                "count",
+                "TLB misses of the driver's server, in the area, a packet.",
+            ),
+        ]
     }
 
     /// The program of the application, which is the first process.
@@ -143,19 +211,26 @@ impl Workload for Packet {
             by_servers,
             size_bytes: p.size_bytes,
             corunner_bytes: p.corunner.then_some(p.corunner_bytes),
-            protocol: Instructions(p.protocol_instructions),
+            other_text_bytes: p.other_text_bytes,
+            protocol_instructions: p.protocol_instructions,
+            stub_instructions: p.stub_instructions,
             sum: Instructions(p.sum_instructions),
+            application: ImageSize { text: p.application_text_pages, data: p.application_data_pages },
+            protocols: ImageSize { text: p.protocol_text_pages, data: p.protocol_data_pages },
+            driver: ImageSize { text: p.driver_text_pages, data: p.driver_data_pages },
             pause: Cycles(p.pause_us * clock_mhz),
             warmup: p.warmup,
             packets: p.packets,
             clock_mhz: clock_mhz as f64,
             arrived: Rc::default(),
             over: Rc::default(),
+            measuring: Rc::default(),
+            misses: Default::default(),
         };
         testbed.model.attach(Box::new(Wire { data: work.arrived.clone(), ..Wire::default() }));
-        Ok(first_process(work.cell.clone(), 4 * PAGE_SIZE + work.corunner_bytes.unwrap_or(0), move |user| {
-            work.run(user)
-        }))
+        let images = [work.application, work.protocols, work.driver, CORUNNER].map(ImageSize::bytes);
+        let buffers_bytes = images.iter().sum::<usize>() + 4 * PAGE_SIZE + work.corunner_bytes.unwrap_or(0);
+        Ok(first_process(work.cell.clone(), buffers_bytes, move |user| work.run(user)))
     }
 }
 
@@ -193,7 +268,12 @@ impl Packets {
         (0..self.size_bytes).map(|at| (number as usize * 7 + at * 13) as u8).collect()
     }
 
-    /// Sends packet after packet by `send`, which answers when the measured part began, and measures.
+    /// The image of the calling process, whose misses are counted as those of `whose`.
+    fn image(&self, user: &User<Model>, size: ImageSize, whose: usize) -> Result<Image, CallError> {
+        Image::load(user, size, (&self.misses[whose], &self.measuring))
+    }
+
+    /// Sends packet after packet by `send`, and measures.
     fn measure(
         &self,
         user: &User<Model>,
@@ -201,6 +281,14 @@ impl Packets {
         mut send: impl FnMut() -> Result<(), Errno>,
     ) -> Result<(), CallError> {
         let mut all: Vec<u64> = Vec::new();
+        let other_text = match self.other_text_bytes {
+            0 => None,
+            bytes => {
+                let prot = Prot::READ | Prot::EXECUTE;
+                Some(user.map(bytes, prot, Inherit::Copy).map_err(named("map other text"))?)
+            }
+        };
+        let instruction_bytes = user.machine().board().instruction_bytes as usize;
         let mut start: Option<(Cycles, Snapshot, ThreadTime)> = None;
         for number in 0..self.warmup + self.packets {
             user.sleep_for(self.pause).map_err(named("sleep"))?;
@@ -209,8 +297,12 @@ impl Packets {
             }
             let data = self.data(number);
             user.store(place, &data);
+            if let Some(at) = other_text {
+                user.execute_at(at, Instructions((self.other_text_bytes / instruction_bytes) as u32));
+            }
             let before = self.arrived.borrow().len();
             let began = user.machine().now();
+            self.measuring.set(number >= self.warmup);
             loop {
                 match send() {
                     // The servers are on their way.
@@ -220,13 +312,12 @@ impl Packets {
                     made => break made.map_err(named("send"))?,
                 }
             }
-            user.sleep_for(self.pause).map_err(named("sleep"))?;
-            // A server may hand it to the card after the call has returned; the first packet may wait for the
-            // receiver's address.
-            let handed = self.model.transmit_started_at();
+            self.measuring.set(false);
             if number >= self.warmup {
-                all.push(handed.saturating_sub(began).0);
+                all.push(user.machine().now().saturating_sub(began).0);
             }
+            // It may still be on its way; the first one may wait for the receiver's address.
+            user.sleep_for(self.pause).map_err(named("sleep"))?;
             let arrived = self.arrived.borrow();
             if arrived.len() != before + 1 || arrived.last() != Some(&data) {
                 self.cell.borrow_mut().damage(format!("packet {number} did not arrive as it was sent"));
@@ -238,11 +329,27 @@ impl Packets {
         let outcome = &mut *self.cell.borrow_mut();
         outcome.measured_s = host.elapsed().as_secs_f64();
         let measured = self.model.end_measuring().since(&before);
-        let misses = measured.hardware.tlb_misses as f64 / all.len().max(1) as f64;
         outcome.measured = Some(measured);
-        let results =
-            [("elapsed_us", elapsed_us), ("time_us", mean / self.clock_mhz), ("tlb_misses_per_step", misses)];
-        outcome.results.extend(results.map(|(name, value)| (name.to_owned(), value)));
+        let [application, protocols, driver] =
+            [APPLICATION, IN_PROTOCOLS, IN_DRIVER].map(|whose| &*self.misses[whose]);
+        let a_packet = |misses: u64| misses as f64 / all.len().max(1) as f64;
+        let by_whom = [
+            ("misses_application_own", application.own()),
+            ("misses_application_area", application.others()),
+            ("misses_protocols_own", protocols.own()),
+            ("misses_protocols_area", protocols.others()),
+            ("misses_driver_own", driver.own()),
+            ("misses_driver_area", driver.others()),
+        ];
+        let misses = by_whom.iter().map(|(_, misses)| misses).sum();
+        let results = [
+            ("elapsed_us", elapsed_us),
+            ("time_us", mean / self.clock_mhz),
+            ("tlb_misses_per_step", a_packet(misses)),
+        ];
+        let by_whom = by_whom.map(|(name, misses)| (name, a_packet(misses)));
+        let all = results.into_iter().chain(by_whom).map(|(name, value)| (name.to_owned(), value));
+        outcome.results.extend(all);
         Ok(())
     }
 
@@ -250,7 +357,11 @@ impl Packets {
         let place = user.map(PAGE_SIZE, Prot::RW, Inherit::Copy).map_err(named("map the data"))?;
         let socket = user.socket(SocketKind::Datagram).map_err(named("socket"))?;
         user.connect(socket, RECEIVER).map_err(named("connect"))?;
-        self.measure(user, place, || user.write(socket, place, self.size_bytes).map(|_| ()))?;
+        let own = self.image(user, self.application, APPLICATION)?;
+        self.measure(user, place, || {
+            own.run(user, self.stub_instructions);
+            user.write(socket, place, self.size_bytes).map(|_| ())
+        })?;
         user.close(socket).map_err(named("close"))
     }
 
@@ -262,8 +373,10 @@ impl Packets {
             words[..8].copy_from_slice(&(len as u64).to_le_bytes());
             user.store(control, &words);
         };
+        let own = self.image(user, self.application, APPLICATION)?;
         self.measure(user, data + DATA_AT, || {
-            ask(self.size_bytes);
+            own.run(user, self.stub_instructions);
+            own.of_others(user, || ask(self.size_bytes));
             user.ispc_request(PROTOCOLS, control, Some(data), Wait::Yes)
         })?;
         if user.ispc_crosses() {
@@ -283,15 +396,20 @@ impl Packets {
     /// The protocol server.
     fn serve(&self, user: &User<Model>) -> Result<(), CallError> {
         let own = user.ica_alloc(1, Wait::Yes).map_err(named("allocate a control piece"))?;
-        let work = self.clone();
-        self.serve_each(user, PROTOCOLS, move |user, control, data| {
-            work.put_headers(user, own, control, data)
+        let image = self.image(user, self.protocols, IN_PROTOCOLS)?;
+        let (work, its) = (self.clone(), image.clone());
+        self.serve_each(user, PROTOCOLS, image, move |user, control, data| {
+            work.put_headers(user, &its, own, control, data)
         })
     }
 
     /// The driver's server.
     fn drive(&self, user: &User<Model>) -> Result<(), CallError> {
-        self.serve_each(user, DRIVER, Packets::hand_to_card)
+        let image = self.image(user, self.driver, IN_DRIVER)?;
+        let (work, its) = (self.clone(), image.clone());
+        self.serve_each(user, DRIVER, image, move |user, control, data| {
+            work.hand_to_card(user, &its, control, data)
+        })
     }
 
     /// Does `work` with the control piece and the data of each request: of those in the queue, up to one for no bytes,
@@ -300,6 +418,7 @@ impl Packets {
         &self,
         user: &User<Model>,
         service: u32,
+        image: Image,
         work: impl Fn(&User<Model>, Va, Va) -> Result<(), CallError> + 'static,
     ) -> Result<(), CallError> {
         let data_of = |inquiry: &Inquiry| inquiry.data.ok_or(("find the data", Errno::Invalid));
@@ -320,7 +439,7 @@ impl Packets {
         user.ispc_serve(service).map_err(named("serve"))?;
         loop {
             let inquiry = user.ispc_receive(Wait::Yes).map_err(named("receive"))?;
-            let is_last = Packets::asked(user, inquiry.control) == 0;
+            let is_last = image.of_others(user, || Packets::asked(user, inquiry.control)) == 0;
             work(user, inquiry.control, data_of(&inquiry)?.0)?;
             user.ispc_return(inquiry.id).map_err(named("return"))?;
             if is_last {
@@ -330,18 +449,28 @@ impl Packets {
     }
 
     /// What the protocol server does: headers in front of the data where it is, and a request of the driver.
-    fn put_headers(&self, user: &User<Model>, own: Va, control: Va, data: Va) -> Result<(), CallError> {
-        let len = Packets::asked(user, control);
+    fn put_headers(
+        &self,
+        user: &User<Model>,
+        image: &Image,
+        own: Va,
+        control: Va,
+        data: Va,
+    ) -> Result<(), CallError> {
+        let len = image.of_others(user, || Packets::asked(user, control));
         let mut words = [0; REQUEST_BYTES];
         if len > 0 {
-            user.compute(self.protocol);
-            let mut bytes = vec![0; len];
-            user.load(data + DATA_AT, &mut bytes);
+            image.run(user, self.protocol_instructions);
+            // The loop of the sum is at hand.
             user.compute(Instructions(self.sum.0 * len.div_ceil(32) as u32));
-            user.store(data + (DATA_AT - HEADER_BYTES), &headers(&bytes));
+            image.of_others(user, || {
+                let mut bytes = vec![0; len];
+                user.load(data + DATA_AT, &mut bytes);
+                user.store(data + (DATA_AT - HEADER_BYTES), &headers(&bytes));
+            });
             words[..8].copy_from_slice(&((len + HEADER_BYTES) as u64).to_le_bytes());
         }
-        user.store(own, &words);
+        image.of_others(user, || user.store(own, &words));
         loop {
             match user.ispc_request(DRIVER, own, Some(data), Wait::Yes) {
                 Err(Errno::ConnectionRefused) => user.yield_now().map_err(named("yield"))?,
@@ -351,22 +480,32 @@ impl Packets {
     }
 
     /// What the driver's server does.
-    fn hand_to_card(user: &User<Model>, control: Va, data: Va) -> Result<(), CallError> {
-        let len = Packets::asked(user, control);
+    fn hand_to_card(
+        &self,
+        user: &User<Model>,
+        image: &Image,
+        control: Va,
+        data: Va,
+    ) -> Result<(), CallError> {
+        let len = image.of_others(user, || Packets::asked(user, control));
         if len > 0 {
+            image.run(user, self.stub_instructions);
             user.card_send(data + (DATA_AT - HEADER_BYTES), len).map_err(named("send"))?;
-            user.card_wait().map_err(named("wait for the card"))?;
         }
         Ok(())
     }
 
-    /// Reads and writes memory for ever, at the lowest priority: whatever is woken runs before it.
+    /// Reads and writes memory for ever, at the lowest priority.
     fn corun(&self, user: &User<Model>, bytes: usize) -> Result<(), CallError> {
+        user.run_last(true).map_err(named("take the lowest priority"))?;
         let at = user.map(bytes, Prot::RW, Inherit::Copy).map_err(named("map memory"))?;
-        let mut page = vec![0; 512];
+        // It runs while nothing is measured: its misses are nobody's.
+        let image = self.image(user, CORUNNER, APPLICATION)?;
+        let mut page = vec![0; CORUNNER_BYTES];
         while !self.over.get() {
             for start in (0..bytes).step_by(page.len()) {
                 let part = page.len().min(bytes - start);
+                image.run(user, CORUNNER_INSTRUCTIONS);
                 user.load(at + start, &mut page[..part]);
                 user.store(at + start, &page[..part]);
             }

@@ -14,7 +14,8 @@ pub(super) const ALL: &[Mechanism] = &[
                lies at the same addresses in every space; pieces of it are detached from the sender and attached to \
                the receiver. By the proposed method an application's page is attached by a reserved TLB entry and by \
                nothing else, and a server sees all of the area by one entry of a large page: it never misses there, \
-               and nothing is attached to it. A miss in the area is the protection fault.",
+               and nothing is attached to it. A miss in the area is the protection fault. The price is that a server \
+               can destroy whatever is in the area (2.3).",
         source: "SH-4 paper, 2.3 and 3",
         machine: "sh7751r",
         kernel: "ant",
@@ -43,6 +44,8 @@ pub(super) const ALL: &[Mechanism] = &[
 ];
 
 const SERVICE: u32 = 1;
+/// What is in the control piece of a request; of the last with data an address.
+const ASKED: [u8; 8] = [1; 8];
 
 /// A step, with the misses of the TLB for data in it.
 fn counted<R>(
@@ -67,7 +70,7 @@ fn ispc(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     )?;
     let data = counted(stage, "And one for its data.", || user.ica_alloc(1, Wait::Yes))?;
     counted(stage, "It fills them: no miss, as the entries were there at once.", || {
-        user.store(control, &[1; 8]);
+        user.store(control, &ASKED);
         user.store(data, &contents(1));
         Ok(())
     })?;
@@ -89,6 +92,13 @@ fn ispc(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
     let mut first = [0; 4];
     user.load(data, &mut first);
     stage.promise("the data is what the server has written", first == [9; 4]);
+    let kept = user.ica_alloc(1, Wait::Yes).map_err(named("allocate a piece"))?;
+    user.store(kept, &contents(1));
+    user.store(control, &kept.0.to_le_bytes());
+    user.ispc_request(SERVICE, control, Some(data), Wait::Yes).map_err(named("make a request"))?;
+    user.load(kept, &mut first);
+    stage.promise("the server has destroyed what it was not given", first == [7; 4]);
+    user.ica_free(kept).map_err(named("free a piece"))?;
     user.store(control, &[0; 8]);
     user.ispc_request(SERVICE, control, None, Wait::Yes).map_err(named("end the server"))?;
     [from, to].into_iter().try_for_each(|fd| user.close(fd)).map_err(named("close"))?;
@@ -110,6 +120,19 @@ fn serve(stage: &Stage, user: &User<Model>) -> Result<(), CallError> {
             user.load(request.control, &mut asked);
             return user.ispc_return(request.id).map_err(named("return"));
         };
+        user.load(request.control, &mut asked);
+        if asked != ASKED {
+            counted(
+                stage,
+                "The price: a server that goes wrong stores to a piece that the application has kept. It sees all of \
+                 the area, so nothing stops it (by the method `previous` it would be killed).",
+                || {
+                    user.store(Va(u64::from_le_bytes(asked)), &[7; 4]);
+                    user.ispc_return(request.id)
+                },
+            )?;
+            continue;
+        }
         stage.end("The application makes a request: two entries are cleared, the server wakes, and takes it from its \
                    queue.");
         counted(

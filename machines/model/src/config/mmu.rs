@@ -88,6 +88,9 @@ pub struct SoftConfig {
     /// One entry that software reads and compares when it looks for a page; absent where it cannot read them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search_cycles: Option<Number>,
+    /// Writing a reserved entry, where that takes other than a load; as a load if this is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_load_cycles: Option<Number>,
 }
 
 /// Which entry of the TLB a load by software takes.

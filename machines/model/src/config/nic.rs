@@ -35,4 +35,8 @@ pub struct NicConfig {
     pub register_read_ns: Number,
     /// A CPU writes a register, and does not.
     pub register_write_ns: Number,
+    /// The card does not look into caches: the CPU writes lines back before it reads them, and each of those of a frame
+    /// takes this besides what memory takes for it. Absent where the card does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_back_line_cycles: Option<Number>,
 }

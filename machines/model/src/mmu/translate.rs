@@ -381,7 +381,11 @@ impl Hw {
             matches!(self.params.mmu, Mmu::Soft { .. }),
             "the kernel does not load the TLB of this machine"
         );
-        self.charge(cpu, self.params.tlb_load);
+        let cycles = match slot {
+            Slot::Reserved(_) => self.params.reserved_load,
+            Slot::Chosen(_) | Slot::Instruction | Slot::Replace => self.params.tlb_load,
+        };
+        self.charge(cpu, cycles);
         let global = tte.attr.contains(Attr::GLOBAL);
         assert_eq!(
             global,
@@ -427,8 +431,8 @@ impl Hw {
         let asid = if va >= self.params.layout.user_end { Asid::KERNEL } else { asid };
         let tlb = &self.tlbs[self.core(cpu)];
         let found = tlb.search(CpuId(cpu as u8), asid, va);
-        let looked_at = found.map_or(tlb.entries(), |found| found + 1);
-        self.charge(cpu, each * looked_at as u64);
+        let entries = tlb.entries() as u64;
+        self.charge(cpu, each * entries);
         found
     }
 

@@ -56,6 +56,22 @@ fn fill(hw: &mut Hw, cpu: usize, places: &[Pa], fragments: &[Fragment]) {
     }
 }
 
+/// Writes back what the CPU's cache has newer of these bytes: how many lines they have, and how many were.
+fn write_back(hw: &mut Hw, cpu: usize, fragments: &[Fragment]) -> (u64, u64) {
+    let (line_bytes, package) = (hw.params.line_bytes as u64, hw.cpus[cpu].package);
+    let (mut lines, mut dirty) = (0, 0);
+    for f in fragments {
+        let at = f.frame.pa().0 + f.offset as u64;
+        for line in at / line_bytes..(at + f.len_bytes as u64).div_ceil(line_bytes) {
+            lines += 1;
+            let caches = hw.caches.as_mut();
+            let was = caches.is_some_and(|caches| caches.live().write_back_line(package, line * line_bytes));
+            dirty += u64::from(was);
+        }
+    }
+    (lines, dirty)
+}
+
 /// The CPU looks at these descriptors.
 fn look_at(hw: &mut Hw, cpu: usize, places: &[Pa]) {
     for &at in places {
@@ -77,9 +93,25 @@ impl Nic for ModelNic {
         self.act(write, |card, _, _| card.set_rings(transmit, receive));
     }
 
+    fn write_back(&self, fragments: &[Fragment]) {
+        self.0.poll();
+        self.0.step(|hw, cpu| {
+            let Some(each) = hw.params.nic.and_then(|nic| nic.write_back_line) else { return };
+            let (lines, dirty) = write_back(hw, cpu, fragments);
+            hw.charge(cpu, lines * each + dirty * hw.params.write_back_line);
+        });
+    }
+
     fn post_transmit(&self, packet: NicTransmit) {
         self.0.poll();
         self.0.step(|hw, cpu| {
+            if hw.params.nic.is_some_and(|nic| nic.write_back_line.is_some()) {
+                let (_, dirty) = write_back(hw, cpu, &packet.fragments);
+                assert_eq!(
+                    dirty, 0,
+                    "lines of {packet:?} are in the cache only, where the card does not look"
+                );
+            }
             let fragments = packet.fragments.clone();
             let places = hw.at_card(cpu, |card, _, _| card.post_transmit(packet));
             fill(hw, cpu, &places, &fragments);
@@ -88,7 +120,6 @@ impl Nic for ModelNic {
 
     fn start_transmit(&self) {
         self.act(write, |card, now, agenda| card.start_transmit(now, agenda));
-        self.0.step(|hw, cpu| hw.transmit_started_at = hw.cpus[cpu].clock);
     }
 
     fn post_receive(&self, buffer: NicReceive) {
