@@ -3,9 +3,9 @@
 //! The driver's server has a frame in a piece of the area and asks the kernel to hand it to the card: the kernel knows
 //! which memory that is, writes its cache lines back, and rings the doorbell. The card reads the piece until the frame
 //! is sent. A driver that trusts nobody answers its request only then: it waits for that, or goes on with others and is
-//! told. One that answers at once leaves it to whoever gets the piece back not to write there yet; a piece that is freed
-//! meanwhile is given to nobody before the card has read it. A driver that ends waits. What arrives is in [`super::received`]: where nobody has given the card a piece for it,
-//! a frame finds no buffer.
+//! told. One that answers at once leaves it to whoever gets the piece back not to write there yet; a piece that is
+//! freed meanwhile is given to nobody before the card has read it. A driver that ends waits. What arrives is in
+//! [`super::received`]: where nobody has given the card a piece for it, a frame finds no buffer.
 //!
 //! # Locks
 //! That of [`super::state::State`], which counts what the card has. The card's interrupt is taken by a soft-interrupt

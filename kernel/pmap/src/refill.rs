@@ -4,7 +4,8 @@
 //! modified if it is a store; and loads the TLB, or puts an entry into the hash table and lets hardware look again.
 //! Where the kernel keeps a hash table of its own accord, it looks there first. Of a direct map that is in no table it
 //! makes the entry from the address. A miss in a communication area whose pages are attached by reserved entries is
-//! refused at once, without a look at any table: what is attached does not miss. It runs on whatever it interrupts, with interrupts off.
+//! refused at once, without a look at any table: what is attached does not miss. It runs on whatever it interrupts,
+//! with interrupts off.
 //!
 //! # Fast and slow
 //! The **fast** handler works in a few registers, with physical addresses, so that it cannot miss itself. The **slow**

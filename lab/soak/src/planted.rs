@@ -22,7 +22,8 @@ pub enum Planted {
 impl Planted {
     /// All that random programs must find. (No process of theirs has a block of its own that could stay. What only a
     /// host that lies would show, or one that resets what it has just sent, the tests of the kernel show; and a writer
-    /// that is not woken, which leaves the far end with timers that go off for hours. No driver of theirs is a program.)
+    /// that is not woken, which leaves the far end with timers that go off for hours. No driver of theirs is a
+    /// program.)
     pub fn all() -> impl Iterator<Item = Planted> {
         let pmaps = PmapDefect::ALL.iter().copied().filter(|defect| *defect != PmapDefect::BlockStays);
         let nets = NetDefect::ALL.iter().copied().filter(|defect| {

@@ -1,9 +1,10 @@
 //! Where every thread is: on a run queue, on a sleep queue, or running. Plain data under the scheduler's lock.
 //!
 //! Each run queue has four levels, because work behind interrupts comes first, a thread that was woken inside the
-//! kernel runs before those in user mode, and one may want to run last; within a level, first come first served. Threads that one CPU is to run,
-//! being pinned or because it was idle, wait on the queue of that CPU, all others on one for all CPUs; a CPU takes from
-//! the two the thread on the higher level, or the one that has waited longer. It is owned by the scheduler.
+//! kernel runs before those in user mode, and one may want to run last; within a level, first come first served.
+//! Threads that one CPU is to run, being pinned or because it was idle, wait on the queue of that CPU, all others on
+//! one for all CPUs; a CPU takes from the two the thread on the higher level, or the one that has waited longer. It is
+//! owned by the scheduler.
 //!
 //! # What can fail
 //! Nothing: broken invariants panic.

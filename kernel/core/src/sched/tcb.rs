@@ -50,7 +50,8 @@ pub struct ThreadStack {
 }
 
 impl ThreadStack {
-    /// The thread enters the kernel, which saves its registers and goes on above them; or leaves it, and gets them back.
+    /// The thread enters the kernel, which saves its registers and goes on above them; or leaves it, and gets them
+    /// back.
     pub fn touch<M: Machine>(&self, m: &M, access: Access) {
         let KernelStack { spacing_bytes, frame_bytes } = self.its;
         m.touch(self.at.element(spacing_bytes - frame_bytes, 1), frame_bytes, access);

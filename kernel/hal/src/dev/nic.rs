@@ -49,11 +49,10 @@ pub trait Nic {
     }
     /// Fills the next descriptors with a frame to be sent. Nothing happens before [`Nic::start_transmit`].
     ///
-    /// # Panics
-    /// When its fragments need more descriptors than are free, are empty or leave their frames, or are more than
-    /// [`NicInfo::transmit_fragments`]; when it is longer than a frame may be, or shorter than a header; when it wants
-    /// a checksum that lies outside of it, or that the card cannot compute; when the card does not look into caches, and
-    /// one has something of it that was not [written back](Nic::write_back).
+    /// # Panics When its fragments need more descriptors than are free, are empty or leave their frames, or are more
+    /// than [`NicInfo::transmit_fragments`]; when it is longer than a frame may be, or shorter than a header; when it
+    /// wants a checksum that lies outside of it, or that the card cannot compute; when the card does not look into
+    /// caches, and one has something of it that was not [written back](Nic::write_back).
     fn post_transmit(&self, packet: NicTransmit);
     /// Rings the doorbell of the transmit ring.
     fn start_transmit(&self);

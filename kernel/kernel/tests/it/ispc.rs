@@ -435,8 +435,8 @@ fn refused_cycles(method: Method, at: impl Fn(&U) -> Va + 'static) -> u64 {
     spent.get()
 }
 
-/// A miss in the area is the exception where entries attach: the handler looks at no page table. Where those attach, and
-/// elsewhere, it does.
+/// A miss in the area is the exception where entries attach: the handler looks at no page table. Where those attach,
+/// and elsewhere, it does.
 #[test]
 fn a_miss_in_the_area_is_refused_without_a_look_at_page_tables() {
     let in_area = |u: &U| {

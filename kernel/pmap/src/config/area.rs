@@ -24,9 +24,9 @@ paths! {
 pub struct AreaConfig {
     /// Its size, in whole pages.
     pub len_bytes: usize,
-    /// Entries of the TLB that are reserved for it: the first ones. (Those of the area's have the low numbers in Yamauchi
-    /// et al., 2.3. An SH-4's counter starts anew at MMUCR.URB, so that its hardware reserves the high ones: where an
-    /// entry lies changes nothing.)
+    /// Entries of the TLB that are reserved for it: the first ones. (Those of the area's have the low numbers in
+    /// Yamauchi et al., 2.3. An SH-4's counter starts anew at MMUCR.URB, so that its hardware reserves the high ones:
+    /// where an entry lies changes nothing.)
     pub reserved: usize,
     /// A page-table entry's detachment looks through the TLB by software, at all entries one after the other, where
     /// software can read it.

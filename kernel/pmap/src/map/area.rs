@@ -139,8 +139,8 @@ impl<M: Machine> Pmaps<M> {
         flush.flush(self);
     }
 
-    /// Looks through all of the TLB for the page, and deletes its entry. False when software cannot, or another CPU may have
-    /// it in its own.
+    /// Looks through all of the TLB for the page, and deletes its entry. False when software cannot, or another CPU may
+    /// have it in its own.
     fn search(&self, asid: Asid, va: Va) -> bool {
         if self.active.len() > 1 || !matches!(self.machine.board().mmu, Mmu::Soft { is_readable: true, .. }) {
             return false;

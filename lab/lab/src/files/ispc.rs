@@ -41,7 +41,8 @@ pub enum ChoiceName {
 paths! {
     /// See [`IspcPaths`].
     IspcPathsFile for IspcPaths {
-        call, queue, ica, entry, cross, card_send, card_interrupt; wire, unwire, table, bounds, choose, card_post, card_take
+        call, queue, ica, entry, cross, card_send, card_interrupt;
+        wire, unwire, table, bounds, choose, card_post, card_take
     }
 }
 

@@ -9,12 +9,13 @@ use super::frames::{FramesFile, PagingFile};
 use super::ispc::IspcFile;
 use super::net::{self, NetFile};
 use super::paths::paths;
+use super::sched::SchedFile;
 use super::words::*;
 use crate::error::LabError;
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths};
 use pageferry_hal::{Board, CodePath, Cycles, Mmu, PAGE_SHIFT, Region};
 use pageferry_kernel::{
-    DiskConfig, DiskPaths, KernelConfig, KernelPaths, KernelStack, PipeConfig, SchedConfig, SocketConfig,
+    DiskConfig, DiskPaths, KernelConfig, KernelPaths, PipeConfig, SchedConfig, SocketConfig,
 };
 use pageferry_model::MachineConfig;
 use pageferry_pmap::{EntryChoice, KernelMapping, Planted, PmapConfig, PmapPaths, RefillConfig, RefillPaths};
@@ -254,37 +255,6 @@ pub struct PipeFile {
     pub big_buffer_bytes: Sourced<u64>,
     /// Which side maps.
     pub mapping: Sourced<MappingName>,
-}
-
-/// The scheduler.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SchedFile {
-    /// Which idle CPUs a wakeup interrupts.
-    pub forward_wakeup: Sourced<ForwardName>,
-    /// How long a thread runs before others get their turn.
-    pub quantum_ms: Sourced<u64>,
-    /// Clock interrupts a second, on a CPU that runs a thread.
-    pub hz: Sourced<u64>,
-    /// Accesses to the ports of the interval timer with which a switch reads the time; none if this is absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timer_accesses: Option<Sourced<u32>>,
-    /// From the stack that a thread has in the kernel to the next; their use is not accounted for if this is absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stack_bytes: Option<Sourced<u32>>,
-    /// What an entry into the kernel writes at the top of that stack, and its end reads.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stack_frame_bytes: Option<Sourced<u32>>,
-}
-
-impl SchedFile {
-    /// A frame is no longer than its stack.
-    fn stack(&self) -> Option<KernelStack> {
-        let spacing_bytes = self.stack_bytes.as_ref()?.value as usize;
-        let frame_bytes = self.stack_frame_bytes.as_ref()?.value as usize;
-        (spacing_bytes > 0)
-            .then_some(KernelStack { spacing_bytes, frame_bytes: frame_bytes.min(spacing_bytes) })
-    }
 }
 
 /// Locks.

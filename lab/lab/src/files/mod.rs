@@ -23,6 +23,7 @@ mod quotes;
 mod reads;
 mod rule_check;
 mod rules;
+mod sched;
 mod setting;
 mod settings;
 mod units;
@@ -36,7 +37,7 @@ pub use experiments::{Experiment, MAX_REPEAT};
 pub use frames::{FramesFile, PagingFile};
 pub use kernels::{
     DiskFile, DiskPathsFile, EphemeralPathsFile, KernelChoice, KernelFile, KernelPathsFile, LocksFile,
-    PathsFile, PipeFile, PmapFile, PmapPathsFile, SchedFile, SocketFile, VmPathsFile,
+    PathsFile, PipeFile, PmapFile, PmapPathsFile, SocketFile, VmPathsFile,
 };
 pub use machines::MachineChoice;
 pub use net::{NetFile, NetPathsFile};
@@ -45,6 +46,7 @@ pub use parameters::{Parameters, Value, WordOrFile, reads, value};
 pub use quotes::{Quote, figures_beside};
 pub use reads::{KnownWorkloads, Metrics, Reads, Values};
 pub use rules::{Along, Compare, How, Shape};
+pub use sched::SchedFile;
 pub use setting::Setting;
 pub use settings::Settings;
 pub(crate) use settings::{kernel_range, machine_range};

@@ -107,13 +107,15 @@ impl Image {
         if !self.measuring.get() {
             return work();
         }
-        let missed = || {
-            let hardware = user.machine().snapshot().hardware;
-            hardware.tlb_misses + hardware.fetch_misses
-        };
-        let before = missed();
+        let before = misses_so_far(user.machine());
         let result = work();
-        into.set(into.get() + missed() - before);
+        into.set(into.get() + misses_so_far(user.machine()) - before);
         result
     }
+}
+
+/// All TLB misses of a machine, of data and of instructions.
+pub(crate) fn misses_so_far(model: &Model) -> u64 {
+    let hardware = model.snapshot().hardware;
+    hardware.tlb_misses + hardware.fetch_misses
 }

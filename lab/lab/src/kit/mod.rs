@@ -9,7 +9,7 @@ mod payload;
 mod process;
 mod stopwatch;
 
-pub(crate) use image::{Image, ImageSize, Misses};
+pub(crate) use image::{Image, ImageSize, Misses, misses_so_far};
 pub use net::stream_socket;
 pub(crate) use onlooker::Onlooker;
 pub(crate) use os::Process;

@@ -100,7 +100,7 @@ const COMMON: [Metric; 33] = [
         "Modelled time of a request, its return, and what the application does beside them.",
     ),
     metric("tlb_misses_per_round", "count", "Misses of the TLB for data in all of that."),
-    metric("tlb_misses_per_step", "count", "Misses of the TLB for data in one step."),
+    metric("tlb_misses_per_step", "count", "Misses of the TLB in one step, of data and of instructions."),
     metric("requests_per_s", "1/s", "Requests answered, a second of modelled time."),
     metric("tlb_lookups", "count", "Look-ups in TLBs for data."),
     metric("tlb_hits", "count", "Look-ups in TLBs for data that found an entry, in either level."),

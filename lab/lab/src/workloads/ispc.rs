@@ -57,6 +57,7 @@ struct Probe {
     first_access: u64,
     causes: [u64; Cause::COUNT],
     entries_written: u64,
+    misses: u64,
 }
 
 impl Default for Probe {
@@ -68,6 +69,7 @@ impl Default for Probe {
             first_access: 0,
             causes: [0; Cause::COUNT],
             entries_written: 0,
+            misses: 0,
         }
     }
 }
@@ -401,6 +403,7 @@ impl Ispc {
             *sum += spent.cycles.iter().map(|of_cpu| of_cpu[cause.index()]).sum::<u64>();
         }
         probe.entries_written += spent.counter(PmapCounter::ReservedWrites);
+        probe.misses += spent.hardware.tlb_misses + spent.hardware.fetch_misses;
     }
 
     fn results(&self, elapsed_us: f64, measured: Snapshot, host: ThreadTime) {
@@ -428,10 +431,7 @@ impl Ispc {
             ("ica_attach_us", us(attach)),
             ("system_call_us", us(of(Cause::Syscall))),
             ("other_us", us(probe.all.saturating_sub(parts))),
-            (
-                "tlb_misses_per_step",
-                a_step(application.own() + application.others() + server.own() + server.others()),
-            ),
+            ("tlb_misses_per_step", a_step(probe.misses)),
             ("entries_written_per_step", a_step(probe.entries_written)),
             ("misses_application_own", a_step(application.own())),
             ("misses_application_area", a_step(application.others())),

@@ -15,7 +15,9 @@
 //! at the far end of the wire.
 
 use crate::error::LabError;
-use crate::kit::{CallError, Image, ImageSize, Misses, OutcomeCell, first_process, named, other_process};
+use crate::kit::{
+    CallError, Image, ImageSize, Misses, OutcomeCell, first_process, misses_so_far, named, other_process,
+};
 use crate::record::{Metric, metric};
 use crate::run::{MACHINE, Testbed, Workload};
 use cpu_time::ThreadTime;
@@ -280,7 +282,7 @@ impl Packets {
         place: Va,
         mut send: impl FnMut() -> Result<(), Errno>,
     ) -> Result<(), CallError> {
-        let mut all: Vec<u64> = Vec::new();
+        let (mut all, mut misses): (Vec<u64>, u64) = (Vec::new(), 0);
         let other_text = match self.other_text_bytes {
             0 => None,
             bytes => {
@@ -301,6 +303,7 @@ impl Packets {
                 user.execute_at(at, Instructions((self.other_text_bytes / instruction_bytes) as u32));
             }
             let before = self.arrived.borrow().len();
+            let missed = misses_so_far(user.machine());
             let began = user.machine().now();
             self.measuring.set(number >= self.warmup);
             loop {
@@ -315,6 +318,7 @@ impl Packets {
             self.measuring.set(false);
             if number >= self.warmup {
                 all.push(user.machine().now().saturating_sub(began).0);
+                misses += misses_so_far(user.machine()) - missed;
             }
             // It may still be on its way; the first one may wait for the receiver's address.
             user.sleep_for(self.pause).map_err(named("sleep"))?;
@@ -341,7 +345,6 @@ impl Packets {
             ("misses_driver_own", driver.own()),
             ("misses_driver_area", driver.others()),
         ];
-        let misses = by_whom.iter().map(|(_, misses)| misses).sum();
         let results = [
             ("elapsed_us", elapsed_us),
             ("time_us", mean / self.clock_mhz),
