@@ -385,8 +385,8 @@ fn costs_grow_with_what_is_moved_and_not_with_what_is_there() {
 }
 
 /// By sockets a packet goes through the kernel's own servers: that costs more than where the kernel has the protocols,
-/// and more than a request of servers whose data is where they want it. A thread that crosses is back when the packet is
-/// sent: it waits for the wire.
+/// and more than a request of servers whose data is where they want it. A thread that crosses is back when the packet
+/// is sent: it waits for the wire.
 #[test]
 fn packets_by_sockets_go_through_the_kernels_own_servers() {
     let time = |kernel: &str, settings: &[&str]| {
