@@ -70,7 +70,18 @@ pub const FLOORS: &[(&str, &[&[&str]])] = &[
         "pageferry-verify",
         &[KERNEL, &["pageferry-sourced", "pageferry-model", "pageferry-workloads", "pageferry-processes"]],
     ),
-    ("pageferry-boot", &[KERNEL, &["pageferry-verify"]]),
+    ("pageferry-freestanding", &[]),
+    ("pageferry-boot", &[KERNEL, &["pageferry-freestanding", "pageferry-verify"]]),
+    (
+        "pageferry-user",
+        &[&[
+            "pageferry-hal",
+            "pageferry-abi",
+            "pageferry-costs",
+            "pageferry-workloads",
+            "pageferry-freestanding",
+        ]],
+    ),
     ("pageferry-soak", &[KERNEL, &["pageferry-model"]]),
     (
         "pageferry-lab",

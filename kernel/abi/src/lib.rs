@@ -1,10 +1,11 @@
 //! The words between a kernel and its programs: what a program says in a system call, and what it gets back.
 //!
 //! Plain values: they hold no resource, take no lock and cannot fail. The kernel, its servers and the programs use the
-//! same ones, on a modelled machine as on metal.
+//! same ones, on a modelled machine as on metal. [`call`] numbers the calls, for programs in a privilege of their own.
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod call;
 mod data;
 mod descriptor;
 mod errno;

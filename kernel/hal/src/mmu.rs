@@ -70,6 +70,8 @@ bitflags::bitflags! {
         const WIRED = 1 << 5;
         /// For software: the mapping is in the list of its frame.
         const MANAGED = 1 << 6;
+        /// Instructions are not fetched from it, where the format can say so ([`crate::isa::RadixFormat::no_execute`]).
+        const NO_EXECUTE = 1 << 7;
     }
 }
 

@@ -15,7 +15,7 @@ use pageferry_core::base::Core;
 use pageferry_core::disk::MemoryDisk;
 use pageferry_core::fs::{MemFs, MountTable, MountedVolume, Volumes};
 use pageferry_core::ipc::{Exports, Pipes};
-use pageferry_core::proc::{Killed, Processes};
+use pageferry_core::proc::{Killed, Listed, Processes};
 use pageferry_costs::{MoveCosts, RequestCosts};
 use pageferry_ephemeral::Ephemeral;
 use pageferry_hal::{Machine, Va};
@@ -113,6 +113,10 @@ impl<M: Machine> Kernel<M> {
     /// Its ephemeral mappings.
     pub fn ephemeral(&self) -> &Ephemeral<M, Vm<M>> {
         &self.core.ephemeral
+    }
+    /// Its processes.
+    pub fn processes(&self) -> Vec<Listed> {
+        self.processes.list()
     }
     /// Processes that were killed by a fatal signal, in order.
     pub fn killed(&self) -> Vec<Killed> {

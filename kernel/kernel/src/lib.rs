@@ -47,7 +47,7 @@ pub use pageferry_core::config::{
 pub use pageferry_core::counter::{KernelCounter, metrics};
 pub use pageferry_core::defect::{KernelDefect, NetDefect};
 pub use pageferry_core::ipc::{ATOMIC_WRITE_BYTES, MAX_EXPORTS};
-pub use pageferry_core::proc::Killed;
+pub use pageferry_core::proc::{Killed, Listed};
 pub use pageferry_core::sched::{Thread, ThreadId};
 pub use pageferry_costs::{Arrived, Carrier, MoveCosts, RequestCosts};
 pub use pageferry_defects::Planted;

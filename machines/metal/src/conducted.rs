@@ -47,8 +47,11 @@ static OVER: AtomicBool = AtomicBool::new(false);
 #[derive(Clone, Copy)]
 pub(crate) struct Conducted;
 
+/// What the kernel is booted on.
+pub(crate) type Booted = Tap<Metal, Conducted>;
+
 /// The machine, tapped.
-pub(crate) fn machine() -> Tap<Metal, Conducted> {
+pub(crate) fn machine() -> Booted {
     Tap::new(Metal, Conducted)
 }
 

@@ -1,7 +1,8 @@
 //! Copies and fills that end at a page fault instead of dying of it (`copyin`, `copyout`, with `PCB_ONFAULT` in BSD).
 //!
 //! Each is one string instruction, at a known address, with the count of what is left in RCX. A page fault at that
-//! address goes on behind it; the caller sees that something is left, and what the fault was.
+//! address goes on behind it; the caller sees that something is left, and what the fault was. These are the only two
+//! places at which the kernel uses memory of programs, so only here it is open to it (SMAP).
 
 use crate::cpu;
 use core::arch::global_asm;
@@ -42,6 +43,29 @@ pub(crate) struct Fault {
     pub(crate) code: u64,
 }
 
+/// Whose memory is used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// The kernel's alone.
+    Kernels,
+    /// A program's, on one side.
+    Users,
+}
+
+impl Whose {
+    fn open(self) {
+        if self == Whose::Users {
+            cpu::open_user();
+        }
+    }
+
+    fn close(self) {
+        if self == Whose::Users {
+            cpu::close_user();
+        }
+    }
+}
+
 /// The last fault that a copy of each CPU took: address and code.
 static LAST: [[AtomicU64; 2]; CpuSet::MAX_CPUS] =
     [const { [const { AtomicU64::new(0) }; 2] }; CpuSet::MAX_CPUS];
@@ -51,9 +75,11 @@ static LAST: [[AtomicU64; 2]; CpuSet::MAX_CPUS] =
 /// # Safety
 /// Wherever the addresses are mapped, reading `from` and writing `to` must be allowed to the caller, and the ranges do
 /// not overlap. They need not be mapped.
-pub(crate) unsafe fn copy(to: u64, from: u64, len_bytes: usize) -> Result<(), (usize, Fault)> {
+pub(crate) unsafe fn copy(to: u64, from: u64, len_bytes: usize, whose: Whose) -> Result<(), (usize, Fault)> {
+    whose.open();
     // SAFETY: the caller's promise; faults are caught at `pageferry_copy_at`.
     let left = unsafe { pageferry_copy(to as *mut u8, from as *const u8, len_bytes) };
+    whose.close();
     done(len_bytes, left)
 }
 
@@ -61,9 +87,11 @@ pub(crate) unsafe fn copy(to: u64, from: u64, len_bytes: usize) -> Result<(), (u
 ///
 /// # Safety
 /// As [`copy`], for `to`.
-pub(crate) unsafe fn zero(to: u64, len_bytes: usize) -> Result<(), (usize, Fault)> {
+pub(crate) unsafe fn zero(to: u64, len_bytes: usize, whose: Whose) -> Result<(), (usize, Fault)> {
+    whose.open();
     // SAFETY: the caller's promise; faults are caught at `pageferry_fill_at`.
     let left = unsafe { pageferry_fill(to as *mut u8, 0, len_bytes) };
+    whose.close();
     done(len_bytes, left)
 }
 

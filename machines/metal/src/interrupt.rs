@@ -1,7 +1,8 @@
 //! Descriptor tables of each CPU, and the entry code of interrupts.
 //!
 //! Handlers run on stacks of their own (IST): code for the hosted target keeps data below its stack pointer (the red
-//! zone), where an interrupt without a stack switch would write. They run with interrupts off, so one stack for each
+//! zone), where an interrupt without a stack switch would write. What interrupts a program leaves them at once, for the
+//! stack of its thread. They run with interrupts off, so one stack for each
 //! kind does. A page fault may come while a handler runs, never the other way round. Exceptions that nobody expects end
 //! the machine with a line that says which and where; a double fault has a stack of its own, for the other one may be
 //! what is broken.
@@ -18,11 +19,15 @@ use pageferry_hal::{CpuId, CpuSet, Interrupt};
 
 /// Vectors of exceptions.
 const DOUBLE_FAULT: usize = 8;
-const PAGE_FAULT: usize = 14;
+pub(crate) const PAGE_FAULT: usize = 14;
 
+// `syscall` wants data behind code. The task's descriptor takes two places.
 const CODE_SELECTOR: u16 = 0x08;
 const DATA_SELECTOR: u16 = 0x10;
 const TASK_SELECTOR: u16 = 0x18;
+/// Segments of programs, with their privilege.
+pub(crate) const USER_DATA_SELECTOR: u16 = 0x28 | 3;
+pub(crate) const USER_CODE_SELECTOR: u16 = 0x30 | 3;
 
 /// Interrupt stacks by their number in a gate.
 #[derive(Clone, Copy)]
@@ -39,7 +44,7 @@ impl Ist {
 
 /// What a CPU's segment registers lead to. All in atomics: written by its CPU, and read by the processor.
 struct Segments {
-    gdt: [AtomicU64; 5],
+    gdt: [AtomicU64; 7],
     /// The task-state segment, in words; only its stack table matters in long mode.
     task: [AtomicU32; 26],
 }
@@ -48,7 +53,7 @@ struct Segments {
 const FIRST_IST: usize = 9;
 
 static SEGMENTS: [Segments; CpuSet::MAX_CPUS] =
-    [const { Segments { gdt: [const { AtomicU64::new(0) }; 5], task: [const { AtomicU32::new(0) }; 26] } };
+    [const { Segments { gdt: [const { AtomicU64::new(0) }; 7], task: [const { AtomicU32::new(0) }; 26] } };
         CpuSet::MAX_CPUS];
 
 /// The gates, which all CPUs share; written once, by CPU 0.
@@ -82,12 +87,15 @@ unsafe extern "C" {
     fn pageferry_on_reschedule();
     fn pageferry_on_spurious();
     fn pageferry_on_fault();
+    /// In `ring3`.
+    fn pageferry_on_syscall();
     /// 256 entries of 16 bytes.
     fn pageferry_exceptions();
 }
 
-// All that a call may destroy is kept: nine registers, RBP to find the way back, and the floating-point state, which
-// the handlers' Rust code may use for moves. R12 to R15 and RBX are kept by the callee.
+// What comes from ring 3 goes another way, with vector and code on the stack: `ring3` has it. Of what comes from the
+// kernel, all that a call may destroy is kept: nine registers, RBP to find the way back, and the floating-point state,
+// which the handlers' Rust code may use for moves. R12 to R15 and RBX are kept by the callee.
 global_asm!(
     ".macro pageferry_enter",
     "    push rax",
@@ -122,6 +130,12 @@ global_asm!(
     ".endm",
     ".macro pageferry_on name, vector",
     "pageferry_on_\\name:",
+    "    test byte ptr [rsp + 8], 3",
+    "    jz 2f",
+    "    push 0",
+    "    push \\vector",
+    "    jmp pageferry_from_user",
+    "2:",
     "    pageferry_enter",
     "    mov edi, \\vector",
     "    call {interrupt}",
@@ -134,6 +148,11 @@ global_asm!(
     "pageferry_on_spurious:",
     "    iretq",
     "pageferry_on_fault:",
+    "    test byte ptr [rsp + 16], 3",
+    "    jz 2f",
+    "    push {page_fault}",
+    "    jmp pageferry_from_user",
+    "2:",
     "    pageferry_enter",
     // Above the ten saved registers: error code, then the frame.
     "    lea rdi, [rbp + 80]",
@@ -157,6 +176,8 @@ global_asm!(
     "    .set pageferry_vector, pageferry_vector + 1",
     ".endr",
     "3:",
+    "    test byte ptr [rsp + 24], 3",
+    "    jnz pageferry_from_user",
     "    cld",
     "    mov rdi, rsp",
     "    and rsp, -16",
@@ -169,6 +190,7 @@ global_asm!(
     fault = sym take_fault,
     exception = sym take_exception,
     with_code = const WITH_CODE,
+    page_fault = const PAGE_FAULT,
 );
 
 /// Exceptions for which the processor pushes a code, a bit each: 8, 10 to 14, 17, 21, 29, 30.
@@ -191,7 +213,8 @@ struct ExceptionFrame {
     frame: Frame,
 }
 
-extern "C" fn take_interrupt(vector: u8) {
+/// Does what an interrupt is for; interrupts are off.
+pub(crate) extern "C" fn take_interrupt(vector: u8) {
     let interrupt = match vector {
         vector::SHOOTDOWN => Some(Interrupt::Shootdown),
         vector::RESCHEDULE => Some(Interrupt::Reschedule),
@@ -214,6 +237,11 @@ extern "C" fn take_fault(frame: &mut Frame) {
 
 extern "C" fn take_exception(frame: &ExceptionFrame) -> ! {
     fail_at(frame.vector, &frame.frame)
+}
+
+/// What an exception is called.
+pub(crate) fn name(vector: u64) -> &'static str {
+    NAMES.get(vector as usize).copied().unwrap_or("interrupt")
 }
 
 /// What the processor's manuals call the vectors below 32.
@@ -245,7 +273,7 @@ const NAMES: [&str; 22] = [
 /// Ends the machine: an exception that nobody expects.
 fn fail_at(vector: u64, frame: &Frame) -> ! {
     let (cr2, cpu) = (cpu::fault_address(), cpu::number());
-    let name = NAMES.get(vector as usize).copied().unwrap_or("interrupt");
+    let name = name(vector);
     let guard = matches!(vector, 8 | 14) && area::is_guard(cr2);
     fail(format_args!(
         "exception {vector} ({name}) on {cpu:?}: code {:#x}, rip {:#x}, rsp {:#x}, cr2 {cr2:#x}{}",
@@ -307,7 +335,7 @@ pub(crate) fn init_early() {
 /// interrupts come only when [`cpu::enable_interrupts`] says so.
 pub(crate) fn init_cpu(number: CpuId) {
     load_tables(number, Ist::ALL.map(|_| Stack::new().top().0));
-    cpu::init();
+    cpu::init(pageferry_on_syscall as unsafe extern "C" fn() as usize as u64, CODE_SELECTOR);
     apic::init();
 }
 
@@ -339,7 +367,9 @@ fn load_tables(cpu: CpuId, stacks: [u64; Ist::ALL.len()]) {
     let limit = u64::from(bytes) - 1;
     // Segments without limits: 64-bit code, data; and the task-state segment, whose descriptor takes two places.
     let task_low = limit | (at & 0xff_ffff) << 16 | 0x89 << 40 | (at >> 24 & 0xff) << 56;
-    for (place, value) in (1..).zip([0x00af_9a00_0000_ffff, 0x00cf_9200_0000_ffff, task_low, at >> 32]) {
+    let (code, data) = (0x00af_9a00_0000_ffff, 0x00cf_9200_0000_ffff);
+    const RING_3: u64 = 3 << 45;
+    for (place, value) in (1..).zip([code, data, task_low, at >> 32, data | RING_3, code | RING_3]) {
         gdt[place].store(value, Ordering::Relaxed);
     }
     let gdt = TablePointer { limit: size_of_val(gdt) as u16 - 1, base: gdt as *const _ as u64 };

@@ -7,17 +7,18 @@
 //!
 //! # What is here
 //! From the bottom up; a file imports only what is named before it.
-//! * [`cpu`]: the instructions of the processor. [`lock`]: spin locks. [`runtime`]: what the compiler takes for
-//!   granted, messages, panics, and how a run ends. [`start`]: the first instructions. [`heap`]: the allocator.
+//! * [`cpu`]: the instructions of the processor. [`lock`]: spin locks. [`runtime`]: messages, panics, and how a run
+//!   ends. [`start`]: the first instructions. [`heap`]: the allocator.
 //! * [`handover`]: what the loader tells. [`acpi`]: which processors there are.
 //! * [`area`]: addresses of this machine alone, kernel stacks among them. [`apic`]: interrupts to other CPUs, and the
 //!   timer. [`copy`]: copies that survive a page fault. [`interrupt`]: descriptor tables, entry code, exceptions.
-//!   [`provoke`]: exceptions on purpose. [`args`]: the command line.
+//!   [`ring3`]: into a program and back. [`provoke`]: exceptions on purpose. [`args`]: the command line.
 //! * [`context`]: threads of control on stacks of their own. [`smp`]: starting the other CPUs.
 //! * [`metal`]: [`pageferry_hal::Machine`] by all of these, all accounting empty. `conducted`, with the feature `tap`:
-//!   a run that a modelled machine conducts.
-//! * Here: the order in which all that begins. The kernel's configuration and the programs are those of
-//!   [`pageferry_verify`], which the modelled machine runs as well.
+//!   a run that a modelled machine conducts; `counted`, without: one whose events are counted.
+//! * `archive`: programs that the loader brings. `calls`: their system calls. `process`: how they are run.
+//! * Here: the order in which all that begins. The kernel's configuration and the programs that are closures are those
+//!   of [`pageferry_verify`], which the modelled machine runs as well.
 //!
 //! # Memory
 //! Frames are those from 0 to the end of the memory that begins at 1 MB; the hole below lies in the arena of kernel
@@ -35,19 +36,30 @@ extern crate alloc;
 
 mod acpi;
 mod apic;
+#[cfg(not(feature = "tap"))]
+mod archive;
 mod area;
 mod args;
+#[cfg(not(feature = "tap"))]
+mod calls;
 #[cfg(feature = "tap")]
 mod conducted;
 mod context;
 mod copy;
+#[cfg(not(feature = "tap"))]
+mod counted;
 mod cpu;
 mod handover;
 mod heap;
 mod interrupt;
 mod lock;
 mod metal;
+#[cfg(not(feature = "tap"))]
+mod process;
 mod provoke;
+// A conducted run has no programs in ring 3: between two calls nobody could tell what they do.
+#[cfg_attr(feature = "tap", allow(dead_code))]
+mod ring3;
 mod runtime;
 mod smp;
 mod start;
@@ -55,24 +67,24 @@ mod tlb;
 
 use acpi::Processors;
 use alloc::boxed::Box;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
-use args::Args;
+use args::{Args, Called};
+#[cfg(feature = "tap")]
+use conducted::{Booted, machine};
 use core::arch::asm;
 use core::arch::x86_64::__cpuid;
 use core::ops::Range;
+#[cfg(not(feature = "tap"))]
+use counted::{Booted, machine};
 use handover::Handover;
-use metal::Metal;
+use pageferry_freestanding as _;
 use pageferry_hal::{CpuId, Devices, PAGE_SIZE};
 use pageferry_kernel::Kernel;
 use pageferry_pmap::Pmaps;
 use pageferry_verify::{Selection, Verdict, kernel};
+use provoke::Provoked;
 use runtime::{exit, fail, print};
-
-/// What the kernel is booted on.
-#[cfg(not(feature = "tap"))]
-type Booted = Metal;
-#[cfg(feature = "tap")]
-type Booted = pageferry_hal::tap::Tap<Metal, conducted::Conducted>;
 
 // A kernel is shared by all CPUs. The compiler proves that its lowest floor may be, and no more: the floors above have
 // room for devices, and those of a modelled machine may not. What is there beside the devices was found to be `Send`
@@ -82,7 +94,10 @@ const _: () = assert_shared::<Pmaps<Booted>>();
 
 /// What the rest of boot needs to know, on its way to another stack.
 struct Plan {
-    args: Args,
+    selection: Selection,
+    provoked: Option<Provoked>,
+    /// The program in ring 3, and its line.
+    program: Option<(String, String)>,
     cpus: usize,
     frames: usize,
     arena_bytes: usize,
@@ -125,7 +140,9 @@ extern "C" fn pageferry_boot(magic: u32, at: u64) -> ! {
         fail(format_args!("{cpus} CPUs are asked for, and there are {}", processors.count));
     }
     take_module(handover.module.as_ref(), &args.selection, cpus, frames);
-    let plan = Box::new(Plan { args, cpus, frames, arena_bytes, processors });
+    let Args { selection, provoked, program } = args;
+    let program = program.map(|Called { name, words }| (name.to_string(), words.replace(',', " ")));
+    let plan = Box::new(Plan { selection, provoked, program, cpus, frames, arena_bytes, processors });
     let stack = area::Stack::new().top().0;
     // SAFETY: the new stack is nobody else's, and is never given back; the old one is left for good. What is called
     // takes the plan over, and does not return.
@@ -138,29 +155,52 @@ extern "C" fn pageferry_boot(magic: u32, at: u64) -> ! {
 /// Goes on with a guard below the stack.
 extern "C" fn boot_on_stack(plan: *mut Plan) -> ! {
     // SAFETY: [`pageferry_boot`] made it from a box, for this call.
-    let Plan { args, cpus, frames, arena_bytes, processors } = *unsafe { Box::from_raw(plan) };
+    let Plan { selection, provoked, program, cpus, frames, arena_bytes, processors } =
+        *unsafe { Box::from_raw(plan) };
     if let Err(id) = smp::start(&processors.ids[1..cpus], cpu::root()) {
         fail(format_args!("the CPU whose APIC has the number {id} does not start"));
     }
     metal::set_board(cpus, frames, processors.ids);
     context::adopt_boot_context();
-    if let Some(provoked) = args.provoked {
+    if let Some(provoked) = provoked {
         provoked.happens();
     }
 
-    run(&args.selection, cpus, arena_bytes)
+    if let Some((name, line)) = program {
+        run_program(&selection, name, line, arena_bytes);
+    }
+    run(&selection, cpus, arena_bytes)
+}
+
+/// Boots the kernel, runs a program in ring 3, and ends the machine when all processes are gone.
+#[cfg(not(feature = "tap"))]
+fn run_program(selection: &Selection, name: String, line: String, arena_bytes: usize) -> ! {
+    cpu::measure_clock();
+    if archive::programs().is_empty() {
+        fail(format_args!("program={name} is asked for: expected an archive of programs as a module"));
+    }
+    let config = kernel::config(arena_bytes, selection);
+    // No devices: as in `run`.
+    let kernel = Kernel::boot(machine(), Devices::default(), config)
+        .unwrap_or_else(|e| fail(format_args!("this machine and this kernel do not go together: {e}")));
+    kernel.spawn("init", process::first(name, line)).expect("the first process");
+    let _ = kernel.run();
+    for (name, count) in counted::COUNTS.measured() {
+        if count > 0 {
+            print(format_args!("count {name} {count}\n"));
+        }
+    }
+    let state = kernel.check_quiescent();
+    print(format_args!("pageferry: all processes are gone; {state:?}\n"));
+    exit(u8::from(state.is_err() || process::has_failed()))
 }
 
 /// Boots the kernel, and ends the machine when its processes are gone.
 fn run(selection: &Selection, cpus: usize, arena_bytes: usize) -> ! {
-    #[cfg(not(feature = "tap"))]
-    let machine: Booted = Metal;
-    #[cfg(feature = "tap")]
-    let machine: Booted = conducted::machine();
     #[cfg(feature = "tap")]
     conducted::pageferry_watched_from();
     // No devices, on which the soundness of `context` rests: see `assert_shared`.
-    let kernel = Kernel::boot(machine, Devices::default(), kernel::config(arena_bytes, selection))
+    let kernel = Kernel::boot(machine(), Devices::default(), kernel::config(arena_bytes, selection))
         .unwrap_or_else(|e| fail(format_args!("this machine and this kernel do not go together: {e}")));
     let verdict = Arc::new(Verdict::default());
     kernel.spawn("init", selection.experiment.program(cpus, &verdict)).expect("the first process");
@@ -183,25 +223,40 @@ fn run(selection: &Selection, cpus: usize, arena_bytes: usize) -> ! {
     exit(u8::from(state.is_err() || !verdict.is_well()))
 }
 
-/// A module is for an image that can be conducted.
+/// Nobody could tell what a program in ring 3 does between two turns.
+#[cfg(feature = "tap")]
+fn run_program(_: &Selection, name: String, _: String, _: usize) -> ! {
+    fail(format_args!("program={name} is asked for: expected an image without the feature `tap`"))
+}
+
+/// The module is an archive of programs.
 #[cfg(not(feature = "tap"))]
 fn take_module(module: Option<&Range<u64>>, selection: &Selection, _: usize, _: usize) {
-    if module.is_some() {
-        fail(format_args!(
-            "there is a module: expected none, for this image is built without the feature `tap`"
-        ));
+    if let Some(module) = module {
+        // SAFETY: see `bytes_of`.
+        let file = unsafe { bytes_of(module) };
+        archive::take(file).unwrap_or_else(|bad| fail(format_args!("{bad}")));
     }
     check_conducted(selection, false);
+}
+
+/// What a module has.
+///
+/// # Safety
+/// It is what the loader has told, and the first page tables are in use.
+unsafe fn bytes_of(module: &Range<u64>) -> &'static [u8] {
+    let len_bytes = (module.end - module.start) as usize;
+    // SAFETY: the first page tables map it, as `handover` has seen; the heap and the frames lie elsewhere, so nobody
+    // writes it.
+    unsafe { core::slice::from_raw_parts(module.start as *const u8, len_bytes) }
 }
 
 /// The module is the schedule of the run.
 #[cfg(feature = "tap")]
 fn take_module(module: Option<&Range<u64>>, selection: &Selection, cpus: usize, frames: usize) {
     if let Some(module) = module {
-        let len_bytes = (module.end - module.start) as usize;
-        // SAFETY: the first page tables map it, as `handover` has seen; the heap and the frames lie elsewhere, so
-        // nobody writes it.
-        let file = unsafe { core::slice::from_raw_parts(module.start as *const u8, len_bytes) };
+        // SAFETY: see `bytes_of`.
+        let file = unsafe { bytes_of(module) };
         let turns = pageferry_verify::schedule::decode(file, selection.fingerprint(cpus, frames));
         conducted::conduct(turns.unwrap_or_else(|bad| fail(format_args!("{bad}"))));
     }
@@ -234,6 +289,13 @@ extern "C" fn pageferry_boot_other(number: u64) -> ! {
 fn check_processor() {
     const APIC: u32 = 1 << 9;
     let features = __cpuid(1).edx;
+    // `start` has seen that there are features beyond the first.
+    let extended = __cpuid(0x8000_0001).edx;
+    for (bit, name) in [(1 << 11, "syscall"), (1 << 20, "pages without execution")] {
+        if extended & bit == 0 {
+            fail(format_args!("this processor has no {name}"));
+        }
+    }
     for (bit, name) in [
         (1 << 4, "time-stamp counter"),
         (1 << 5, "model-specific registers"),

@@ -2,7 +2,7 @@
 //!
 //! A [`Metal`] has size zero; what it stands for is the processor that executes it, and the board described below.
 
-use crate::copy::{self, Fault};
+use crate::copy::{self, Fault, Whose};
 use crate::lock::Spin;
 use crate::{apic, area, context, cpu, interrupt};
 use alloc::boxed::Box;
@@ -67,6 +67,18 @@ fn within_mode(mode: Mode, va: Va, len_bytes: usize, access: Access) -> Result<(
     }
 }
 
+/// Copies between two places of which no Rust value lives in either.
+fn copy_data(to: Va, from: Va, len_bytes: usize, whose: Whose) -> Result<(), CopyFault> {
+    // SAFETY: the caller names data pages: frames behind kernel mappings, or pages of user space, and no Rust value
+    // lives in either; by the contract of [`Machine`] they do not overlap.
+    unsafe { copy::copy(to.0, from.0, len_bytes, whose) }.map_err(|e| copy_fault(Mode::Kernel, e))
+}
+
+/// Whose memory an access goes to. The kernel takes a few bytes of a program's in its own mode.
+fn whose(at: Va, len_bytes: usize) -> Whose {
+    if AMD64_LAYOUT.is_user(at, len_bytes) { Whose::Users } else { Whose::Kernels }
+}
+
 fn copy_fault(mode: Mode, (done_bytes, fault): (usize, Fault)) -> CopyFault {
     // Bits of the error code: 0, the page was present; 1, it was a store.
     let kind = if fault.code & 1 == 0 { TrapKind::NotPresent } else { TrapKind::Protection };
@@ -124,36 +136,37 @@ impl Machine for Metal {
         Ok(())
     }
 
-    // Programs run in privilege 0 for now, so user mode is kept in its bounds here. All of user space is mapped for
-    // user mode, and read-only pages refuse stores in either mode (CR0.WP).
+    // What is done here in user mode is done for a program by the kernel, so it is kept in its bounds here. All of user
+    // space is mapped for user mode, and read-only pages refuse stores in either mode (CR0.WP).
 
     fn load(&self, mode: Mode, from: Va, buf: &mut [u8]) -> Result<(), CopyFault> {
         within_mode(mode, from, buf.len(), Access::Read)?;
         // SAFETY: `buf` is the caller's and mapped. Reading `from` is what the caller asks for: in kernel mode it
         // answers for the address, in user mode it lies in user space, where no Rust value lives.
-        unsafe { copy::copy(buf.as_mut_ptr() as u64, from.0, buf.len()) }.map_err(|e| copy_fault(mode, e))
+        unsafe { copy::copy(buf.as_mut_ptr() as u64, from.0, buf.len(), whose(from, buf.len())) }
+            .map_err(|e| copy_fault(mode, e))
     }
     fn store(&self, mode: Mode, to: Va, bytes: &[u8]) -> Result<(), CopyFault> {
         within_mode(mode, to, bytes.len(), Access::Write)?;
         // SAFETY: as in `load`: what is written is user space, or memory of the kernel that the caller answers for.
-        unsafe { copy::copy(to.0, bytes.as_ptr() as u64, bytes.len()) }.map_err(|e| copy_fault(mode, e))
+        unsafe { copy::copy(to.0, bytes.as_ptr() as u64, bytes.len(), whose(to, bytes.len())) }
+            .map_err(|e| copy_fault(mode, e))
     }
     fn copy_in(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault> {
         within_user(from, len_bytes, Access::Read)?;
-        self.copy_kernel(to, from, len_bytes)
+        copy_data(to, from, len_bytes, Whose::Users)
     }
     fn copy_out(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault> {
         within_user(to, len_bytes, Access::Write)?;
-        self.copy_kernel(to, from, len_bytes)
+        copy_data(to, from, len_bytes, Whose::Users)
     }
     fn copy_kernel(&self, to: Va, from: Va, len_bytes: usize) -> Result<(), CopyFault> {
-        // SAFETY: the caller names data pages: frames behind kernel mappings, or pages of user space, and no Rust value
-        // lives in either; by the trait's contract they do not overlap.
-        unsafe { copy::copy(to.0, from.0, len_bytes) }.map_err(|e| copy_fault(Mode::Kernel, e))
+        copy_data(to, from, len_bytes, Whose::Kernels)
     }
     fn zero(&self, to: Va, len_bytes: usize) -> Result<(), CopyFault> {
-        // SAFETY: as in `copy_kernel`.
-        unsafe { copy::zero(to.0, len_bytes) }.map_err(|e| copy_fault(Mode::Kernel, e))
+        let whose = whose(to, len_bytes);
+        // SAFETY: as in `copy_data`.
+        unsafe { copy::zero(to.0, len_bytes, whose) }.map_err(|e| copy_fault(Mode::Kernel, e))
     }
 
     // ANCHOR: tables

@@ -1,87 +1,15 @@
-//! What the compiler takes for granted on a hosted target: memory functions, and the end of everything;
-//! and messages, on the first serial port.
+//! Messages, on the first serial port, what comes from there, and the end of everything.
 //!
 //! # How it ends
 //! QEMU's device `isa-debug-exit` takes a code: 0 if all went well, 1 if not. Whatever cannot go on (a panic, an
 //! exception, a machine that lacks something) says why in one line, and ends with 1.
 
 use crate::cpu;
-use core::arch::global_asm;
 use core::fmt::{self, Write};
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicBool, Ordering};
-use uart_16550::{Config, Uart16550Tty};
-
-// Written in assembler, because the compiler would turn a loop in Rust into a call of the very function. The string
-// instructions of current processors are as fast as anything for the sizes that matter.
-global_asm!(
-    ".global memcpy",
-    "memcpy:",
-    "    mov rax, rdi",
-    "    mov rcx, rdx",
-    "    rep movsb",
-    "    ret",
-    ".global memmove",
-    "memmove:",
-    "    mov rax, rdi",
-    "    mov rcx, rdx",
-    "    mov r8, rdi",
-    "    sub r8, rsi",
-    // As an unsigned number the distance is below the length only if the target begins inside the source.
-    "    cmp r8, rdx",
-    "    jb 2f",
-    "    rep movsb",
-    "    ret",
-    "2:",
-    "    lea rdi, [rdi + rdx - 1]",
-    "    lea rsi, [rsi + rdx - 1]",
-    "    std",
-    "    rep movsb",
-    "    cld",
-    "    ret",
-    ".global memset",
-    "memset:",
-    "    mov r8, rdi",
-    "    mov rcx, rdx",
-    "    mov eax, esi",
-    "    rep stosb",
-    "    mov rax, r8",
-    "    ret",
-    ".global memcmp",
-    ".global bcmp",
-    "memcmp:",
-    "bcmp:",
-    "    mov rcx, rdx",
-    "    xor eax, eax",
-    // With a length of zero nothing is compared, and the flags must say equal.
-    "    cmp eax, eax",
-    "    repe cmpsb",
-    "    je 3f",
-    "    movzx eax, byte ptr [rdi - 1]",
-    "    movzx ecx, byte ptr [rsi - 1]",
-    "    sub eax, ecx",
-    "3:",
-    "    ret",
-    ".global strlen",
-    "strlen:",
-    "    lea rax, [rdi - 1]",
-    "4:",
-    "    inc rax",
-    "    cmp byte ptr [rax], 0",
-    "    jne 4b",
-    "    sub rax, rdi",
-    "    ret",
-);
-
-// The library `alloc` of the stock toolchain is compiled for unwinding, and names these. Panics stop the machine here,
-// so nothing ever unwinds.
-global_asm!(
-    ".global _Unwind_Resume",
-    ".global rust_eh_personality",
-    "_Unwind_Resume:",
-    "rust_eh_personality:",
-    "    ud2",
-);
+use uart_16550::backend::PioBackend;
+use uart_16550::{Config, Uart16550};
 
 /// Where QEMU's device `isa-debug-exit` is told to end the machine. Elsewhere nothing is there that listens.
 pub(crate) const EXIT_PORT: u16 = 0xf4;
@@ -89,17 +17,57 @@ pub(crate) const EXIT_PORT: u16 = 0xf4;
 /// Taken while a message is written, if it can be had soon: a CPU that ends in the middle of one keeps it.
 static PRINTING: AtomicBool = AtomicBool::new(false);
 
-/// Writes to the first serial port, if there is one that works.
-pub(crate) fn print(text: fmt::Arguments<'_>) {
-    let taken = (0..1_000_000).any(|_| !PRINTING.swap(true, Ordering::Acquire));
-    // SAFETY: where PCs have their first serial port; nothing else here uses it. It is set up anew for each message,
-    // because it may never have been, and a panic may come at any time.
-    if let Ok(mut port) = unsafe { Uart16550Tty::new_port(0x3f8, Config::default()) } {
-        let _ = port.write_fmt(text);
+/// Whether the port was set up: once, for that forgets what has come and was not read.
+static IS_SET_UP: AtomicBool = AtomicBool::new(false);
+
+/// The first serial port, as terminals have it: each line ends by a return, too.
+struct Serial(Uart16550<PioBackend>);
+
+impl Serial {
+    /// The port, if there is one that works.
+    fn find() -> Option<Serial> {
+        // SAFETY: where PCs have their first serial port; nothing else uses it, and whoever does so here has
+        // [`PRINTING`], or ends the machine.
+        let mut port = unsafe { Uart16550::new_port(0x3f8) }.ok()?;
+        if !IS_SET_UP.load(Ordering::Acquire) {
+            port.init(Config::default()).ok()?;
+            port.test_loopback().ok()?;
+            IS_SET_UP.store(true, Ordering::Release);
+        }
+        Some(Serial(port))
     }
+}
+
+impl Write for Serial {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for line in text.split_inclusive('\n') {
+            let (text, end) = line.strip_suffix('\n').map_or((line, ""), |text| (text, "\r\n"));
+            self.0.send_bytes_exact(text.as_bytes());
+            self.0.send_bytes_exact(end.as_bytes());
+        }
+        Ok(())
+    }
+}
+
+/// Does something with the port, if there is one that works; alone, unless another CPU has ended in the middle of that.
+fn with_serial<R>(work: impl FnOnce(&mut Serial) -> R) -> Option<R> {
+    let taken = (0..1_000_000).any(|_| !PRINTING.swap(true, Ordering::Acquire));
+    let result = Serial::find().map(|mut serial| work(&mut serial));
     if taken {
         PRINTING.store(false, Ordering::Release);
     }
+    result
+}
+
+/// Writes to the first serial port.
+pub(crate) fn print(text: fmt::Arguments<'_>) {
+    with_serial(|serial| serial.write_fmt(text));
+}
+
+/// Reads what has come on the first serial port; how much that is.
+#[cfg(not(feature = "tap"))]
+pub(crate) fn read(buffer: &mut [u8]) -> usize {
+    with_serial(|serial| serial.0.receive_bytes(buffer)).unwrap_or(0)
 }
 
 /// Ends the machine with this code, or, where that is not possible, stops the CPU.

@@ -4,7 +4,7 @@
 //! * [`kernel`]: the board, and the kernel that is booted on it.
 //! * [`programs`]: what its first process does. [`process`]: a process as they see it. [`verdict`]: whether every byte
 //!   was right.
-//! * [`schedule`]: the turns of a run as a file.
+//! * [`schedule`]: the turns of a run as a file. [`counts`]: what is counted of a run that nobody conducts.
 //!
 //! The program of this package runs the modelled machine, writes down its turns and events, and compares them with
 //! those of a run on metal that was conducted by them (`pageferry_hal::tap`).
@@ -15,6 +15,7 @@
 
 extern crate alloc;
 
+pub mod counts;
 pub mod kernel;
 pub mod process;
 pub mod programs;

@@ -9,6 +9,8 @@ use pageferry_kernel::{Imported, Pid, User};
 use pageferry_processes::Watch;
 use pageferry_workloads::CallError;
 
+pub use pageferry_processes::receive_by;
+
 /// A process.
 pub type Process<'a, M> = pageferry_processes::Process<'a, M, Watcher>;
 

@@ -1,27 +1,32 @@
-//! Boots of all kinds of machine, and of machines and loaders that will not do: each ends with the code and the line
-//! that it should.
+//! Boots of all kinds of machine, and of machines and loaders that will not do; programs in ring 3, and such as do what
+//! they may not: each ends with the code and the line that it should.
 
-use super::image::Image;
+use super::image::{Image, Programs};
 use super::qemu::{Machine, Qemu};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 /// A run, and what it is to say and to end with.
 struct Case {
     qemu: Qemu,
     /// Parts of what it says, in their order.
-    says: &'static [&'static str],
+    says: Vec<String>,
     code: u8,
 }
 
 /// The program's last word but one, and the kernel's last.
-const WELL: &[&str] =
-    &["carry: 1048576 bytes right, 0 wrong; 0 processes failed\n", "all processes are gone; Ok(())\n"];
+fn well() -> Vec<String> {
+    let lines =
+        ["carry: 1048576 bytes right, 0 wrong; 0 processes failed\n", "all processes are gone; Ok(())\n"];
+    lines.map(String::from).into()
+}
 
 /// Machines that boot.
 fn boots() -> Vec<Case> {
     let mut cases = Vec::new();
     for machine in [Machine::Microvm, Machine::Q35] {
         for cpus in [1, 2, 4] {
-            cases.push(Case { qemu: Qemu::new(machine, cpus), says: WELL, code: 0 });
+            cases.push(Case { qemu: Qemu::new(machine, cpus), says: well(), code: 0 });
         }
     }
     let more = [
@@ -31,7 +36,7 @@ fn boots() -> Vec<Case> {
         Qemu::new(Machine::Q35, 4).with_line("cpus=2 frames=65536"),
         Qemu::new(Machine::Q35, 2).with(&["-no-acpi"]),
     ];
-    cases.extend(more.map(|qemu| Case { qemu, says: WELL, code: 0 }));
+    cases.extend(more.map(|qemu| Case { qemu, says: well(), code: 0 }));
     cases
 }
 
@@ -62,19 +67,130 @@ fn refusals() -> Vec<Case> {
         (machine().with_line("provoke=double"), &["exception 8 (double fault) on cpu0", "rsp 0x", "cr2 0x"]),
         (machine().with_line("provoke=panic"), &["panic at src/provoke.rs:", "on purpose"]),
     ];
-    cases.into_iter().map(|(qemu, says)| Case { qemu, says, code: 1 }).collect()
+    let says = |parts: &[&str]| parts.iter().map(|&part| part.to_owned()).collect();
+    cases.into_iter().map(|(qemu, parts)| Case { qemu, says: says(parts), code: 1 }).collect()
+}
+
+/// Programs that do what they may not, and of what they die: a line, and no other process notices.
+const BAD: [(&str, &str); 14] = [
+    ("read-kernel", "Read of 0xffffff0000100000: Protection"),
+    ("write-text", "Write of 0x400"),
+    ("null", "Write of 0x8: NotPresent"),
+    ("cli", "exception 13 (general protection)"),
+    ("port", "exception 13 (general protection)"),
+    ("msr", "exception 13 (general protection)"),
+    ("undefined", "exception 6 (undefined instruction)"),
+    ("divide", "exception 0 (divide error)"),
+    ("int", "exception 13 (general protection)"),
+    ("jump-kernel", "Fetch of 0xfffffffe00100000: Protection"),
+    ("jump-nowhere", "exception 13 (general protection)"),
+    ("jump-data", "Fetch of 0x7fffff0f"),
+    ("stack", "Write of 0x7fffff0efff8: NotPresent"),
+    ("flags", "exception 1 (debug)"),
+];
+
+/// One shell, on machines of all kinds, in which all of that happens beside an endless loop; and the end of that.
+fn shells(programs: &Path) -> Vec<Case> {
+    let mut lines = vec!["ls".to_owned(), "run bad loop &".to_owned()];
+    let mut says = vec!["> ls\nshell\nmicro\nbad\n".to_owned()];
+    for (what, dies) in BAD {
+        lines.push(format!("run bad {what}"));
+        says.extend(["(bad) dies at 0x".into(), format!(": {dies}")]);
+    }
+    let last = [
+        ("run bad killed-loop", "its parent runs beside it\n"),
+        ("run bad calls", "all refused\n"),
+        ("ps", "3 2 runs bad\n"),
+        ("vmstat", "page_invalidations"),
+        ("kill 3", "process 3 (bad) is killed\n"),
+        // Meanwhile it is gone.
+        ("run bad null", "Write of 0x8"),
+        ("kill 3", "kill: no such process (ESRCH)\n"),
+        ("run nothing", "micro: "),
+        ("fly", "fly: expected one of the commands that help shows\n"),
+        ("exit", "all processes are gone; Ok(())\n"),
+    ];
+    for (line, answer) in last {
+        lines.push(line.into());
+        says.push(answer.into());
+    }
+    let typed: Vec<&str> = lines.iter().map(String::as_str).collect();
+    // Without the processor's own help against the kernel's slips (SMEP, SMAP), and with it.
+    let machines = [
+        (Qemu::new(Machine::Microvm, 1), "max"),
+        (Qemu::new(Machine::Q35, 2).with_line("scheme=cache"), "max"),
+        (Qemu::new(Machine::Q35, 4).with_line("scheme=original"), "qemu64"),
+    ];
+    let case = |(qemu, cpu): (Qemu, &str)| {
+        let qemu = qemu.with_programs(programs, "shell").with(&["-cpu", cpu]).with_typed(&typed);
+        Case { qemu, says: says.clone(), code: 0 }
+    };
+    machines.into_iter().map(case).collect()
+}
+
+/// Archives that are none, or whose programs are none: one line each, and code 1.
+fn bad_archives(programs: &Path) -> Result<Vec<Case>, String> {
+    let whole = fs::read(programs).map_err(|e| format!("{}: {e}", programs.display()))?;
+    let write = |name: &str, bytes: &[u8]| -> Result<PathBuf, String> {
+        let path = programs.with_file_name(name);
+        fs::write(&path, bytes).map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(path)
+    };
+    // The first program's image begins behind its head in the archive.
+    const IMAGE: usize = 512;
+    const FIRST_SEGMENT: usize = IMAGE + 64;
+    let patched = |at: usize, bytes: &[u8]| {
+        let mut archive = whole.clone();
+        archive[at..at + bytes.len()].copy_from_slice(bytes);
+        archive
+    };
+    let (kernels, far) = (0xffff_fffe_0010_0000_u64.to_le_bytes(), (1_u64 << 40).to_le_bytes());
+    let not_executable = "shell: exec format error (ENOEXEC)\n";
+    let archives = [
+        ("none.tar", vec![7; 4096], "the module is no archive of programs, or a part of one"),
+        (
+            "cut.tar",
+            whole[..whole.len() / 2].to_vec(),
+            "the module is no archive of programs, or a part of one",
+        ),
+        ("odd.tar", whole[..1000].to_vec(), "the module is no archive of programs, or a part of one"),
+        ("empty.tar", vec![0; 10240], "the archive has no programs"),
+        ("damaged.tar", patched(10, &[1]), "the module is no archive of programs, or a part of one"),
+        ("long.tar", vec![0; 9 << 20], "the archive has 9437184 bytes: expected 8388608 at most"),
+        ("no-elf.tar", patched(IMAGE, b"none"), not_executable),
+        // Where the first segment is to be; where it begins in the file; where the program begins.
+        ("overlaps.tar", patched(FIRST_SEGMENT + 16, &kernels), not_executable),
+        ("short.tar", patched(FIRST_SEGMENT + 8, &far), not_executable),
+        ("entry.tar", patched(IMAGE + 24, &kernels), not_executable),
+    ];
+    let mut cases = Vec::new();
+    for (name, bytes, says) in archives {
+        let qemu = Qemu::new(Machine::Microvm, 1).with_programs(&write(name, &bytes)?, "shell");
+        cases.push(Case { qemu, says: vec![says.into()], code: 1 });
+    }
+    let others = [
+        (Qemu::new(Machine::Microvm, 1).with_programs(programs, "shel"), "shel: no such file (ENOENT)\n"),
+        (
+            Qemu::new(Machine::Microvm, 1).with_line("program=shell"),
+            "program=shell is asked for: expected an archive",
+        ),
+    ];
+    cases.extend(others.map(|(qemu, says)| Case { qemu, says: vec![says.into()], code: 1 }));
+    Ok(cases)
 }
 
 /// Makes all these runs.
-pub(super) fn all(image: &Image) -> Result<(), String> {
-    let cases: Vec<Case> = boots().into_iter().chain(refusals()).collect();
+pub(super) fn all(image: &Image, programs: &Programs) -> Result<(), String> {
+    let mut cases: Vec<Case> = boots().into_iter().chain(refusals()).collect();
+    cases.extend(shells(&programs.path));
+    cases.extend(bad_archives(&programs.path)?);
     let mut wrong = 0;
     for case in &cases {
         let told = match case.qemu.run(image) {
             Ok(end) if end.code != case.code => {
                 format!("code {} in the place of {}\n{}", end.code, case.code, end.said)
             }
-            Ok(end) if !in_order(&end.said, case.says) => {
+            Ok(end) if !in_order(&end.said, &case.says) => {
                 format!("expected {:?}, and it said\n{}", case.says, end.said)
             }
             Ok(end) if case.code != 0 && end.said.trim_end().lines().count() != 1 => {
@@ -91,7 +207,7 @@ pub(super) fn all(image: &Image) -> Result<(), String> {
 }
 
 /// Whether a text has these parts, one behind the other.
-fn in_order(text: &str, parts: &[&str]) -> bool {
-    let rest = parts.iter().try_fold(text, |rest, part| rest.split_once(part).map(|(_, rest)| rest));
+fn in_order(text: &str, parts: &[String]) -> bool {
+    let rest = parts.iter().try_fold(text, |rest, part| rest.split_once(part.as_str()).map(|(_, rest)| rest));
     rest.is_some()
 }

@@ -1,8 +1,9 @@
 //! `cargo run -p xtask -- metal ...`: the kernel on metal, under QEMU.
 //!
 //! `amd64` builds the image, boots it, and ends with its exit code; `check` makes many such runs, and looks at what
-//! each says. `verify` has the modelled machine conduct a run, and compares; `verify-all` does so for a table of runs,
-//! after it has seen that planted defects make a difference. A host without QEMU is told what it lacks.
+//! each says. `shell` has a shell in ring 3 on this terminal, and `run` one program. `verify` has
+//! the modelled machine conduct a run, and compares; `verify-all` does so for a table of runs, after it has seen that
+//! planted defects make a difference. A host without QEMU is told what it lacks.
 
 mod check;
 mod image;
@@ -10,7 +11,7 @@ mod qemu;
 mod stick;
 mod verify;
 
-use image::Image;
+use image::{Image, Programs};
 use qemu::{Machine, Qemu};
 use std::fmt::Display;
 use std::fs;
@@ -23,6 +24,8 @@ use verify::{Comparison, Verifier};
 /// How the command is used.
 pub const USAGE: &str =
     "metal amd64 [--cpus N] [--machine q35|pc|microvm] [--memory MB] [--kernel SCHEME] [--usb FILE]
+       metal shell [--cpus N] [--machine q35|pc|microvm] [--memory MB] [--kernel SCHEME]
+       metal run PROGRAM[,WORD...] [options of shell]
        metal check
        metal verify EXPERIMENT [--cpus N] [--seed S|timed] [--kernel SCHEME] [--defect NAME]
        metal verify-all [--every N]";
@@ -36,15 +39,7 @@ const EVERY: RangeInclusive<usize> = 1..=1000;
 
 /// Runs the command; its arguments are those behind `metal`.
 pub fn run(arguments: &[&str]) -> ExitCode {
-    let result = match arguments {
-        ["amd64", options @ ..] => amd64(options),
-        ["check"] => Image::build(&[]).and_then(|image| check::all(&image)).map(|()| 0),
-        ["verify", experiment, options @ ..] => verify_one(experiment, options),
-        ["verify-all"] => verify_all(1).map(|()| 0),
-        ["verify-all", "--every", every] => number("--every", every, EVERY).and_then(verify_all).map(|()| 0),
-        _ => Err(format!("usage: {USAGE}")),
-    };
-    match result {
+    match command(arguments) {
         Ok(code) => ExitCode::from(code),
         Err(why) => {
             eprintln!("{why}");
@@ -53,34 +48,68 @@ pub fn run(arguments: &[&str]) -> ExitCode {
     }
 }
 
+fn command(arguments: &[&str]) -> Result<u8, String> {
+    match arguments {
+        ["amd64", options @ ..] => amd64(options),
+        ["shell", options @ ..] => ring3("shell", options),
+        ["run", program, options @ ..] => ring3(program, options),
+        ["check"] => check::all(&Image::build(&[])?, &Programs::build()?).map(|()| 0),
+        ["verify", experiment, options @ ..] => verify_one(experiment, options),
+        ["verify-all"] => verify_all(1).map(|()| 0),
+        ["verify-all", "--every", every] => number("--every", every, EVERY).and_then(verify_all).map(|()| 0),
+        _ => Err(format!("usage: {USAGE}")),
+    }
+}
+
+/// Has a program of ring 3 run on this terminal.
+fn ring3(program: &str, options: &[&str]) -> Result<u8, String> {
+    let mut qemu = Qemu::new(Machine::Q35, 1);
+    for option in pairs(options)? {
+        if !choose(&mut qemu, option)? {
+            return Err(format!("{}: expected --cpus, --machine, --memory or --kernel", option.0));
+        }
+    }
+    let (image, programs) = (Image::build(&[])?, Programs::build()?);
+    qemu.with_programs(&programs.path, program).run_here(&image)
+}
+
+/// Takes an option that says what machine it is to be; false if it is not one.
+fn choose(qemu: &mut Qemu, option: (&str, &str)) -> Result<bool, String> {
+    match option {
+        ("--cpus", n) => qemu.cpus = number("--cpus", n, CPUS)?,
+        ("--machine", name) => {
+            qemu.machine =
+                Machine::named(name).ok_or(format!("--machine {name}: expected q35, pc or microvm"))?;
+        }
+        ("--memory", mb) => qemu.memory_mb = number("--memory", mb, MEMORY_MB)?,
+        ("--kernel", scheme) => qemu.line = format!("scheme={scheme}"),
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
 /// Builds the image and boots it, with its messages on standard output; or writes a stick from which a PC does.
 fn amd64(options: &[&str]) -> Result<u8, String> {
     let mut qemu = Qemu::new(Machine::Q35, 1);
-    let (mut line, mut stick) = (String::new(), None);
+    let mut stick = None;
     for option in pairs(options)? {
         match option {
-            ("--cpus", n) => qemu.cpus = number("--cpus", n, CPUS)?,
-            ("--machine", name) => {
-                qemu.machine =
-                    Machine::named(name).ok_or(format!("--machine {name}: expected q35, pc or microvm"))?;
-            }
-            ("--memory", mb) => qemu.memory_mb = number("--memory", mb, MEMORY_MB)?,
-            ("--kernel", scheme) => line = format!("scheme={scheme}"),
             ("--usb", file) => stick = Some(Path::new(file)),
-            (name, _) => {
+            (name, _) if !choose(&mut qemu, option)? => {
                 return Err(format!("{name}: expected --cpus, --machine, --memory, --kernel or --usb"));
             }
+            _ => {}
         }
     }
     if let Some(to) = stick {
         if let Some(name) = ["--cpus", "--machine", "--memory"].iter().find(|name| options.contains(name)) {
             return Err(format!("{name}: expected without --usb, which is for any PC"));
         }
-        stick::write(&Image::build(&[])?, &line, to)?;
+        stick::write(&Image::build(&[])?, &qemu.line, to)?;
         println!("{}: boots a PC from a USB stick or a CD", to.display());
         return Ok(0);
     }
-    let end = qemu.with_line(&line).run(&Image::build(&[])?)?;
+    let end = qemu.run(&Image::build(&[])?)?;
     print!("{}", end.said);
     Ok(end.code)
 }

@@ -2,8 +2,9 @@
 
 use super::image::Image;
 use core::fmt;
-use std::io::Read as _;
-use std::process::{Command, Stdio};
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// A machine that QEMU has.
@@ -41,9 +42,15 @@ pub(super) struct Qemu {
     pub(super) cpus: usize,
     /// Its memory.
     pub(super) memory_mb: u32,
-    line: String,
+    /// The image's command line.
+    pub(super) line: String,
     more: Vec<String>,
+    /// What is typed on the serial port, a line at each prompt.
+    typed: Vec<String>,
 }
+
+/// What the shell says when it waits for a line.
+const PROMPT: &[u8] = b"\n> ";
 
 /// How a run ended.
 pub(super) struct End {
@@ -54,12 +61,12 @@ pub(super) struct End {
 }
 
 /// A run takes a second; on a busy host, many.
-const PATIENCE: Duration = Duration::from_secs(240);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Qemu {
     /// A machine with 512 MB.
     pub(super) fn new(machine: Machine, cpus: usize) -> Qemu {
-        Qemu { machine, cpus, memory_mb: 512, line: String::new(), more: Vec::new() }
+        Qemu { machine, cpus, memory_mb: 512, line: String::new(), more: Vec::new(), typed: Vec::new() }
     }
 
     /// The same with another command line for the image.
@@ -78,19 +85,56 @@ impl Qemu {
         self
     }
 
-    /// Runs an image until it ends.
-    pub(super) fn run(&self, image: &Image) -> Result<End, String> {
+    /// The same with the programs of an archive, of which this one is run.
+    pub(super) fn with_programs(self, archive: &Path, program: &str) -> Qemu {
+        let line = format!("{} program={program}", self.line);
+        self.with_line(line.trim()).with(&["-cpu", "max", "-initrd", &archive.display().to_string()])
+    }
+
+    /// The same with lines that are typed, each when the shell waits for one.
+    pub(super) fn with_typed(self, lines: &[&str]) -> Qemu {
+        Qemu { typed: lines.iter().map(|&line| line.to_owned()).collect(), ..self }
+    }
+
+    fn command(&self, image: &Image) -> Command {
         let mut qemu = Command::new("qemu-system-x86_64");
         qemu.args(["-machine", self.machine.name(), "-smp", &self.cpus.to_string()]);
         qemu.args(["-m", &self.memory_mb.to_string(), "-append", &self.line]);
         qemu.args(["-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot", "-nodefaults"]);
         qemu.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4", "-kernel"]).arg(&image.path);
-        qemu.args(&self.more).stdin(Stdio::null()).stdout(Stdio::piped());
+        qemu.args(&self.more);
+        qemu
+    }
+
+    /// Runs an image until it ends, with this terminal as its serial port; its code.
+    pub(super) fn run_here(&self, image: &Image) -> Result<u8, String> {
+        let status = self.command(image).status();
+        code(status.map_err(|e| format!("qemu-system-x86_64 does not run: {e}"))?)
+    }
+
+    /// Runs an image until it ends.
+    pub(super) fn run(&self, image: &Image) -> Result<End, String> {
+        let mut qemu = self.command(image);
+        qemu.stdin(if self.typed.is_empty() { Stdio::null() } else { Stdio::piped() }).stdout(Stdio::piped());
         let mut child = qemu.spawn().map_err(|e| format!("qemu-system-x86_64 does not run: {e}"))?;
         let mut pipe = child.stdout.take().expect("it was asked for");
+        let (mut keyboard, mut typed) = (child.stdin.take(), self.typed.clone().into_iter());
         let reader = std::thread::spawn(move || {
-            let mut said = Vec::new();
-            let _ = pipe.read_to_end(&mut said);
+            let (mut said, mut piece) = (Vec::new(), [0; 4096]);
+            // QEMU has ended where nothing more can be read or typed: its status says how.
+            let mut prompts = 0;
+            while let Some(len) = pipe.read(&mut piece).ok().filter(|&len| len > 0) {
+                said.extend_from_slice(&piece[..len]);
+                // What another process says may follow a prompt at once.
+                let there = said.windows(PROMPT.len()).filter(|&window| window == PROMPT).count();
+                for line in typed.by_ref().take(there - prompts) {
+                    if let Some(keyboard) = &mut keyboard {
+                        let line = format!("{line}\r");
+                        let _ = keyboard.write_all(line.as_bytes()).and_then(|()| keyboard.flush());
+                    }
+                }
+                prompts = there;
+            }
             String::from_utf8_lossy(&said).into_owned()
         });
         let began = Instant::now();
@@ -109,17 +153,25 @@ impl Qemu {
         let Some(status) = status else {
             return Err(format!("{said}the machine had not ended after {} s", PATIENCE.as_secs()));
         };
-        // The device makes an odd status of a code. Any other is QEMU's own, which also ends when a machine resets.
-        match status.code() {
-            Some(odd) if odd & 1 == 1 => Ok(End { said, code: (odd >> 1) as u8 }),
-            _ => Err(format!("{said}the machine ended without a code ({status})")),
+        match code(status) {
+            Ok(code) => Ok(End { said, code }),
+            Err(why) => Err(format!("{said}{why}")),
         }
+    }
+}
+
+/// The image's own code. The device makes an odd status of it. Any other is QEMU's own, which also ends when a machine
+/// resets.
+fn code(status: ExitStatus) -> Result<u8, String> {
+    match status.code() {
+        Some(odd) if odd & 1 == 1 => Ok((odd >> 1) as u8),
+        _ => Err(format!("the machine ended without a code ({status})")),
     }
 }
 
 impl fmt::Display for Qemu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Qemu { machine, cpus, memory_mb, line, more } = self;
+        let Qemu { machine, cpus, memory_mb, line, more, typed: _ } = self;
         write!(f, "{}, {cpus} CPUs, {memory_mb} MB, `{line}`", machine.name())?;
         more.iter().try_for_each(|argument| write!(f, " {argument}"))
     }

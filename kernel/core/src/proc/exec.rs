@@ -45,6 +45,7 @@ struct Segment {
     file_bytes: u64,
     len_bytes: u64,
     writable: bool,
+    executable: bool,
 }
 
 /// What a header says.
@@ -135,12 +136,14 @@ fn parse(page: &[u8]) -> Option<Header> {
             INTERP => return None,
             _ => continue,
         }
+        let flags = field(24, 4, 4)?;
         let segment = Segment {
             offset: field(4, 8, word)?,
             at: field(8, 16, word)?,
             file_bytes: field(16, 32, word)?,
             len_bytes: field(20, 40, word)?,
-            writable: field(24, 4, 4)? & 2 != 0,
+            writable: flags & 2 != 0,
+            executable: flags & 1 != 0,
         };
         let page = PAGE_SIZE as u64;
         let fits = segment.offset % page == segment.at % page && segment.file_bytes <= segment.len_bytes;
@@ -273,10 +276,11 @@ impl<M: Machine> Syscall<'_, M> {
 
     /// Maps an image's segments.
     fn map_image(&self, file: &Arc<File<M>>, header: &Header) -> Result<(), Errno> {
-        for &Segment { offset, at, file_bytes, len_bytes, writable } in &header.segments {
+        for &Segment { offset, at, file_bytes, len_bytes, writable, executable } in &header.segments {
             let in_page = at as usize % PAGE_SIZE;
             let start = Va(at - in_page as u64);
-            let prot = if writable { Prot::RW } else { Prot::READ };
+            let mut prot = if writable { Prot::RW } else { Prot::READ };
+            prot.set(Prot::EXECUTE, executable);
             let from_file = (in_page + file_bytes as usize).next_multiple_of(PAGE_SIZE);
             let all = (in_page + len_bytes as usize).next_multiple_of(PAGE_SIZE);
             let from_file = if file_bytes == 0 { 0 } else { from_file };

@@ -10,8 +10,8 @@ mod uio;
 mod window;
 
 pub use copyio::Syscall;
-pub use process::Killed;
 pub use process::{Body, Process, Processes, Role, Table};
+pub use process::{Killed, Listed};
 pub use registry::Registry;
 pub use uio::{PagesCame, Uio, UioMode, UioRw, WaitFlag, outcome};
 pub use window::{Visibility, Window};

@@ -68,6 +68,19 @@ impl<M: Machine> Process<M> {
     }
 }
 
+/// What is known of a process from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its number.
+    pub pid: Pid,
+    /// Whose child it is.
+    pub parent: Option<Pid>,
+    /// Its name; none once it has exited.
+    pub name: Option<String>,
+    /// It sleeps.
+    pub is_asleep: bool,
+}
+
 /// What a process is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -146,6 +159,22 @@ impl<M: Machine> Processes<M> {
     /// Entries, exited or not.
     pub fn count(&self) -> usize {
         self.table.lock().records.len()
+    }
+
+    /// All of them, in the order of their numbers.
+    pub fn list(&self) -> Vec<Listed> {
+        let known: Vec<_> = {
+            let table = self.table.lock();
+            table.records.iter().map(|(&pid, r)| (pid, r.parent, r.process.upgrade(), r.thread)).collect()
+        };
+        let listed =
+            |(pid, parent, process, thread): (Pid, Option<Pid>, Option<Arc<Process<M>>>, ThreadId)| Listed {
+                pid,
+                parent,
+                is_asleep: process.is_some() && self.core.sched.is_asleep(thread),
+                name: process.map(|process| process.name.clone()),
+            };
+        known.into_iter().map(listed).collect()
     }
 
     /// Those that a fatal signal has ended, in order.

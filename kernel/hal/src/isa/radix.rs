@@ -25,9 +25,11 @@ pub const PTE_G: u64 = 1 << 8;
 pub const PTE_WIRED: u64 = 1 << 9;
 /// For software: the mapping is in the table of reverse mappings.
 pub const PTE_MANAGED: u64 = 1 << 10;
+/// Instructions are not fetched from there; in entries of 8 bytes, and where EFER.NXE is set.
+pub const PTE_NX: u64 = 1 << 63;
 
 /// Each bit of an entry, and what it says.
-const BITS: [(u64, Attr); 7] = [
+const BITS: [(u64, Attr); 8] = [
     (PTE_W, Attr::WRITE),
     (PTE_U, Attr::USER),
     (PTE_G, Attr::GLOBAL),
@@ -35,6 +37,7 @@ const BITS: [(u64, Attr); 7] = [
     (PTE_D, Attr::MODIFIED),
     (PTE_WIRED, Attr::WIRED),
     (PTE_MANAGED, Attr::MANAGED),
+    (PTE_NX, Attr::NO_EXECUTE),
 ];
 
 /// The shape of a page table.
@@ -50,6 +53,8 @@ pub struct RadixFormat {
     pub frame_mask: u64,
     /// Bits of an address; those above repeat the highest.
     pub address_bits: u32,
+    /// An entry can say that nothing is executed from its page ([`PTE_NX`]).
+    pub no_execute: bool,
 }
 
 impl RadixFormat {
@@ -60,6 +65,7 @@ impl RadixFormat {
         width: Width::Four,
         frame_mask: 0xffff_f000,
         address_bits: 32,
+        no_execute: false,
     };
 
     /// The shift of the address bits that index the table at `level`.

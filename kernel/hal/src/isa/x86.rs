@@ -13,6 +13,7 @@ pub const AMD64: RadixFormat = RadixFormat {
     width: Width::Eight,
     frame_mask: 0x000f_ffff_ffff_f000,
     address_bits: 48,
+    no_execute: true,
 };
 
 /// The split of the sf_buf paper (4.2): 3 GB user, 1 GB kernel. The topmost 4 MB stay free.

@@ -148,7 +148,9 @@ impl<M: Machine> User<M> {
         self.thread.return_to_user();
     }
 
-    fn take_fault(&self, fault: CopyFault) {
+    /// Takes a fault of the program: makes the page resident, or kills the process. A machine whose programs are no
+    /// closures calls it when the processor has refused an access of theirs.
+    pub fn take_fault(&self, fault: CopyFault) {
         let m = self.machine();
         let _c = m.scope(Cause::Fault);
         self.thread.cross(Crossing::TrapEnter);
@@ -183,8 +185,9 @@ impl<M: Machine> User<M> {
         }
     }
 
-    /// User mode has no instructions of its own here, so clock and other interrupts are looked for between its steps.
-    fn interruption(&self) {
+    /// Lets others run, if an interrupt has asked for that. A closure has no instructions in user mode, so interrupts
+    /// are looked for between its steps; other programs are interrupted, and then it is called.
+    pub fn interruption(&self) {
         if self.thread.should_yield() {
             let m = self.machine();
             let _c = m.scope(Cause::Interrupt);

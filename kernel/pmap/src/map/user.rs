@@ -72,6 +72,7 @@ impl<M: Machine> Pmaps<M> {
         let mut new = Tte::page(frame, Attr::USER | Attr::MANAGED);
         new.attr.set(Attr::WRITE, prot.contains(Prot::WRITE));
         new.attr.set(Attr::WIRED, wired);
+        new.attr.set(Attr::NO_EXECUTE, format.no_execute && !prot.contains(Prot::EXECUTE));
         let mut flush = TlbFlush::new();
         let space = leaf.shared.id;
         let old = radix::load(m, format, leaf.slot);

@@ -7,7 +7,7 @@ use crate::watch::Action;
 use pageferry_hal::isa::hash::{
     ENTRY_BYTES, GROUP_ENTRIES, HPTE_C, HPTE_PP, HPTE_R, TAG_MASK, frame, group, tag,
 };
-use pageferry_hal::isa::radix::{PTE_A, PTE_D, PTE_G, PTE_P, PTE_PS, PTE_U, PTE_W, RadixFormat};
+use pageferry_hal::isa::radix::{PTE_A, PTE_D, PTE_G, PTE_NX, PTE_P, PTE_PS, PTE_U, PTE_W, RadixFormat};
 use pageferry_hal::{Access, Cause, CpuId, MissKind, Mode, PAGE_SHIFT, Pa, TrapKind, Va, Width};
 
 impl Hw {
@@ -52,7 +52,9 @@ impl Hw {
                 table = format.frame(pte).pa();
                 continue;
             };
-            if (mode == Mode::User && !user) || (write && !writable) {
+            // Of the tables above no entry says that nothing is executed: no kernel here puts it there.
+            let closed = access == Access::Fetch && pte & PTE_NX != 0;
+            if (mode == Mode::User && !user) || (write && !writable) || closed {
                 return Err(TrapKind::Protection);
             }
             self.set_bits(cpu, slot, format.width, pte, if write { PTE_A | PTE_D } else { PTE_A });
