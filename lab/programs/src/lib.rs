@@ -13,12 +13,13 @@
 //!
 //! # What is where
 //! `os`: the calls. `choice`: what is left to the kernel. `link`: a connection of two processes, and loops over
-//! buffers. The other files have a program each.
+//! buffers. `checked`: all programs by their names, with a judge of every byte. The other files have a program each.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+pub mod checked;
 mod choice;
 pub mod invalidate;
 mod link;

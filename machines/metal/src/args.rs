@@ -38,8 +38,9 @@ impl Args<'_> {
                 continue;
             }
             let value = word.strip_prefix("provoke=");
-            let value =
-                value.ok_or(bad("cpus=, frames=, scheme=, experiment=, program=, defect= or provoke="))?;
+            let value = value.ok_or(bad(
+                "cpus=, frames=, scheme=, experiment=, pipes=, preempt=, program=, defect= or provoke=",
+            ))?;
             let provoked = Provoked::named(value).ok_or(bad("provoke=undefined, guard, double or panic"))?;
             args.provoked = Some(provoked);
         }

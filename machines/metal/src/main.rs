@@ -82,6 +82,8 @@ use pageferry_freestanding as _;
 use pageferry_hal::{CpuId, Devices, PAGE_SIZE};
 use pageferry_kernel::Kernel;
 use pageferry_pmap::Pmaps;
+#[cfg(not(feature = "tap"))]
+use pageferry_verify::counts::Whose;
 use pageferry_verify::{Selection, Verdict, kernel};
 use provoke::Provoked;
 use runtime::{exit, fail, print};
@@ -185,9 +187,9 @@ fn run_program(selection: &Selection, name: String, line: String, arena_bytes: u
         .unwrap_or_else(|e| fail(format_args!("this machine and this kernel do not go together: {e}")));
     kernel.spawn("init", process::first(name, line)).expect("the first process");
     let _ = kernel.run();
-    for (name, count) in counted::COUNTS.measured() {
-        if count > 0 {
-            print(format_args!("count {name} {count}\n"));
+    for (word, whose) in [("count", Whose::Shared), ("own", Whose::Own)] {
+        for (name, count) in counted::COUNTS.measured(whose).into_iter().filter(|(_, count)| *count > 0) {
+            print(format_args!("{word} {name} {count}\n"));
         }
     }
     let state = kernel.check_quiescent();

@@ -13,7 +13,7 @@
 
 use crate::archive::{Program, programs};
 use crate::calls::{self, MAX_LINE_BYTES, Next, Process};
-use crate::counted::{Booted, COUNTS};
+use crate::counted::{Aside, Booted};
 use crate::interrupt;
 use crate::ring3::{self, Exit, Registers};
 use crate::runtime::{fail, print};
@@ -23,7 +23,7 @@ use alloc::string::{String, ToString};
 use core::sync::atomic::{AtomicBool, Ordering};
 use pageferry_abi::{Errno, Fd, OpenFlags, Pid};
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
-use pageferry_verify::counts::STACK;
+use pageferry_verify::counts::{IMAGE, STACK};
 use pageferry_vm::{Inherit, MapAddr};
 
 /// Bytes of a stack; what lies below is not mapped.
@@ -145,6 +145,13 @@ fn run(user: &Process, registers: Registers, name: &str, role: Role) {
     let mut registers = Box::new(registers);
     let end = run_until_end(user, &mut registers);
     let (pid, rip) = (user.pid().0, registers.rip);
+    // What only programs in ring 3 have goes first, and apart: the rest of the end is that of any process. Of one that
+    // was killed all goes at once.
+    let aside = Aside::begin();
+    for own in [IMAGE, STACK] {
+        let _ = user.unmap(own.start, (own.end.0 - own.start.0) as usize);
+    }
+    drop(aside);
     match end {
         End::Exit(status) => return ended(role, status == 0),
         End::Killed => print(format_args!("pageferry: process {pid} ({name}) is killed\n")),
@@ -177,9 +184,10 @@ fn run_until_end(user: &Process, registers: &mut Registers) -> End {
             }
             Exit::Interrupt => user.interruption(),
             Exit::Fault(fault) => {
-                COUNTS.note_fault(fault.trap.va);
                 let was_killed = user.is_killed();
+                let aside = Aside::fault(fault.trap.va);
                 user.take_fault(fault);
+                drop(aside);
                 if user.is_killed() && !was_killed {
                     return End::Fault(fault.trap);
                 }

@@ -5,7 +5,7 @@ use talc::TalcLock;
 use talc::source::Claim;
 
 /// Bytes of it.
-const LEN_BYTES: usize = 8 << 20;
+const LEN_BYTES: usize = 16 << 20;
 
 // Mutable because the allocator writes it, and nobody else names it.
 static mut MEMORY: [u8; LEN_BYTES] = [0; LEN_BYTES];

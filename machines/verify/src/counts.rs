@@ -4,8 +4,8 @@
 //! program sets; without any, from the beginning on. Nothing fails.
 //!
 //! # A program's own faults
-//! A program in ring 3 has an image and a stack, which a closure has not. The faults at these addresses are counted
-//! apart, and a comparison leaves them out.
+//! A program in ring 3 has an image and a stack, which a closure has not. A fault at these addresses ([`is_own`]), and
+//! all that is done about it, is counted apart, and a comparison leaves it out.
 
 use alloc::vec::Vec;
 use core::array;
@@ -15,13 +15,18 @@ use pageferry_hal::tap::{Event, EventKind};
 use pageferry_hal::{Metric, Va};
 use pageferry_kernel::metrics;
 
-/// Where images and their data are, and where stacks are, in ring 3. Mapped memory lies between.
-pub const IMAGE: Range<Va> = Va(0x40_0000)..Va(0x400_0000);
+/// Where images and their data are in ring 3, and where stacks are. What a program maps is elsewhere.
+pub const IMAGE: Range<Va> = Va(0x40_0000)..Va(0x200_0000);
 /// See [`IMAGE`].
 pub const STACK: Range<Va> = Va(0x7fff_ff00_0000)..Va(0x7fff_ff10_0000);
 
+/// Whether an address is of a program's image or of its stack, in ring 3.
+pub fn is_own(at: Va) -> bool {
+    IMAGE.contains(&at) || STACK.contains(&at)
+}
+
 /// Names of the events beside what the kernel counts itself, in the order of their places.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 14] = [
     "page_invalidations",
     "space_invalidations",
     "full_invalidations",
@@ -36,22 +41,33 @@ const NAMES: [&str; 16] = [
     "clears",
     "context_switches",
     "faults",
-    "faults_image",
-    "faults_stack",
 ];
 
 const FAULTS: usize = 13;
-const FAULTS_IMAGE: usize = 14;
-const FAULTS_STACK: usize = 15;
 
 const PLACES: usize = NAMES.len() + Metric::MAX;
 
+/// Whose an event is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whose {
+    /// What both machines do.
+    Shared = 0,
+    /// It comes of a fault at an address that only a program in ring 3 has.
+    Own = 1,
+}
+
+type Table = [AtomicU64; PLACES];
+
+const fn zeros() -> [Table; 2] {
+    [const { [const { AtomicU64::new(0) }; PLACES] }; 2]
+}
+
 /// Counts.
 pub struct Counts {
-    now: [AtomicU64; PLACES],
+    now: [Table; 2],
     /// What they were at the first mark, and how many came until the second.
-    began: [AtomicU64; PLACES],
-    measured: [AtomicU64; PLACES],
+    began: [Table; 2],
+    measured: [Table; 2],
 }
 
 impl Default for Counts {
@@ -63,19 +79,14 @@ impl Default for Counts {
 impl Counts {
     /// All zero.
     pub const fn new() -> Counts {
-        Counts {
-            now: [const { AtomicU64::new(0) }; PLACES],
-            began: [const { AtomicU64::new(0) }; PLACES],
-            measured: [const { AtomicU64::new(0) }; PLACES],
-        }
-    }
-
-    fn add(&self, place: usize, n: u64) {
-        self.now[place].fetch_add(n, Ordering::Relaxed);
+        Counts { now: zeros(), began: zeros(), measured: zeros() }
     }
 
     /// Counts an event.
-    pub fn note(&self, event: &Event) {
+    pub fn note(&self, event: &Event, whose: Whose) {
+        let add = |place: usize, n| {
+            self.now[whose as usize][place].fetch_add(n, Ordering::Relaxed);
+        };
         const SHOOTDOWN: u64 = 0;
         let [first, second, ..] = event.words;
         let place = match event.kind {
@@ -85,59 +96,56 @@ impl Counts {
             EventKind::PtStore | EventKind::PtSwap | EventKind::PtReplace => 5,
             EventKind::Send => {
                 let sent = u64::from(second.count_ones());
-                return self.add(if first == SHOOTDOWN { 6 } else { 7 }, sent);
+                return add(if first == SHOOTDOWN { 6 } else { 7 }, sent);
             }
             EventKind::CopyIn => 8,
             EventKind::CopyOut => 9,
             EventKind::CopyKernel => 10,
             EventKind::Zero => 11,
             EventKind::ContextSwitch => 12,
-            EventKind::Fault => return self.note_fault(Va(first)),
-            EventKind::Count => return self.add(NAMES.len() + first as usize, second),
+            EventKind::Fault => FAULTS,
+            EventKind::Count => return add(NAMES.len() + first as usize, second),
             _ => return,
         };
-        self.add(place, 1);
+        add(place, 1);
     }
 
-    /// Counts a fault.
-    pub fn note_fault(&self, at: Va) {
-        self.add(FAULTS, 1);
-        for (range, place) in [(IMAGE, FAULTS_IMAGE), (STACK, FAULTS_STACK)] {
-            if range.contains(&at) {
-                self.add(place, 1);
-            }
-        }
+    /// Counts a fault that no call of a machine's has told of: an instruction's, in ring 3.
+    pub fn note_fault(&self, whose: Whose) {
+        self.now[whose as usize][FAULTS].fetch_add(1, Ordering::Relaxed);
     }
 
     /// What is measured begins here.
     pub fn begin(&self) {
-        for (began, now) in self.began.iter().zip(&self.now) {
+        for (began, now) in self.began.iter().flatten().zip(self.now.iter().flatten()) {
             began.store(now.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 
     /// And ends here.
     pub fn end(&self) {
-        for ((measured, began), now) in self.measured.iter().zip(&self.began).zip(&self.now) {
+        let places = self.measured.iter().flatten().zip(self.began.iter().flatten());
+        for ((measured, began), now) in places.zip(self.now.iter().flatten()) {
             let n = now.load(Ordering::Relaxed) - began.load(Ordering::Relaxed);
             measured.store(n, Ordering::Relaxed);
         }
     }
 
-    fn list(of: &[AtomicU64; PLACES]) -> Vec<(&'static str, u64)> {
-        let values: [u64; PLACES] = array::from_fn(|place| of[place].load(Ordering::Relaxed));
+    fn list(values: [u64; PLACES]) -> Vec<(&'static str, u64)> {
         let kernels = metrics().map(|metric| (metric.name(), values[NAMES.len() + metric.index()]));
         NAMES.into_iter().zip(values).chain(kernels).collect()
     }
 
     /// All counts since the beginning, by name.
     pub fn all(&self) -> Vec<(&'static str, u64)> {
-        Counts::list(&self.now)
+        let value = |place: usize| self.now.iter().map(|table| table[place].load(Ordering::Relaxed)).sum();
+        Counts::list(array::from_fn(value))
     }
 
     /// Those of the measured part.
-    pub fn measured(&self) -> Vec<(&'static str, u64)> {
-        Counts::list(&self.measured)
+    pub fn measured(&self, whose: Whose) -> Vec<(&'static str, u64)> {
+        let table = &self.measured[whose as usize];
+        Counts::list(array::from_fn(|place| table[place].load(Ordering::Relaxed)))
     }
 }
 
@@ -149,22 +157,30 @@ mod tests {
     #[test]
     fn what_lies_between_the_marks_is_measured() {
         let counts = Counts::new();
-        let note = |kind, words: [u64; 2]| {
-            counts.note(&Event { cpu: CpuId(0), kind, words: [words[0], words[1], 0, 0, 0] });
+        let note = |kind, [first, second]: [u64; 2], whose| {
+            counts.note(&Event { cpu: CpuId(0), kind, words: [first, second, 0, 0, 0] }, whose);
         };
-        note(EventKind::Flush, [0, 0]);
+        note(EventKind::Flush, [0, 0], Whose::Shared);
         counts.begin();
-        note(EventKind::Flush, [0, 0]);
-        note(EventKind::Send, [0, 0b101]);
-        note(EventKind::Fault, [IMAGE.start.0, 0]);
-        note(EventKind::Fault, [0x7000_0000, 0]);
+        note(EventKind::Flush, [0, 0], Whose::Shared);
+        note(EventKind::Send, [0, 0b101], Whose::Shared);
+        counts.note_fault(Whose::Own);
+        note(EventKind::Mapping, [1, IMAGE.start.0], Whose::Own);
         counts.end();
-        note(EventKind::Flush, [0, 0]);
+        note(EventKind::Flush, [0, 0], Whose::Shared);
         let value =
             |of: &[(&str, u64)], name| of.iter().find(|(other, _)| *other == name).expect("it is there").1;
-        let (measured, all) = (counts.measured(), counts.all());
-        assert_eq!((value(&measured, "page_invalidations"), value(&all, "page_invalidations")), (1, 3));
-        assert_eq!((value(&measured, "shootdowns_sent"), value(&measured, "faults")), (2, 2));
-        assert_eq!((value(&measured, "faults_image"), value(&measured, "faults_stack")), (1, 0));
+        let (shared, own) = (counts.measured(Whose::Shared), counts.measured(Whose::Own));
+        let all = counts.all();
+        assert_eq!((value(&shared, "page_invalidations"), value(&all, "page_invalidations")), (1, 3));
+        assert_eq!((value(&shared, "shootdowns_sent"), value(&shared, "faults")), (2, 0));
+        assert_eq!((value(&own, "faults"), value(&own, "mappings_changed")), (1, 1));
+    }
+
+    #[test]
+    fn a_programs_own_addresses_are_those_of_its_image_and_its_stack() {
+        let own = [0x40_0000, 0x1ff_ffff, 0x7fff_ff0f_fff8];
+        assert!(own.into_iter().all(|at| is_own(Va(at))));
+        assert!([0x1000, 0x3f_ffff, 0x200_0000, 0x7fff_ff10_0000].into_iter().all(|at| !is_own(Va(at))));
     }
 }

@@ -61,10 +61,11 @@ pub fn config(arena_bytes: usize, selection: &Selection) -> KernelConfig {
             paths: EphemeralPaths::all(NONE),
         },
         pipe: PipeConfig {
-            kind: match selection.experiment {
+            kind: match (selection.pipes, selection.experiment) {
+                (Some(kind), _) => kind,
                 // Pages are lent and transferred through sockets.
-                Experiment::Loan | Experiment::Mixed => PipeKind::Socket,
-                _ => PipeKind::Fifo,
+                (None, Experiment::Loan | Experiment::Mixed) => PipeKind::Socket,
+                (None, _) => PipeKind::Fifo,
             },
             socket_buffer_bytes: 16 * PAGE_SIZE,
             direct: true,
@@ -91,7 +92,11 @@ pub fn config(arena_bytes: usize, selection: &Selection) -> KernelConfig {
         sched: SchedConfig {
             // In a run that is conducted the clock is the model's, and may tick as often as one likes: so that it does
             // before these short programs are over.
-            quantum_cycles: if is_conducted { Cycles(60_000) } else { SchedConfig::default().quantum_cycles },
+            quantum_cycles: match (is_conducted, selection.preempts) {
+                (true, _) => Cycles(60_000),
+                (false, true) => SchedConfig::default().quantum_cycles,
+                (false, false) => Cycles(1 << 60),
+            },
             tick_cycles: if is_conducted { Cycles(20_000) } else { SchedConfig::default().tick_cycles },
             ..SchedConfig::default()
         },

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! pageferry-verify record FOLDER SEED WORD...    run the model; leaves turns and events in the folder
+//! pageferry-verify count PROGRAM,WORD... WORD... run the model; prints what is counted of the program's measured part
 //! pageferry-verify compare FOLDER                compare the events of the model and of metal there
 //! ```
 //!
@@ -9,6 +10,7 @@
 //! wrong: an error on standard error, and code 1. `cargo run -p xtask -- metal verify` calls this, and says the rest.
 
 mod compare;
+mod count;
 mod record;
 mod witness;
 
@@ -23,8 +25,11 @@ fn main() -> ExitCode {
         ["record", folder, seed, ref words @ ..] => selection(words)
             .and_then(|selection| record::record(Path::new(folder), seed, &selection))
             .map(|()| true),
+        ["count", program, ref words @ ..] => selection(words)
+            .and_then(|selection| count::count(&program.replace(',', " "), &selection))
+            .map(|()| true),
         ["compare", folder] => compare::compare(Path::new(folder)),
-        _ => Err("usage: pageferry-verify record FOLDER SEED WORD... | compare FOLDER".into()),
+        _ => Err("usage: pageferry-verify record FOLDER SEED WORD... | count PROGRAM,WORD... WORD... | compare FOLDER".into()),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -42,7 +47,9 @@ fn selection(words: &[&str]) -> Result<Selection, String> {
         match selection.take(word) {
             Ok(true) => {}
             Ok(false) => {
-                return Err(format!("`{word}`: expected experiment=, scheme=, cpus=, frames= or defect="));
+                return Err(format!(
+                    "`{word}`: expected experiment=, scheme=, pipes=, preempt=, cpus=, frames= or defect="
+                ));
             }
             Err(bad) => return Err(bad.to_string()),
         }

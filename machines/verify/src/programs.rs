@@ -7,16 +7,16 @@
 //! The judge looks through the machine, in user mode, at memory that the process has just used, so that what it sees is
 //! what the process would; that is part of the events, and the same on both machines.
 
+use crate::counts::Counts;
 use crate::process::{Process, Watcher};
 use crate::verdict::Verdict;
 use alloc::boxed::Box;
-use alloc::rc::Rc;
 use alloc::sync::Arc;
 use alloc::vec;
-use alloc::vec::Vec;
 use pageferry_hal::{CpuId, Machine, Mode, PAGE_SIZE, Prot, Va};
-use pageferry_kernel::{Errno, Pid, Program, ReceiveMode, SendMode, User};
+use pageferry_kernel::{Errno, Program, ReceiveMode, SendMode, User};
 use pageferry_vm::Inherit;
+use pageferry_workloads::checked::{Checked, Onlooker};
 use pageferry_workloads::{By, CallError, mixed, ping_pong, pipe, pipeline, uvm_pipe};
 
 /// What the first process does.
@@ -82,52 +82,49 @@ impl Experiment {
     }
 
     fn run<M: Machine>(self, user: &User<M>, cpus: usize, verdict: &Arc<Verdict>) -> Result<(), CallError> {
-        let os = Process::new(user, &Watcher(verdict.clone()));
-        let judge = |sizes: &[usize]| Rc::new(Judge::new(user.machine(), verdict, sizes));
         // The ends on two CPUs, where there are two: else little is shared.
         let ends = (cpus > 1).then_some([CpuId(0), CpuId(cpus as u8 - 1)]);
-        match self {
-            Experiment::Carry => carry(user, verdict).map_err(|errno| ("carry", errno)),
-            Experiment::Echo => echo(user, ends, verdict).map_err(|errno| ("echo", errno)),
+        const SIZE: usize = 32 << 10;
+        let program = match self {
+            Experiment::Carry => return carry(user, verdict).map_err(|errno| ("carry", errno)),
+            Experiment::Echo => return echo(user, ends, verdict).map_err(|errno| ("echo", errno)),
             Experiment::Pipe => {
                 let chunk_bytes = 64 << 10;
                 let (warmup_bytes, total_bytes) = (128 << 10, 1 << 20);
-                let program = pipe::Pipe { chunk_bytes, warmup_bytes, total_bytes, cpus: ends };
-                program.run(&os, &judge(&[chunk_bytes]))
+                Checked::Pipe(pipe::Pipe { chunk_bytes, warmup_bytes, total_bytes, cpus: ends })
             }
-            Experiment::PingPong => {
-                let (size_bytes, warmup_transfers, transfers) = (32 << 10, 4, 36);
-                let (by, touch, loop_instructions) = (By::Pass, true, 0);
-                let game = ping_pong::PingPong {
-                    by,
-                    touch,
-                    size_bytes,
-                    warmup_transfers,
-                    transfers,
-                    loop_instructions,
-                };
-                game.run(&os, &judge(&[size_bytes]))
-            }
-            Experiment::Loan => {
-                let (size_bytes, warmup_writes, total_bytes) = (32 << 10, 2, 640 << 10);
-                let (send, receive, refill) = (SendMode::Loan, ReceiveMode::Transfer, true);
-                let program =
-                    uvm_pipe::UvmPipe { size_bytes, warmup_writes, total_bytes, send, receive, refill };
-                program.run(&os, &judge(&[size_bytes]))
-            }
-            Experiment::Pipeline => {
-                let (size_bytes, warmup_rounds, rounds) = (32 << 10, 2, 14);
-                let (by, send, loop_instructions) = (By::Pass, SendMode::Copy, 0);
-                let line =
-                    pipeline::Pipeline { by, send, size_bytes, warmup_rounds, rounds, loop_instructions };
-                line.run(&os, &judge(&[size_bytes]))
-            }
+            Experiment::PingPong => Checked::PingPong(ping_pong::PingPong {
+                by: By::Pass,
+                touch: true,
+                size_bytes: SIZE,
+                warmup_transfers: 4,
+                transfers: 36,
+                loop_instructions: 0,
+            }),
+            Experiment::Loan => Checked::UvmPipe(uvm_pipe::UvmPipe {
+                size_bytes: SIZE,
+                warmup_writes: 2,
+                total_bytes: 640 << 10,
+                send: SendMode::Loan,
+                receive: ReceiveMode::Transfer,
+                refill: true,
+            }),
+            Experiment::Pipeline => Checked::Pipeline(pipeline::Pipeline {
+                by: By::Pass,
+                send: SendMode::Copy,
+                size_bytes: SIZE,
+                warmup_rounds: 2,
+                rounds: 14,
+                loop_instructions: 0,
+            }),
             Experiment::Mixed => {
                 let (send, receive) = (SendMode::Copy, ReceiveMode::Copy);
-                let program = mixed::Mixed { warmup_rounds: 0, rounds: 1, send, receive };
-                program.run(&os, &judge(&mixed::SIZES_BYTES))
+                Checked::Mixed(mixed::Mixed { warmup_rounds: 0, rounds: 1, send, receive })
             }
-        }
+        };
+        let os = Process::new(user, &Watcher(verdict.clone()));
+        let machine = user.machine().clone();
+        program.run(&os, Looker { machine, verdict: verdict.clone(), counts: None })
     }
 }
 
@@ -224,147 +221,47 @@ fn echo<M: Machine>(user: &User<M>, ends: Option<[CpuId; 2]>, verdict: &Arc<Verd
     Ok(())
 }
 
-/// Different contents of a buffer: more than a pipe can have on its way.
-const VARIANTS: u64 = 8;
-
-/// Fills buffers and compares them.
-struct Judge<M> {
+/// Looks through the machine, in user mode, at what the process has just used.
+struct Looker<M> {
     machine: M,
     verdict: Arc<Verdict>,
-    /// Of each size, all variants.
-    contents: Vec<Vec<Vec<u8>>>,
+    /// Told where the measured part begins and ends, if anybody is.
+    counts: Option<Arc<Counts>>,
 }
 
-impl<M: Machine> Judge<M> {
-    fn new(machine: &M, verdict: &Arc<Verdict>, sizes: &[usize]) -> Judge<M> {
-        // Another byte at each place of a page, on each page, and in each variant.
-        let byte = |at: usize, variant: u64| (at + at / PAGE_SIZE * 7 + variant as usize * 31) as u8;
-        let filled = |len: usize, variant| (0..len).map(|at| byte(at, variant)).collect();
-        let contents = sizes.iter().map(|&len| (0..VARIANTS).map(|v| filled(len, v)).collect()).collect();
-        Judge { machine: machine.clone(), verdict: verdict.clone(), contents }
+impl<M: Machine> Onlooker for Looker<M> {
+    fn load(&self, from: Va, bytes: &mut [u8]) -> bool {
+        self.machine.load(Mode::User, from, bytes).is_ok()
     }
 
-    fn contents(&self, size: usize, index: u64) -> &[u8] {
-        &self.contents[size][(index % VARIANTS) as usize]
+    fn store(&self, at: Va, bytes: &[u8]) -> bool {
+        self.machine.store(Mode::User, at, bytes).is_ok()
     }
 
-    /// Looks at what lies at `at`. What is not there is wrong.
-    fn compare(&self, at: Va, expected: &[u8]) {
-        let mut found = vec![0; expected.len()];
-        if self.machine.load(Mode::User, at, &mut found).is_err() {
-            found.iter_mut().zip(expected).for_each(|(found, expected)| *found = !expected);
-        }
-        self.verdict.compares(&found, expected);
+    fn compares(&self, found: &[u8], expected: &[u8]) {
+        self.verdict.compares(found, expected);
     }
 
-    /// As [`Judge::compare`], for a part of a stream of buffers of one size.
-    fn compare_stream(&self, buffer: Va, at: u64, len: usize, of_index: impl Fn(u64) -> u64) {
-        let size = self.contents[0][0].len() as u64;
-        let mut done = 0;
-        while done < len {
-            let (index, offset) = ((at + done as u64) / size, (at + done as u64) % size);
-            let n = (len - done).min((size - offset) as usize);
-            let expected = &self.contents(0, of_index(index))[offset as usize..][..n];
-            self.compare(buffer + done, expected);
-            done += n;
-        }
-    }
-
-    fn ended_early(&self) {
+    fn falls_short(&self) {
         self.verdict.falls_short();
     }
+
+    fn begins(&self) {
+        self.counts.iter().for_each(|counts| counts.begin());
+    }
+
+    fn ends(&self) {
+        self.counts.iter().for_each(|counts| counts.end());
+    }
 }
 
-impl<M: Machine> pipe::Judge for Judge<M> {
-    fn contents(&self) -> &[u8] {
-        self.contents(0, 0)
-    }
-
-    fn sends(&self, buffer: Va, at: u64, len: usize) {
-        let index = at / self.contents[0][0].len() as u64;
-        // The buffer was stored to: it is there.
-        if self.machine.store(Mode::User, buffer, &self.contents(0, index)[..len]).is_err() {
-            self.ended_early();
-        }
-    }
-
-    fn begins(&self) {}
-
-    fn arrived(&self, buffer: Va, at: u64, len: usize) {
-        self.compare_stream(buffer, at, len, |index| index);
-    }
-
-    fn ended_early(&self, _: u64, _: u64) {
-        self.ended_early();
-    }
-
-    fn ends(&self) {}
-}
-
-impl<M: Machine> ping_pong::Judge for Judge<M> {
-    fn contents(&self, index: u64) -> &[u8] {
-        self.contents(0, index)
-    }
-
-    fn refills(&self, _: Pid, _: Va, _: u64) {}
-
-    fn begins(&self) {}
-
-    fn arrived(&self, _: Pid, buffer: Va, index: u64) {
-        self.compare(buffer, self.contents(0, index));
-    }
-
-    fn ends(&self) {}
-}
-
-impl<M: Machine> pipeline::Judge for Judge<M> {
-    fn contents(&self, index: u64) -> &[u8] {
-        self.contents(0, index)
-    }
-
-    fn begins(&self) {}
-
-    fn arrived(&self, _: Pid, buffer: Va, index: u64) {
-        self.compare(buffer, self.contents(0, index));
-    }
-
-    fn ends(&self) {}
-}
-
-impl<M: Machine> uvm_pipe::Judge for Judge<M> {
-    fn contents(&self, index: u64) -> &[u8] {
-        self.contents(0, index)
-    }
-
-    fn refills(&self, _: Va, _: u64) {}
-
-    fn begins(&self) {}
-
-    fn arrived(&self, buffer: Va, at: u64, len: usize) {
-        self.compare_stream(buffer, at, len, |index| index);
-    }
-
-    fn ended_early(&self, _: u64, _: u64) {
-        self.ended_early();
-    }
-
-    fn ends(&self) {}
-}
-
-impl<M: Machine> mixed::Judge for Judge<M> {
-    fn contents(&self, size: usize) -> &[u8] {
-        self.contents(size, 0)
-    }
-
-    fn begins(&self) {}
-
-    fn arrived(&self, _: Pid, buffer: Va, size: usize) {
-        self.compare(buffer, self.contents(size, 0));
-    }
-
-    fn ended_early(&self, _: u64) {
-        self.ended_early();
-    }
-
-    fn ends(&self) {}
+/// The first process runs one of the small programs, and says where its measured part begins and ends.
+pub fn counted<M: Machine>(program: Checked, counts: &Arc<Counts>, verdict: &Arc<Verdict>) -> Program<M> {
+    let (counts, verdict) = (counts.clone(), verdict.clone());
+    Box::new(move |user: &User<M>| {
+        let os = Process::new(user, &Watcher(verdict.clone()));
+        let machine = user.machine().clone();
+        let ended = program.run(&os, Looker { machine, verdict: verdict.clone(), counts: Some(counts) });
+        verdict.ends(ended);
+    })
 }

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// Frames, if nobody says how many.
-const FRAMES: usize = 65536;
+pub(crate) const FRAMES: usize = 65536;
 
 #[derive(Default)]
 struct Notes {
@@ -82,13 +82,19 @@ fn order(seed: &str) -> Result<Schedule, String> {
     }
 }
 
-/// Runs the model, and leaves `turns.bin` and `model.bin` in the folder.
-pub(crate) fn record(folder: &Path, seed: &str, selection: &Selection) -> Result<(), String> {
-    let (cpus, frames) = (selection.cpus.unwrap_or(1), selection.frames.unwrap_or(FRAMES));
+/// The modelled machine that is like metal.
+pub(crate) fn machine(cpus: usize, frames: usize) -> Result<MachineConfig, String> {
     let mut machine = MachineConfig::named("opteron-mp").map_err(|e| e.to_string())?;
     machine.cpu.packages = Sourced::assumed(cpus as u64, "as many as are asked for");
     machine.memory.size_mb = Sourced::assumed(frames as u64 >> 8, "as much as is asked for");
     machine.io = None;
+    Ok(machine)
+}
+
+/// Runs the model, and leaves `turns.bin` and `model.bin` in the folder.
+pub(crate) fn record(folder: &Path, seed: &str, selection: &Selection) -> Result<(), String> {
+    let (cpus, frames) = (selection.cpus.unwrap_or(1), selection.frames.unwrap_or(FRAMES));
+    let machine = machine(cpus, frames)?;
     let options = Options::new(order(seed)?).tolerate_stale();
     let model = Model::new(&machine, options).map_err(|fault| fault.to_string())?;
     let board = model.board();

@@ -5,7 +5,7 @@ use core::fmt;
 use pageferry_ephemeral::{AccessedRule, Scheme};
 use pageferry_hal::CpuSet;
 use pageferry_hal::tap::Event;
-use pageferry_kernel::{KernelDefect, Planted};
+use pageferry_kernel::{KernelDefect, PipeKind, Planted};
 use pageferry_pmap::PmapDefect;
 
 /// What is run.
@@ -19,6 +19,11 @@ pub struct Selection {
     pub cpus: Option<usize>,
     /// Frames of memory; all, if it does not say.
     pub frames: Option<usize>,
+    /// Whether pipes are pairs of sockets; what the experiment wants, if it does not say.
+    pub pipes: Option<PipeKind>,
+    /// Whether a thread that does not sleep has to let others run after a while: when, is a matter of time, and that is
+    /// another on each machine.
+    pub preempts: bool,
     /// What is planted in the kernel.
     pub defect: Planted<KernelDefect>,
     /// What is planted in its lowest floor.
@@ -32,6 +37,8 @@ impl Default for Selection {
             scheme: SchemeName::Direct,
             cpus: None,
             frames: None,
+            pipes: None,
+            preempts: true,
             defect: Planted::NONE,
             pmap_defect: Planted::NONE,
         }
@@ -102,6 +109,20 @@ impl Selection {
                 self.cpus = Some(value.parse().ok().filter(some).ok_or(bad("1 to 64 CPUs"))?);
             }
             "frames" => self.frames = Some(value.parse().map_err(|_| bad("a number of frames"))?),
+            "pipes" => {
+                self.pipes = match value {
+                    "fifo" => Some(PipeKind::Fifo),
+                    "sockets" => Some(PipeKind::Socket),
+                    _ => return Err(bad("pipes=fifo or sockets")),
+                };
+            }
+            "preempt" => {
+                self.preempts = match value {
+                    "yes" => true,
+                    "no" => false,
+                    _ => return Err(bad("preempt=yes or no")),
+                };
+            }
             "scheme" => {
                 let named = SchemeName::ALL.into_iter().find(|scheme| scheme.name() == value);
                 self.scheme = named.ok_or(bad("scheme=direct, cache or original"))?;
