@@ -3,9 +3,10 @@
 //! `amd64` builds the image, boots it, and ends with its exit code; `check` makes many such runs, and looks at what
 //! each says. `shell` has a shell in ring 3 on this terminal, and `run` one program. `verify` has
 //! the modelled machine conduct a run, and compares; `verify-all` does so for a table of runs, after it has seen that
-//! planted defects make a difference. A host without QEMU is told what it lacks.
+//! planted defects make a difference, and for what is counted of programs in ring 3, which `count` prints of one. A host without QEMU is told what it lacks.
 
 mod check;
+mod counts;
 mod image;
 mod qemu;
 mod stick;
@@ -13,7 +14,7 @@ mod verify;
 
 use image::{Image, Programs};
 use qemu::{Machine, Qemu};
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 use std::fs;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -28,7 +29,8 @@ pub const USAGE: &str =
        metal run PROGRAM[,WORD...] [options of shell]
        metal check
        metal verify EXPERIMENT [--cpus N] [--seed S|timed] [--kernel SCHEME] [--defect NAME]
-       metal verify-all [--every N]";
+       metal verify-all [--every N] [--csv FILE]
+       metal count PROGRAM[,WORD...] [--cpus N] [--kernel SCHEME]";
 
 /// As many as the kernel has room for (`hal::CpuSet::MAX_CPUS`).
 const CPUS: RangeInclusive<usize> = 1..=64;
@@ -55,8 +57,8 @@ fn command(arguments: &[&str]) -> Result<u8, String> {
         ["run", program, options @ ..] => ring3(program, options),
         ["check"] => check::all(&Image::build(&[])?, &Programs::build()?).map(|()| 0),
         ["verify", experiment, options @ ..] => verify_one(experiment, options),
-        ["verify-all"] => verify_all(1).map(|()| 0),
-        ["verify-all", "--every", every] => number("--every", every, EVERY).and_then(verify_all).map(|()| 0),
+        ["verify-all", options @ ..] => verify_all(options).map(|()| 0),
+        ["count", program, options @ ..] => count(program, options),
         _ => Err(format!("usage: {USAGE}")),
     }
 }
@@ -138,8 +140,71 @@ fn verify_one(experiment: &str, options: &[&str]) -> Result<u8, String> {
     Ok(u8::from(!equal))
 }
 
-/// Defects first, and schedules that do not fit; then all comparisons, or every so many of them.
-fn verify_all(every: usize) -> Result<(), String> {
+/// Has one of the small programs run in ring 3, and prints what is counted of its measured part.
+fn count(program: &str, options: &[&str]) -> Result<u8, String> {
+    let (mut cpus, mut scheme) = (1, "direct");
+    for option in pairs(options)? {
+        match option {
+            ("--cpus", n) => cpus = number("--cpus", n, CPUS)?,
+            ("--kernel", name) => scheme = name,
+            (name, _) => return Err(format!("{name}: expected --cpus or --kernel")),
+        }
+    }
+    let (image, programs) = (Image::build(&[])?, Programs::build()?);
+    let counted = counts::on_metal(&image, &programs, program, scheme, cpus)?;
+    for (name, value) in counted.shared {
+        println!("{name} {value}");
+    }
+    Ok(0)
+}
+
+/// Has the small programs run in ring 3 and on the model, each with all schemes or with one of them in turn, and
+/// compares what is counted. How many differ.
+fn count_all(verifier: &Verifier, every: usize, csv: &mut String) -> Result<usize, String> {
+    const SCHEMES: [&str; 3] = ["direct", "cache", "original"];
+    let (image, programs) = (Image::build(&[])?, Programs::build()?);
+    // A comparison that cannot fail proves nothing: another scheme counts other things.
+    let [other, ours] = [SCHEMES[0], SCHEMES[2]];
+    let metal = counts::on_metal(&image, &programs, "bw-pipe", other, 1)?;
+    let model = counts::on_model(&mut verifier.program(), "bw-pipe", ours)?;
+    let differing = counts::compare(&model, &metal).differing.len();
+    println!("bw-pipe, {ours} on the model and {other} in ring 3: {differing} counts differ");
+    if differing == 0 {
+        return Err("another scheme makes no difference".into());
+    }
+    let pairs = counts::PROGRAMS.into_iter().flat_map(|program| SCHEMES.map(|scheme| (program, scheme)));
+    let mut wrong = 0;
+    for (program, scheme) in pairs.step_by(every) {
+        let model = counts::on_model(&mut verifier.program(), program, scheme)?;
+        let metal = counts::on_metal(&image, &programs, program, scheme, 1)?;
+        let counts::Difference { compared, differing, left_out } = counts::compare(&model, &metal);
+        let left_out = left_out.map(|what| format!("; left out: {what}")).unwrap_or_default();
+        println!(
+            "{program}, {scheme}, ring 3: {compared} counts, {} of them differ; {} faults of its own{left_out}",
+            differing.len(),
+            metal.own.get("faults").unwrap_or(&0)
+        );
+        for (name, model, metal) in &differing {
+            println!("  {name}: model {model}, metal {metal}");
+        }
+        let _ = writeln!(csv, "ring 3,\"{program}\",{scheme},1,timed,{compared},{}", differing.len());
+        wrong += usize::from(!differing.is_empty());
+    }
+    Ok(wrong)
+}
+
+/// Defects first, and schedules that do not fit; then all comparisons, or every so many of them. What came of them can
+/// be written to a file.
+fn verify_all(options: &[&str]) -> Result<(), String> {
+    let (mut every, mut file) = (1, None);
+    for option in pairs(options)? {
+        match option {
+            ("--every", n) => every = number("--every", n, EVERY)?,
+            ("--csv", path) => file = Some(path),
+            (name, _) => return Err(format!("{name}: expected --every or --csv")),
+        }
+    }
+    let mut csv = String::from("what,experiment,scheme,cpus,seed,compared,differ\n");
     let verifier = Verifier::build(true)?;
     let counted = |said: &str| {
         let line = said.lines().find(|line| line.ends_with(" lines differ"));
@@ -165,10 +230,18 @@ fn verify_all(every: usize) -> Result<(), String> {
         let (said, equal) = verifier.compare(&comparison)?;
         let all = said.lines().find(|line| line.starts_with("all ")).unwrap_or("all");
         println!("{experiment:<10} {scheme:<9} {cpus} CPUs, seed {seed:<6} {all}: {}", counted(&said));
+        let events = all.split_whitespace().nth(1).unwrap_or("0");
+        let differ = counted(&said);
+        let differ = differ.split_whitespace().next().unwrap_or("-");
+        let _ = writeln!(csv, "conducted,{experiment},{scheme},{cpus},{seed},{events},{differ}");
         if !equal {
             print!("{said}");
             wrong += 1;
         }
+    }
+    wrong += count_all(&verifier, every, &mut csv)?;
+    if let Some(file) = file {
+        fs::write(file, csv).map_err(|e| format!("{file}: {e}"))?;
     }
     if wrong == 0 { Ok(()) } else { Err(format!("{wrong} runs on metal are not the model's")) }
 }

@@ -118,6 +118,11 @@ impl Verifier {
         Ok((said, output.status.success()))
     }
 
+    /// What runs the model.
+    pub(super) fn program(&self) -> Command {
+        Command::new(&self.program)
+    }
+
     /// The turns of the last run of the model.
     pub(super) fn turns(&self) -> PathBuf {
         self.folder.join("turns.bin")
