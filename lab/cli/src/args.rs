@@ -188,7 +188,7 @@ pub(crate) struct Run {
     #[arg(value_name = "NAME|FILE")]
     pub(crate) experiment: String,
     /// The machine: a name (see `pageferry machines`) or a file that ends in .toml; if absent, the first that the
-    /// experiment names
+    /// experiment names. `qemu-amd64` is the kernel on metal, under QEMU, with counts and without cycles
     #[arg(long, short, value_name = "M")]
     pub(crate) machine: Option<String>,
     /// The kernel: a name (see `pageferry kernels`) or a file that ends in .toml; if absent, the first that the

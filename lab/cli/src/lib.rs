@@ -23,6 +23,7 @@ mod explain;
 mod host;
 mod kept;
 mod manual;
+mod metal;
 mod numbers;
 mod pipe;
 mod progress;

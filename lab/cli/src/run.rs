@@ -16,6 +16,9 @@ use std::sync::Arc;
 
 /// Runs one experiment on one machine under one kernel.
 pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
+    if options.machine.as_deref().is_some_and(crate::metal::is_meant) {
+        return crate::metal::run(options);
+    }
     let experiment = Arc::new(crate::registry::registry().experiment(&options.experiment)?);
     let (machine, kernel) = experiment.file.first();
     let machine = MachineChoice::find(options.machine.as_deref().unwrap_or(machine))?;

@@ -1,7 +1,8 @@
-//! The programs by their names, with a judge that looks at every byte, for whoever runs them on several kinds of machine.
+//! The programs by their names, with a judge that looks at every byte, for whoever runs them on several kinds of
+//! machine.
 //!
-//! What is looked at, and how, is the matter of an [`Onlooker`]: it lies between the judge and the memory of the process
-//! that tells of it. The bytes are the same ones wherever a program runs.
+//! What is looked at, and how, is the matter of an [`Onlooker`]: it lies between the judge and the memory of the
+//! process that tells of it. The bytes are the same ones wherever a program runs.
 //!
 //! What fails is a line: a name that is none, a word that makes no sense. See [`Checked::parse`].
 

@@ -8,7 +8,8 @@
 //! |---|---|
 //! | `report.html` | from where on each mechanism pays, and how much of each paper comes out |
 //! | `papers/*.html` | a page for each paper: what comes out, what does not and why, and its experiments |
-//! | `real-host.html`, `constants.html` | messages on a real host; constants, laws and runs |
+//! | `real-host.html`, `metal.html` | messages on a real host; the kernel on metal, beside the modelled machine |
+//! | `constants.html` | constants, laws and runs |
 //! | `figures/*.svg`, `figures/*.csv` | each figure on its own, and its data |
 //! | `results.json` | records, comparisons and constants; deterministic |
 //! | `results.csv` | run, metric, unit, value; deterministic, as are the other tables |
@@ -33,6 +34,7 @@ mod figures;
 pub mod folder;
 mod headline;
 mod looks;
+mod metal;
 mod pages;
 mod papers;
 mod pays;

@@ -29,7 +29,9 @@ fn main() -> ExitCode {
             .and_then(|selection| count::count(&program.replace(',', " "), &selection))
             .map(|()| true),
         ["compare", folder] => compare::compare(Path::new(folder)),
-        _ => Err("usage: pageferry-verify record FOLDER SEED WORD... | count PROGRAM,WORD... WORD... | compare FOLDER".into()),
+        _ => Err("usage: pageferry-verify record FOLDER SEED WORD... | count PROGRAM,WORD... WORD... | \
+                  compare FOLDER"
+            .into()),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

@@ -1,9 +1,10 @@
 //! `cargo run -p xtask -- metal ...`: the kernel on metal, under QEMU.
 //!
 //! `amd64` builds the image, boots it, and ends with its exit code; `check` makes many such runs, and looks at what
-//! each says. `shell` has a shell in ring 3 on this terminal, and `run` one program. `verify` has
-//! the modelled machine conduct a run, and compares; `verify-all` does so for a table of runs, after it has seen that
-//! planted defects make a difference, and for what is counted of programs in ring 3, which `count` prints of one. A host without QEMU is told what it lacks.
+//! each says. `shell` has a shell in ring 3 on this terminal, and `run` one program. `verify` has the modelled machine
+//! conduct a run, and compares; `verify-all` does so for a table of runs, after it has seen that planted defects make
+//! a difference, and for what is counted of programs in ring 3, which `count` prints of one. A host without QEMU is
+//! told what it lacks.
 
 mod check;
 mod counts;
@@ -187,7 +188,8 @@ fn count_all(verifier: &Verifier, every: usize, csv: &mut String) -> Result<usiz
         for (name, model, metal) in &differing {
             println!("  {name}: model {model}, metal {metal}");
         }
-        let _ = writeln!(csv, "ring 3,\"{program}\",{scheme},1,timed,{compared},{}", differing.len());
+        let quoted = if program.contains(',') { format!("\"{program}\"") } else { program.to_owned() };
+        let _ = writeln!(csv, "ring 3,{quoted},{scheme},1,timed,{compared},{}", differing.len());
         wrong += usize::from(!differing.is_empty());
     }
     Ok(wrong)

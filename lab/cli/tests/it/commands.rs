@@ -235,6 +235,7 @@ fn reproduce_writes_the_same_numbers_at_any_number_of_threads() {
             "figures",
             "host.json",
             "inputs.json",
+            "metal.html",
             "papers",
             "published.csv",
             "real-host.html",

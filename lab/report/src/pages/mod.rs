@@ -1,5 +1,5 @@
-//! The pages of a report: an index that opens with the answer, a page for each paper, one for a real host, and one for
-//! constants, laws and runs.
+//! The pages of a report: an index that opens with the answer, a page for each paper, one for a real host, one for the
+//! kernel on metal, and one for constants, laws and runs.
 //!
 //! A page needs nothing but itself to be read: style, script and figures are in it. Its links lead to the other pages
 //! and to the files of its figures. What each template is given is a struct beside it; here is what all have.
@@ -12,19 +12,20 @@ mod paper;
 use super::differences::anchor;
 use super::figure::Figure;
 use super::papers::by_weight;
-use super::{figures, looks, real_host, svg};
+use super::{figures, looks, metal, real_host, svg};
 use minijinja::value::Serde;
 use minijinja::{Environment, Value};
 use pageferry_lab::judge::Reproduction;
 use real_host::RealHost;
 use serde::Serialize;
 
-const TEMPLATES: [(&str, &str); 6] = [
+const TEMPLATES: [(&str, &str); 7] = [
     ("base.html", include_str!("base.html")),
     ("macros.html", include_str!("macros.html")),
     ("report.html", include_str!("report.html")),
     ("paper.html", include_str!("paper.html")),
     ("real-host.html", include_str!("real-host.html")),
+    ("metal.html", include_str!("metal.html")),
     ("constants.html", include_str!("constants.html")),
 ];
 const STYLE: &str = include_str!("style.css");
@@ -74,6 +75,11 @@ struct View<'a, T> {
 #[derive(Serialize)]
 struct HostsView<'a> {
     real_hosts: Vec<RealHost<'a>>,
+}
+
+#[derive(Serialize)]
+struct MetalView {
+    kinds: Vec<metal::Kind>,
 }
 
 /// A paper's page, from the folder of the report.
@@ -146,6 +152,8 @@ pub(super) fn all(of: &Reproduction) -> Vec<Page> {
         let page = HostsView { real_hosts: real_host::hosts(&figures) };
         let view = View { site: &site, root: "./", page };
         besides("real-host.html", rendered(&environment, "real-host.html", &view));
+        let view = View { site: &site, root: "./", page: MetalView { kinds: metal::kinds() } };
+        besides("metal.html", rendered(&environment, "metal.html", &view));
     }
     let view = View { site: &site, root: "./", page: constants::view(of) };
     besides("constants.html", rendered(&environment, "constants.html", &view));
