@@ -8,12 +8,11 @@
 //! was run.
 
 use crate::args::Run;
-use crate::run::counts;
 use crate::show::print_json;
 use crate::terminal::{print, table};
-use pageferry_lab::LabError;
 use pageferry_lab::files::{KernelChoice, MachineChoice, Setting, Settings};
 use pageferry_lab::run::{Choices, RunSpec, Schedule};
+use pageferry_lab::{LabError, text};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -121,7 +120,8 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
         return print_json(&result);
     }
     let Counted { experiment, machine, kernel, counters, .. } = result;
-    let rows = counts(&counters);
+    let rows: Vec<Vec<String>> =
+        counters.iter().map(|(name, count)| vec![name.clone(), text::grouped(*count as i64)]).collect();
     print(&format!("{experiment}  {machine} under {kernel}\n\n{}", table(&["counter", ">events"], &rows)))?;
     Ok(ExitCode::SUCCESS)
 }

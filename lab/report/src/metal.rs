@@ -57,8 +57,8 @@ const KINDS: [(&str, &str, &str, &str); 2] = [
     (
         "ring 3",
         "Counts, with the programs in ring 3",
-        "The papers' programs, from the same source, as closures on the model and as processes of their own privilege on \
-         metal. What is counted of the measured part is compared by name. Faults of a program's own image and stack \
+        "The papers' programs, from the same source, as closures on the model and as processes of their own privilege \
+         on metal. What is counted of the measured part is compared by name. Faults of a program's own image and stack \
          are left out, by address; so are the page tables of a process that ends meanwhile.",
         "counts",
     ),
