@@ -13,6 +13,7 @@ use crate::terminal::{print, table};
 use pageferry_lab::files::{KernelChoice, MachineChoice, Setting, Settings};
 use pageferry_lab::run::{Choices, RunSpec, Schedule};
 use pageferry_lab::{LabError, text};
+use pageferry_sourced::nearest;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -78,8 +79,8 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
     let name = experiment.name.clone();
     let program = EXPERIMENTS.iter().find(|(other, _)| *other == name);
     let (_, known) = program.ok_or_else(|| LabError::Unknown {
-        kind: "experiment whose program runs in ring 3,",
-        nearest: None,
+        kind: "program in ring 3 for the experiment",
+        nearest: nearest(&name, EXPERIMENTS.iter().map(|(name, _)| *name)).map(str::to_owned),
         known: EXPERIMENTS.iter().map(|(name, _)| (*name).to_owned()).collect(),
         name: name.clone(),
     })?;
@@ -87,7 +88,7 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, LabError> {
     let (_, scheme) =
         KERNELS.iter().find(|(other, _)| *other == kernel).ok_or_else(|| LabError::Unknown {
             kind: "kernel on metal",
-            nearest: None,
+            nearest: nearest(kernel, KERNELS.iter().map(|(name, _)| *name)).map(str::to_owned),
             known: KERNELS.iter().map(|(name, _)| (*name).to_owned()).collect(),
             name: kernel.to_owned(),
         })?;
