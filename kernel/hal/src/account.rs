@@ -6,6 +6,7 @@
 use crate::addr::Va;
 use crate::arena::StructVa;
 use crate::cause::Cause;
+use crate::lock::LockCosts;
 use crate::metric::Metric;
 use crate::path::CodePath;
 use crate::trap::Access;
@@ -79,9 +80,11 @@ pub trait Account {
         let _ = accesses;
     }
 
-    /// Says that the kernel is compiled for one CPU, without the instructions that take and release a lock. Called at
-    /// boot, on a machine with one CPU.
-    fn omit_locks(&self) {}
+    /// Says how the locks of the kernel that is modelled are made. Called at boot, before any lock is made; until then
+    /// they are [`LockCosts::default`].
+    fn set_locks(&self, costs: LockCosts) {
+        let _ = costs;
+    }
 
     /// Accounts for the hardware's part of entering or leaving the kernel.
     fn cross(&self, crossing: Crossing) {

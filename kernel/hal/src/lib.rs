@@ -67,7 +67,7 @@ pub use dev::nic::{
 };
 pub use flow::{AttachedBy, Attachment, Flow, FlowStep, Level, Means, Parcel, Place};
 pub use index_list::{IndexList, Links};
-pub use lock::{LockClass, SpinLock};
+pub use lock::{LockClass, LockCosts, LockSet, SpinLock};
 pub use machine::{ContextId, Interrupt, Machine};
 pub use metric::Metric;
 pub use mmu::{

@@ -119,6 +119,81 @@ impl LockClass {
     pub const RESERVED_ENTRIES: LockClass = LockClass::new("ReservedEntries", 155).masking_interrupts();
     /// A hash table of translations: the refill handler takes it, whatever it interrupts.
     pub const HASH_TABLE: LockClass = LockClass::new("HashTable", 160).masking_interrupts();
+
+    /// All of these.
+    pub const FLOORS: [LockClass; 17] = [
+        LockClass::PROCESS,
+        LockClass::PIPE,
+        LockClass::MBUF,
+        LockClass::MAP_INTERLOCK,
+        LockClass::AMAP,
+        LockClass::OBJECT,
+        LockClass::ANON,
+        LockClass::PAGE_QUEUES,
+        LockClass::KERNEL_VA,
+        LockClass::EPHEMERAL,
+        LockClass::REVERSE_MAP,
+        LockClass::PMAP,
+        LockClass::SHOOTDOWN,
+        LockClass::CALLOUT,
+        LockClass::SCHEDULER,
+        LockClass::RESERVED_ENTRIES,
+        LockClass::HASH_TABLE,
+    ];
+}
+
+/// A set of classes that have a place in the order.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct LockSet([u64; 4]);
+
+impl LockSet {
+    /// No class.
+    pub const EMPTY: LockSet = LockSet([0; 4]);
+
+    /// The set with `class` besides.
+    ///
+    /// # Panics
+    /// For a class without a place in the order, or with one beyond 255.
+    #[must_use]
+    pub fn with(mut self, class: LockClass) -> LockSet {
+        let rank = class.rank.expect("a class with a place in the order") as usize;
+        self.0[rank / 64] |= 1 << (rank % 64);
+        self
+    }
+
+    /// True when `class` is in it.
+    pub fn contains(self, class: LockClass) -> bool {
+        let word = class.rank.and_then(|rank| Some((self.0.get(rank as usize / 64)?, rank % 64)));
+        word.is_some_and(|(word, bit)| word & 1 << bit != 0)
+    }
+}
+
+impl fmt::Debug for LockSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ranks = (0..256).filter(|rank| self.0[rank / 64] & 1 << (rank % 64) != 0);
+        f.debug_set().entries(ranks).finish()
+    }
+}
+
+/// How the locks of the kernel that is modelled are made, which decides what they cost. It changes nothing in what they
+/// protect, in who waits for them, or in their order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LockCosts {
+    /// They are compiled in where there is one CPU, too, without the lock prefix: nobody waits there, but taking one
+    /// costs instructions.
+    pub on_one_cpu: bool,
+    /// Releasing one is a locked instruction, as taking it is; otherwise it is a store.
+    pub release_is_locked: bool,
+    /// Classes whose locks that kernel does not have: what they protect here, it has once for each CPU, or under
+    /// another lock, or changes by a locked instruction that the path counts ([`crate::CodePath::locked`]).
+    pub absent: LockSet,
+}
+
+impl Default for LockCosts {
+    /// Every lock is there, and both taking and releasing it is locked.
+    fn default() -> LockCosts {
+        LockCosts { on_one_cpu: true, release_is_locked: true, absent: LockSet::EMPTY }
+    }
 }
 
 /// A spin lock and what it protects.

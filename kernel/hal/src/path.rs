@@ -18,18 +18,21 @@ pub struct CodePath {
     pub instructions: Instructions,
     /// Where it begins, in bytes from the beginning of the kernel's text; `None` when it was not laid out.
     pub text: Option<NonZeroU32>,
+    /// Locked instructions on it, beside those of the locks that this kernel takes: counts of references, reader's
+    /// locks and bit locks of the kernel that is modelled. They cost nothing where there is one CPU.
+    pub locked: u32,
 }
 
 impl CodePath {
     /// A path of so many instructions, in no place yet.
     pub const fn of(instructions: u32) -> CodePath {
-        CodePath { instructions: Instructions(instructions), text: None }
+        CodePath { instructions: Instructions(instructions), text: None, locked: 0 }
     }
 }
 
 impl From<Instructions> for CodePath {
     fn from(instructions: Instructions) -> CodePath {
-        CodePath { instructions, text: None }
+        CodePath { instructions, text: None, locked: 0 }
     }
 }
 
@@ -78,7 +81,7 @@ impl Text {
 }
 
 /// Declares structures whose fields are all [`CodePath`]s, and gives them `all`, which makes every field the same path,
-/// and `each_mut`, which visits every field in order.
+/// `each_mut`, which visits every field in order, and `named_mut`, which finds one by its name.
 #[macro_export]
 macro_rules! paths {
     ($($(#[$attribute:meta])* $vis:vis struct $name:ident {
@@ -96,6 +99,17 @@ macro_rules! paths {
             /// Visits every path, in the order in which they are laid out.
             pub fn each_mut(&mut self, visit: &mut dyn FnMut(&mut $crate::CodePath)) {
                 $(visit(&mut self.$field);)*
+            }
+
+            /// The names of all paths, in the same order.
+            pub const NAMES: &[&str] = &[$(stringify!($field)),*];
+
+            /// The path of this name.
+            pub fn named_mut(&mut self, name: &str) -> Option<&mut $crate::CodePath> {
+                $(if name == stringify!($field) {
+                    return Some(&mut self.$field);
+                })*
+                None
             }
         }
     )* };
@@ -142,5 +156,16 @@ mod tests {
         assert_eq!(places, [Option::Some(64), None, Option::Some(192)]);
         assert_eq!(text.len_bytes(), 256);
         assert_eq!(paths.two.instructions, Instructions(16), "the length stays");
+    }
+
+    #[test]
+    fn every_path_is_found_by_its_name() {
+        let mut paths = Some::all(CodePath::of(16));
+        for (i, name) in Some::NAMES.iter().enumerate() {
+            paths.named_mut(name).expect("it has the name").locked = i as u32;
+        }
+        let Some { one, none, two } = paths;
+        assert_eq!([one, none, two].map(|path| path.locked), [0, 1, 2]);
+        assert!(paths.named_mut("three").is_none());
     }
 }

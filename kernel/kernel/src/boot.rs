@@ -193,9 +193,7 @@ impl<M: Machine> Kernel<M> {
         if let Some(ispc) = &config.ispc {
             config.pmap.area = Some(ispc.area(&board)?);
         }
-        if board.cpus == 1 && !config.locks_on_one_cpu {
-            machine.omit_locks();
-        }
+        machine.set_locks(config.locks);
         let text = board.fetches.then(|| config.lay_out(&board));
         let (pmaps, boot) = Pmaps::bootstrap(machine.clone(), config.pmap)?;
         let (pmaps, mut arena) = (Arc::new(pmaps), boot.arena);

@@ -4,11 +4,16 @@ use pageferry_core::config::{CoreConfig, DiskConfig, KernelPaths, PipeConfig, Sc
 use pageferry_core::defect::KernelDefect;
 use pageferry_defects::Planted;
 use pageferry_ephemeral::EphemeralConfig;
-use pageferry_hal::{Board, CodePath, Text};
+use pageferry_hal::{Board, CodePath, LockClass, LockCosts, Text};
 use pageferry_ispc::IspcConfig;
 use pageferry_net::NetConfig;
 use pageferry_pmap::PmapConfig;
 use pageferry_vm::VmConfig;
+
+/// The classes of all locks that a kernel makes, apart from those of its servers.
+pub fn lock_classes() -> impl Iterator<Item = LockClass> {
+    LockClass::FLOORS.into_iter().chain(pageferry_net::LOCK_CLASSES)
+}
 
 /// Everything that distinguishes one kernel from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +41,8 @@ pub struct KernelConfig {
     pub files: usize,
     /// The scheduler.
     pub sched: SchedConfig,
-    /// Locks are compiled in where there is one CPU, too. Nobody waits for one there, but taking it costs instructions.
-    pub locks_on_one_cpu: bool,
+    /// How the locks of the kernel that is modelled are made.
+    pub locks: LockCosts,
     /// Before the programs that are made at boot begin, it is measured what copying and moving data costs. Otherwise
     /// the kernel knows that when a program has it measured ([`crate::User::measure_moves`]), and until then copies
     /// where it is to choose.

@@ -33,7 +33,7 @@ mod measure;
 mod sys;
 
 pub use boot::Servers;
-pub use config::KernelConfig;
+pub use config::{KernelConfig, lock_classes};
 pub use error::BootError;
 pub use kernel::Kernel;
 pub use pageferry_abi::{

@@ -20,7 +20,7 @@ mod sotee;
 
 pub use config::{NetConfig, NetPaths, ReceiveMapping, Repack};
 pub use inet::{Counts, clusters_for_card};
-pub use inet::{InetSocket, Net, Parts, PcbId, ProtocolHost, Protocols};
+pub use inet::{InetSocket, LOCK_CLASSES, Net, Parts, PcbId, ProtocolHost, Protocols};
 pub use sockbuf::{MAX_SOCKETS, SOCKET_BYTES, SockBuf, SockBufs, Socket};
 pub use socket::NullSocket;
 pub use soreceive::{Receiver, deliver};

@@ -3,7 +3,7 @@
 
 use crate::failure::Failure;
 use pageferry_ephemeral::{AccessedRule, EphemeralConfig, EphemeralPaths, FlushPolicy, Scheme};
-use pageferry_hal::{CodePath, Cycles, Machine as _};
+use pageferry_hal::{CodePath, Cycles, LockCosts, Machine as _};
 use pageferry_kernel::*;
 use pageferry_model::Model;
 use pageferry_model::testing::{choices, small};
@@ -104,7 +104,7 @@ pub(crate) fn kernel(name: &str, m: &Model, defect: Option<NetDefect>, seed: u64
         net: Some(net),
         ispc: None,
         sched: SchedConfig::default(),
-        locks_on_one_cpu: true,
+        locks: LockCosts::default(),
         measures_at_boot: false,
         paths: KernelPaths::all(PATH),
         defect: Planted::NONE,

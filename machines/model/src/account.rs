@@ -79,6 +79,8 @@ pub struct Hardware {
     pub lines_purged: u64,
     /// Instructions charged.
     pub instructions: u64,
+    /// Locked instructions: those that take and release locks, and those that paths count.
+    pub locked_instructions: u64,
     /// Entries invalidated by instruction, one page at a time.
     pub page_invalidations: u64,
     /// Interprocessor interrupts sent.
@@ -116,6 +118,7 @@ impl Hardware {
             lines_streamed: self.lines_streamed - e.lines_streamed,
             lines_purged: self.lines_purged - e.lines_purged,
             instructions: self.instructions - e.instructions,
+            locked_instructions: self.locked_instructions - e.locked_instructions,
             page_invalidations: self.page_invalidations - e.page_invalidations,
             ipis_sent: self.ipis_sent - e.ipis_sent,
             interrupts: self.interrupts - e.interrupts,

@@ -26,8 +26,8 @@ use crate::turns::{NEVER, Turns};
 use crate::watch::{Action, Observation, Spent, Watch};
 use delays::Delays;
 use pageferry_hal::{
-    Access, Asid, Block, Cause, Context, CpuId, Cycles, HashTable, Instructions, Interrupt, Metric, Mmu, Pa,
-    Va, Width,
+    Access, Asid, Block, Cause, Context, CpuId, Cycles, HashTable, Instructions, Interrupt, LockCosts,
+    Metric, Mmu, Pa, Va, Width,
 };
 use std::collections::VecDeque;
 
@@ -226,6 +226,25 @@ impl Hw {
         milli += self.cpus[cpu].milli;
         self.cpus[cpu].milli = milli % 1000;
         self.charge(cpu, milli / 1000);
+    }
+
+    /// Locked instructions take their time where there are several CPUs, and are as others where there is one.
+    pub(crate) fn execute_locked(&mut self, cpu: usize, count: u32) {
+        if self.params.cpus > 1 && count > 0 {
+            self.counts.locked_instructions += u64::from(count);
+            let cycles = u64::from(count) * self.params.atomic;
+            self.charge_to(cpu, Cause::Lock, cycles);
+        }
+    }
+
+    /// The kernel's locks are made like this.
+    pub(crate) fn locks_are(&mut self, costs: LockCosts) {
+        let LockCosts { on_one_cpu, release_is_locked, absent } = costs;
+        if self.params.cpus == 1 && !on_one_cpu {
+            self.params.lock_instructions = Instructions(0);
+        }
+        self.params.release_is_locked = release_is_locked;
+        self.params.absent_locks = absent;
     }
 
     /// Lets a CPU's clock catch up with `until`, for nothing.

@@ -1,9 +1,9 @@
 //! The modelled spin lock: its cost, its order, and its waiting.
 //!
-//! On a multiprocessor, taking and releasing each cost an atomic instruction, and a lock last held by another package
-//! brings its cache line from there. Where all that wait look at one word, each makes handing it over longer. A
-//! uniprocessor kernel does the same bookkeeping without atomics. Waiting time goes to [`Cause::Lock`], with interrupts
-//! taken meanwhile.
+//! On a multiprocessor, taking and releasing each cost an atomic instruction ([`pageferry_hal::LockCosts`] says what
+//! else a kernel's locks are), and a lock last held by another package brings its cache line from there. Where all that
+//! wait look at one word, each makes handing it over longer. A uniprocessor kernel does the same bookkeeping without
+//! atomics. Waiting time goes to [`Cause::Lock`], with interrupts taken meanwhile.
 
 use crate::machine::inner::Inner;
 use crate::machine::locks::{LockId, LockRef};
@@ -67,6 +67,8 @@ struct Latch {
     id: LockId,
     /// Where its class is counted.
     counted: usize,
+    /// The kernel that is modelled has no such lock.
+    is_absent: bool,
     /// Shared with the driver while a CPU spins for it.
     held: Rc<Cell<bool>>,
     /// When it was released last, on the clock of the CPU that did.
@@ -82,8 +84,9 @@ impl Latch {
         let maker = machine.is_running().then(|| machine.hw.borrow().cpus[machine.cpu()].package);
         let last_package = Cell::new(maker.unwrap_or(0));
         let (id, counted) = machine.new_lock_id(class);
+        let is_absent = machine.hw.borrow().params.absent_locks.contains(class);
         let (free_at, handed_over) = (Cell::new(0), RefCell::default());
-        Latch { machine, id, counted, held: Rc::default(), free_at, last_package, handed_over }
+        Latch { machine, id, counted, is_absent, held: Rc::default(), free_at, last_package, handed_over }
     }
 
     fn take(&self, at: Site) {
@@ -93,7 +96,7 @@ impl Latch {
             self.machine.sync();
             came_at = self.counts_waiters().then(|| self.clock());
             self.machine.check_lock_order(self.id, at);
-            self.charge_atomic();
+            self.charge(true);
             if self.held.get() {
                 let since = self.clock();
                 let _cause = self.machine.scope(Cause::Lock);
@@ -117,7 +120,7 @@ impl Latch {
     fn try_take(&self, at: Site) -> bool {
         if self.live() {
             self.machine.sync();
-            self.charge_atomic();
+            self.charge(true);
         }
         if self.held.get() {
             self.machine.note(EventKind::FailsToTake(self.id), Some(at));
@@ -132,7 +135,8 @@ impl Latch {
         if !self.live() {
             return;
         }
-        self.charge_atomic();
+        let is_locked = self.machine.hw.borrow().params.release_is_locked;
+        self.charge(is_locked);
         self.free_at.set(self.clock());
         if self.counts_waiters() {
             let mut handed_over = self.handed_over.borrow_mut();
@@ -156,17 +160,18 @@ impl Latch {
         self.machine.hw.borrow().cpus[self.machine.cpu()].clock
     }
 
-    fn charge_atomic(&self) {
+    /// What taking it, or releasing it, costs besides waiting and the way of its line.
+    fn charge(&self, is_locked: bool) {
+        if self.is_absent {
+            return;
+        }
         let mut hw = self.machine.hw.borrow_mut();
         let cpu = self.machine.cpu();
         let cause = std::mem::replace(&mut hw.cpus[cpu].cause, Cause::Lock);
         // They are part of the run that takes the lock, and are fetched with it.
         let around = hw.params.lock_instructions;
         hw.execute(cpu, around);
-        if hw.params.cpus > 1 {
-            let cycles = hw.params.atomic;
-            hw.charge(cpu, cycles);
-        }
+        hw.execute_locked(cpu, u32::from(is_locked));
         hw.cpus[cpu].cause = cause;
         hw.did(cpu, Action::Locks);
     }
@@ -206,7 +211,7 @@ impl Latch {
         hw.cpus[cpu].masked += u32::from(self.id.class.masks_interrupts());
         let package = hw.cpus[cpu].package;
         let last = self.last_package.replace(package);
-        if last != package {
+        if last != package && !self.is_absent {
             let cycles = hw.params.transfer(last, package);
             hw.charge_to(cpu, Cause::Lock, cycles);
         }

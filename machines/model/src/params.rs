@@ -4,7 +4,7 @@ use crate::config::{InvalidatesName, MachineConfig, Number, RefillConfig};
 use crate::mmu::size::PageShifts;
 use crate::mmu::tlb::{Replace, TlbGeometry, TlbShape};
 use crate::outside::clock::OutsideClock;
-use pageferry_hal::{Block, BlockRegisters, Instructions, Layout, Mmu, PAGE_SIZE, Va};
+use pageferry_hal::{Block, BlockRegisters, Instructions, Layout, LockSet, Mmu, PAGE_SIZE, Va};
 
 /// What it costs a CPU to invalidate for all.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +36,10 @@ pub(crate) struct Params {
     pub(crate) cpi_milli: u64,
     pub(crate) smt_slowdown_milli: u64,
     pub(crate) lock_instructions: Instructions,
+    /// Releasing a lock is a locked instruction, too.
+    pub(crate) release_is_locked: bool,
+    /// Classes of locks that cost nothing.
+    pub(crate) absent_locks: LockSet,
     pub(crate) lock_waiter: u64,
     pub(crate) run_ahead: u64,
     pub(crate) atomic: u64,
@@ -197,6 +201,8 @@ impl Params {
             cpi_milli: c.cpu.cpi_milli.value,
             smt_slowdown_milli: c.cpu.smt_slowdown_milli.value,
             lock_instructions: Instructions(c.cpu.lock_instructions.value as u32),
+            release_is_locked: true,
+            absent_locks: LockSet::EMPTY,
             lock_waiter: c.cpu.lock_waiter_cycles.as_ref().map_or(0, |cycles| cycles.value),
             run_ahead: c.cpu.run_ahead_cycles.value,
             atomic: c.cpu.atomic_cycles.value,

@@ -5,7 +5,7 @@ use crate::programs::Experiment;
 use crate::selection::{SchemeName, Selection};
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths, FlushPolicy};
 use pageferry_hal::isa::x86::{AMD64, AMD64_LAYOUT};
-use pageferry_hal::{Board, CodePath, Cycles, Mmu, PAGE_SIZE, Width};
+use pageferry_hal::{Board, CodePath, Cycles, LockCosts, Mmu, PAGE_SIZE, Width};
 use pageferry_kernel::{
     DiskConfig, KernelConfig, KernelPaths, LentMapping, PipeConfig, PipeKind, PipeMapping, SchedConfig,
     SocketConfig,
@@ -100,7 +100,7 @@ pub fn config(arena_bytes: usize, selection: &Selection) -> KernelConfig {
             tick_cycles: if is_conducted { Cycles(20_000) } else { SchedConfig::default().tick_cycles },
             ..SchedConfig::default()
         },
-        locks_on_one_cpu: true,
+        locks: LockCosts::default(),
         measures_at_boot: false,
         paths: KernelPaths::all(NONE),
         defect: selection.defect,

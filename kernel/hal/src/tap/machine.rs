@@ -12,7 +12,7 @@ use crate::board::Board;
 use crate::cause::Cause;
 use crate::cpu::{CpuId, CpuSet};
 use crate::flow::{Attachment, Flow, FlowStep, Level};
-use crate::lock::LockClass;
+use crate::lock::{LockClass, LockCosts};
 use crate::machine::{ContextId, Interrupt, Machine};
 use crate::metric::Metric;
 use crate::mmu::{Asid, Block, BlockRegister, Context, Flush, HashTable, Slot, SpaceId, Tte, Width};
@@ -304,8 +304,8 @@ impl<M: Machine, S: Sink> Account for Tap<M, S> {
         self.end(Call::Account);
     }
 
-    fn omit_locks(&self) {
-        self.machine.omit_locks();
+    fn set_locks(&self, costs: LockCosts) {
+        self.machine.set_locks(costs);
     }
 
     fn cross(&self, crossing: Crossing) {

@@ -55,6 +55,6 @@ mod wire;
 pub use card::clusters_for_card;
 pub use id::PcbId;
 pub use socket::InetSocket;
-pub use stack::{Net, Parts, ProtocolHost};
+pub use stack::{LOCK_CLASSES, Net, Parts, ProtocolHost};
 pub use tally::Counts;
 pub use who::Protocols;

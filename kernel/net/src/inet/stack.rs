@@ -52,6 +52,8 @@ const REASSEMBLY: LockClass = LockClass::new("Reassembly", 6);
 const ARP: LockClass = LockClass::new("Arp", 7);
 const DRIVER: LockClass = LockClass::new("Driver", 8);
 const LOOPBACK: LockClass = LockClass::new("Loopback", 9);
+/// All of them.
+pub const LOCK_CLASSES: [LockClass; 5] = [NETWORK, REASSEMBLY, ARP, DRIVER, LOOPBACK];
 
 /// All of the network: control blocks, the way to the wire, neighbours, fragments and loopback, each under its lock.
 pub struct Net<M: Machine> {

@@ -215,6 +215,7 @@ impl Grid {
             kernels: self.kernels.iter().map(|kernel| kernel.name.clone()).collect(),
             set: self.set.clone(),
             vary: vary.collect(),
+            repeat: None,
         }];
         file.curves = self.curves(metric).into_iter().collect();
         Experiment::of_records(&self.experiment.name, file, &BTreeMap::new())

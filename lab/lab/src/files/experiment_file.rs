@@ -53,6 +53,18 @@ pub struct ExperimentFile {
     pub curves: Vec<Curves>,
 }
 
+impl ExperimentFile {
+    /// How often each run of `block` is made.
+    pub fn repeats(&self, block: &Matrix) -> u32 {
+        block.repeat.unwrap_or(self.repeat)
+    }
+
+    /// Some of its runs are made several times.
+    pub fn is_repeated(&self) -> bool {
+        self.matrix.iter().any(|block| self.repeats(block) > 1)
+    }
+}
+
 /// Curves over a parameter that varies in the matrix; both axes are logarithmic, but for one across that begins with 0.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -213,6 +225,9 @@ pub struct Matrix {
     /// Settings that take several values. The last one changes first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vary: Vec<Vary>,
+    /// How often each of its runs is made, where that is not as in the rest of the matrix.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeat: Option<u32>,
 }
 
 /// A setting that takes several values.

@@ -51,8 +51,14 @@ impl ExperimentFile {
             return fault("matrix", "no machine or no kernel, expected at least one of each".into());
         }
         for (i, block) in self.matrix.iter().enumerate() {
+            if let Some(repeat) = block.repeat.filter(|repeat| !(1..=MAX_REPEAT).contains(repeat)) {
+                return fault(
+                    &format!("matrix[{i}].repeat"),
+                    format!("{repeat}, expected 1 to {MAX_REPEAT}"),
+                );
+            }
             let counts = block.vary.iter().map(|vary| vary.values.len().max(vary.quick.len()));
-            let all = counts.chain([block.machines.len(), block.kernels.len(), self.repeat as usize]);
+            let all = counts.chain([block.machines.len(), block.kernels.len(), self.repeats(block) as usize]);
             let runs = all.fold(1usize, |runs, count| runs.saturating_mul(count));
             if runs > MAX_RUNS {
                 return fault(&format!("matrix[{i}]"), format!("{runs} runs, expected at most {MAX_RUNS}"));

@@ -7,6 +7,7 @@ use super::catalogue::{self, AsRead, Kind, Source};
 use super::ephemeral::{EphemeralFile, SchemeName};
 use super::frames::{FramesFile, PagingFile};
 use super::ispc::IspcFile;
+use super::locks::LocksFile;
 use super::net::{self, NetFile};
 use super::paths::paths;
 use super::sched::SchedFile;
@@ -257,14 +258,6 @@ pub struct PipeFile {
     pub mapping: Sourced<MappingName>,
 }
 
-/// Locks.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LocksFile {
-    /// They are compiled in where there is one CPU, too, and cost their instructions.
-    pub on_one_cpu: Sourced<bool>,
-}
-
 impl PipeFile {
     pub(crate) fn config(&self) -> PipeConfig {
         PipeConfig {
@@ -378,6 +371,9 @@ impl KernelFile {
         }
         if let Some(net) = &self.net {
             net.validate()?;
+        }
+        if let Some(locks) = &self.locks {
+            locks.validate()?;
         }
         if self.mapping() == KernelMappingName::Fragmented && self.pmap.fragmented_percent.is_none() {
             return fault(
@@ -512,7 +508,7 @@ impl KernelFile {
                 timer_accesses: self.sched.timer_accesses.as_ref().map_or(0, |n| n.value),
                 stack: self.sched.stack(),
             },
-            locks_on_one_cpu: self.locks.as_ref().is_none_or(|locks| locks.on_one_cpu.value),
+            locks: self.locks.as_ref().map(LocksFile::costs).unwrap_or_default(),
             measures_at_boot: false,
             paths: self.paths.kernel.lengths(),
             defect: self.planted_fault.into(),

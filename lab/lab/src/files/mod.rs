@@ -12,6 +12,7 @@ mod experiments;
 mod frames;
 mod ispc;
 mod kernels;
+mod locks;
 mod machines;
 mod matched;
 mod matrix_check;
@@ -36,9 +37,10 @@ pub use experiment_file::{
 pub use experiments::{Experiment, MAX_REPEAT};
 pub use frames::{FramesFile, PagingFile};
 pub use kernels::{
-    DiskFile, DiskPathsFile, EphemeralPathsFile, KernelChoice, KernelFile, KernelPathsFile, LocksFile,
-    PathsFile, PipeFile, PmapFile, PmapPathsFile, SocketFile, VmPathsFile,
+    DiskFile, DiskPathsFile, EphemeralPathsFile, KernelChoice, KernelFile, KernelPathsFile, PathsFile,
+    PipeFile, PmapFile, PmapPathsFile, SocketFile, VmPathsFile,
 };
+pub use locks::LocksFile;
 pub use machines::MachineChoice;
 pub use net::{NetFile, NetPathsFile};
 pub use papers::{Paper, Published, Relation, Role};

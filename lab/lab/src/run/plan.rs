@@ -7,7 +7,7 @@ use super::choices::{Choices, Schedule};
 use super::registry::Registry;
 use super::workload::Runnable;
 use crate::error::LabError;
-use crate::files::{Experiment, KernelChoice, MachineChoice, Scale, Setting, Settings, Vary};
+use crate::files::{Experiment, KernelChoice, MachineChoice, Matrix, Scale, Setting, Settings, Vary};
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -180,8 +180,8 @@ pub fn matrix(
     experiment: &Arc<Experiment>,
     choices: Choices,
 ) -> Result<Vec<RunSpec>, LabError> {
-    let repeat = if choices.quick { 1 } else { experiment.file.repeat };
-    matrix_repeated(registry, experiment, choices, repeat)
+    let file = &experiment.file;
+    matrix_by(registry, experiment, choices, |block| if choices.quick { 1 } else { file.repeats(block) })
 }
 
 /// As [`matrix`], each run `repeat` times.
@@ -194,16 +194,15 @@ pub fn matrix_repeated(
     choices: Choices,
     repeat: u32,
 ) -> Result<Vec<RunSpec>, LabError> {
-    let once = matrix_once(registry, experiment, choices)?;
-    check_count(once.len().saturating_mul(repeat as usize))?;
-    let repeats = once.iter().map(|run| run.repeats(repeat)).collect::<Result<Vec<_>, _>>()?;
-    Ok(repeats.into_iter().flatten().collect())
+    matrix_by(registry, experiment, choices, |_| repeat)
 }
 
-fn matrix_once(
+/// As [`matrix`], the runs of each block as often as `repeat` says.
+fn matrix_by(
     registry: &Registry,
     experiment: &Arc<Experiment>,
     choices: Choices,
+    repeat: impl Fn(&Matrix) -> u32,
 ) -> Result<Vec<RunSpec>, LabError> {
     let scale = if choices.quick { Scale::Quick } else { Scale::Reproduce };
     let workload = registry.workload(&experiment.file.workload)?;
@@ -218,9 +217,10 @@ fn matrix_once(
             for kernel in &kernels {
                 for settings in &variants {
                     let (machine, kernel) = (machine.clone(), kernel.clone());
-                    runs.push(RunSpec::at_scale(
-                        experiment, workload, machine, kernel, settings, choices, scale,
-                    )?);
+                    let run =
+                        RunSpec::at_scale(experiment, workload, machine, kernel, settings, choices, scale)?;
+                    check_count(runs.len().saturating_add(repeat(block) as usize))?;
+                    runs.extend(run.repeats(repeat(block))?);
                 }
             }
         }

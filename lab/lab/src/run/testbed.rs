@@ -93,6 +93,9 @@ impl Testbed {
     pub fn execute(&self, name: &str, program: Program<Model>) -> Result<Finish, LabError> {
         let mut config = self.kernel.file.config(&self.machine.config, self.arena_bytes());
         config.net = self.net;
+        if let Some(locks) = &self.kernel.file.locks {
+            locks.count_in(&mut config);
+        }
         config.files = self.files;
         config.vm.objects = self.files;
         config.skew_bytes = self.skew_bytes();
@@ -266,6 +269,20 @@ impl Testbed {
             false => {
                 Err(self.incompatible(format!("{key} = {bytes}: expected whole pages of {PAGE_SIZE} bytes")))
             }
+        }
+    }
+
+    /// Refuses a kernel with fewer clusters than a read of `bytes` from the null protocol brings.
+    ///
+    /// # Errors
+    /// How many it has, and how many are needed.
+    pub fn needs_clusters_for(&self, bytes: usize) -> Result<(), LabError> {
+        let (clusters, needed) = (self.kernel.file.socket.clusters.value, bytes.div_ceil(PAGE_SIZE));
+        match clusters >= needed as u64 {
+            true => Ok(()),
+            false => Err(self.incompatible(format!(
+                "socket.clusters = {clusters}: expected at least {needed}, as many as a read brings"
+            ))),
         }
     }
 

@@ -16,12 +16,12 @@ fn all_numbers_come_out_as_the_papers_files_say_and_the_kernel_chooses_well() {
     // tests the laws.
     let chooses =
         |e: &Experiment| e.file.curves.iter().flat_map(|c| &c.lines).any(|line| !line.best_of.is_empty());
-    let judged = |e: &Experiment| !e.file.compare.is_empty() && e.file.repeat == 1;
+    let judged = |e: &Experiment| !e.file.compare.is_empty() && !e.file.is_repeated();
     let registry = Registry::standard();
     let experiments = registry.experiments().expect("embedded").into_iter();
     let experiments: Vec<Experiment> = experiments.filter(|e| judged(e) || chooses(e)).collect();
     let repeated: Vec<String> =
-        experiments.iter().filter(|e| e.file.repeat > 1).map(|e| e.name.clone()).collect();
+        experiments.iter().filter(|e| e.file.is_repeated()).map(|e| e.name.clone()).collect();
     let once = |e| matrix_repeated(&registry, &Arc::new(e), choices, 1).expect("a matrix");
     let plan: Vec<RunSpec> = experiments.into_iter().flat_map(once).collect();
     let runs = execute(&plan, 0, &Silent).expect("every run is made");

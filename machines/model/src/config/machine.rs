@@ -94,6 +94,10 @@ pub struct CpuConfig {
     pub threads_per_package: Number,
     /// Cycles per 1000 kernel instructions, besides what the modelled caches and TLBs add.
     pub cpi_milli: Number,
+    /// Cycles per 1000 instructions of a program's loop over bytes, which is short and predicted, besides what caches
+    /// and TLBs add; those of the kernel's instructions if this is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loop_cpi_milli: Option<Number>,
     /// Factor, in thousandths, on the time of instructions while a sibling is busy; 1000 without SMT.
     pub smt_slowdown_milli: Number,
     /// Instructions of a lock around the atomic one, which are all of its cost on a uniprocessor.

@@ -14,6 +14,7 @@ pub const RANGES: Ranges = Ranges(&[
     range("cpu.threads_per_package", 1, CpuSet::MAX_CPUS as i64),
     range("complex.packages", 1, CpuSet::MAX_CPUS as i64),
     range("cpu.cpi_milli", 1, 1_000_000),
+    range("cpu.loop_cpi_milli", 1, 1_000_000),
     range("cpu.lock_instructions", 0, 100_000),
     range("cpu.run_ahead_cycles", 0, 1_000_000),
     range("cpu.smt_slowdown_milli", 1000, 100_000),

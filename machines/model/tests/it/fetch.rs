@@ -6,7 +6,7 @@ use pageferry_model::config::{InstructionCacheConfig, InstructionTlbConfig};
 use pageferry_model::{Hardware, MachineConfig, Model, Options, Sourced};
 use std::num::NonZeroU32;
 
-const PLACED: CodePath = CodePath { instructions: Instructions(100), text: NonZeroU32::new(64) };
+const PLACED: CodePath = CodePath { instructions: Instructions(100), text: NonZeroU32::new(64), locked: 0 };
 /// 400 bytes from the beginning of a line of 64.
 const PLACED_LINES: u64 = 7;
 

@@ -71,10 +71,36 @@ fn locks_that_are_compiled_out_take_nothing() {
     // Four instructions to take it and four to give it back, at 1.3 cycles each.
     assert_eq!(taken, 10);
     let omitted = spent_alone("pentium-pro", Cause::Lock, move |m| {
-        m.omit_locks();
+        m.set_locks(LockCosts { on_one_cpu: false, ..LockCosts::default() });
         take_and_give_back(m);
     });
     assert_eq!(omitted, 0);
+}
+
+/// Cycles of one lock that is taken and given back, and of a path, on a machine with two packages.
+fn spent_by(costs: LockCosts, path: CodePath) -> u64 {
+    spent_alone("xeon-mp", Cause::Lock, move |m| {
+        m.set_locks(costs);
+        drop(m.new_lock(LockClass::PIPE, ()).lock());
+        m.execute(path);
+    })
+}
+
+#[test]
+fn locks_cost_what_the_kernel_that_is_modelled_has_in_their_places() {
+    let none = CodePath::of(0);
+    // Four instructions at 2 cycles, and a locked one, to take it and to give it back.
+    assert_eq!(spent_by(LockCosts::default(), none), 2 * (4 * 2 + 132));
+    let stores = LockCosts { release_is_locked: false, ..LockCosts::default() };
+    assert_eq!(spent_by(stores, none), 2 * 4 * 2 + 132);
+    let absent = LockSet::EMPTY.with(LockClass::PIPE);
+    assert_eq!(spent_by(LockCosts { absent, ..stores }, none), 0);
+    let others = LockSet::EMPTY.with(LockClass::MBUF).with(LockClass::SCHEDULER);
+    assert_eq!(spent_by(LockCosts { absent: others, ..stores }, none), 2 * 4 * 2 + 132);
+    // What a path counts comes on top of that, and where there is one CPU nothing does.
+    let path = CodePath { locked: 3, ..none };
+    assert_eq!(spent_by(LockCosts { absent, ..stores }, path), 3 * 132);
+    assert_eq!(spent_alone("xeon-up", Cause::Lock, move |m| m.execute(path)), 0);
 }
 
 #[test]

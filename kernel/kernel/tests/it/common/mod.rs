@@ -132,7 +132,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
         ispc: None,
         files: 0,
         sched: SchedConfig::default(),
-        locks_on_one_cpu: true,
+        locks: LockCosts::default(),
         measures_at_boot: false,
         paths: KernelPaths {
             syscall: n(150),

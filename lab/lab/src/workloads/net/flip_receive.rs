@@ -2,10 +2,12 @@
 //! paper).
 //!
 //! The far end sends as fast as the wire and the window let it (nttcp's transmitter, on a host that is never short of
-//! time). The receiver asks for so many bytes at a time into one buffer on a page boundary, and with `touch` compares
-//! them with others that it has, as the paper's modified nttcp did. A driver whose card splits no headers can do it by
-//! a copy (`mock`). The measured part begins when the receiver has the last byte of the warm-up, and ends when it has
-//! the last byte of all. CPU use is that of all CPUs of the machine, as sar counts it.
+//! time). The receiver asks for so many bytes at a time into one buffer on a page boundary. With `touch` it does what
+//! nttcp 1.47 does with `-c`: it makes the bytes that it expects anew for each buffer, one by one, by a generator of
+//! pseudo-random numbers (`streamr250`), and compares byte by byte (`BufCompare`). That takes more of its CPU than the
+//! kernel does, so that a receiver that looks at its data may well be slower than the wire. A driver whose card splits
+//! no headers can do it by a copy (`mock`). The measured part begins when the receiver has the last byte of the warm-
+//! up, and ends when it has the last byte of all. CPU use is that of all CPUs of the machine, as sar counts it.
 //!
 //! With more than one of `processes` the others compute for ever beside it, each over memory of its own, and give the
 //! CPU up after each turn: the context switches that the paper expects to make a flip worth more (Future directions).
@@ -23,7 +25,7 @@ use crate::record::{Metric, Record, metric};
 use crate::run::{FAR_END, Testbed, Workload};
 use crate::text;
 use cpu_time::ThreadTime;
-use pageferry_hal::{Instructions, PAGE_SIZE, Prot, Va};
+use pageferry_hal::{CpuId, Instructions, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Program, ReceiveMode, Repack, SendMode, User};
 use pageferry_model::net::line::{Call, End, LineConfig, LineHost, Speech, Talker};
 use pageferry_model::{MachineConfig, Model};
@@ -40,21 +42,20 @@ const CHUNK_BYTES: usize = 65_536;
 /// What a process that computes reads and writes a word of; and the instructions besides.
 const COMPUTED_BYTES: usize = 64;
 const COMPUTE_INSTRUCTIONS: u32 = 16;
-/// Instructions of a comparison, for each word of four bytes: two loads that are charged apart, a comparison, a step, a
-/// branch.
-const COMPARE_INSTRUCTIONS: u32 = 3;
 
 /// What a receiver does.
 pub(super) struct Receiving {
     pub(super) mode: ReceiveMode,
-    /// It compares what it gets.
-    pub(super) touch: bool,
+    /// It compares what it gets: instructions for each byte, to make what it expects and to compare.
+    pub(super) touch: Option<u32>,
     pub(super) socket_bytes: usize,
     pub(super) read_bytes: usize,
     /// How far behind a page boundary its buffer begins.
     pub(super) offset_bytes: usize,
     pub(super) warmup_bytes: u64,
     pub(super) total_bytes: u64,
+    /// The CPU that it runs on; where the kernel has it if there is none.
+    pub(super) cpu: Option<CpuId>,
     /// Others that compute beside it, and over how many bytes each; none where nobody asks what they get done.
     pub(super) beside: Option<(usize, usize)>,
 }
@@ -81,6 +82,7 @@ impl Receiving {
             cell: cell.clone(),
             clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
             payload: Payload::new(testbed.seed, CHUNK_BYTES),
+            in_loops: InLoops::on(&testbed.machine.config),
             it: self,
         };
         Ok(first_process(cell, buffers, move |user| work.run(user)))
@@ -135,7 +137,30 @@ pub(crate) struct FlipReceive {
     cell: OutcomeCell,
     clock_mhz: f64,
     payload: Payload,
+    in_loops: InLoops,
     it: Receiving,
+}
+
+/// How long instructions of a tight loop take, beside those of which a machine says how long they take.
+#[derive(Clone, Copy)]
+struct InLoops {
+    loop_cpi_milli: u64,
+    cpi_milli: u64,
+}
+
+impl InLoops {
+    fn on(machine: &MachineConfig) -> InLoops {
+        let cpi_milli = machine.cpu.cpi_milli.value;
+        InLoops {
+            loop_cpi_milli: machine.cpu.loop_cpi_milli.as_ref().map_or(cpi_milli, |n| n.value),
+            cpi_milli,
+        }
+    }
+
+    /// So many instructions of others take as long as `count` of a loop.
+    fn as_others(self, count: u64) -> Instructions {
+        Instructions(u32::try_from(count * self.loop_cpi_milli / self.cpi_milli).unwrap_or(u32::MAX))
+    }
 }
 
 crate::choice! {
@@ -146,6 +171,37 @@ crate::choice! {
         MockCopy = "mock-copy",
         MockFlip = "mock-flip",
         Auto = "auto",
+    }
+}
+
+crate::choice! {
+    /// On which CPU the receiver runs: where the kernel has it, on any, by the seed, on the one that the card
+    /// interrupts, on another thread of that one's package, or on another package.
+    pub(crate) enum Reader {
+        Free = "free",
+        Any = "any",
+        Interrupted = "interrupted",
+        Sibling = "sibling",
+        Package = "package",
+    }
+}
+
+impl Reader {
+    /// The card interrupts the first CPU. Fails with what the machine lacks.
+    fn cpu(self, machine: &MachineConfig, seed: u64) -> Result<Option<CpuId>, &'static str> {
+        let (packages, threads) = (machine.cpu.packages.value, machine.cpu.threads_per_package.value);
+        match self {
+            Reader::Free => Ok(None),
+            // As many seeds as there are CPUs have each of them once.
+            Reader::Any => Ok(Some(CpuId((seed % machine.cpus() as u64) as u8))),
+            Reader::Interrupted => Ok(Some(CpuId(0))),
+            Reader::Sibling if threads > 1 => Ok(Some(CpuId(1))),
+            Reader::Sibling => {
+                Err("reader = sibling: expected a machine with two threads in a package, or more")
+            }
+            Reader::Package if packages > 1 => Ok(Some(CpuId(threads as u8))),
+            Reader::Package => Err("reader = package: expected a machine with two packages, or more"),
+        }
     }
 }
 
@@ -165,8 +221,10 @@ crate::parameters! {
         processes: usize = 1..=64,
         process_bytes: usize = 4096..=16 << 20,
         by: By,
+        reader: Reader,
         /// The receiver compares what it gets.
         touch: bool,
+        touch_instructions: u32 = 0..=1000,
         /// A driver that splits headers by a copy flushes the TLB.
         driver_flushes: bool,
     }
@@ -199,18 +257,23 @@ impl Workload for FlipReceive {
 
     /// The program of the only process.
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
+        let cpu = p
+            .reader
+            .cpu(&testbed.machine.config, testbed.seed)
+            .map_err(|lacking| testbed.incompatible(lacking))?;
         let receiving = Receiving {
             mode: match p.by {
                 By::Flip | By::MockFlip => ReceiveMode::Transfer,
                 By::Auto => ReceiveMode::Auto,
                 By::Copy | By::MockCopy => ReceiveMode::Copy,
             },
-            touch: p.touch,
+            touch: p.touch.then_some(p.touch_instructions),
             socket_bytes: p.socket_bytes,
             read_bytes: p.read_bytes,
             offset_bytes: 0,
             warmup_bytes: p.warmup_bytes,
             total_bytes: p.total_bytes,
+            cpu,
             beside: Some((p.processes - 1, p.process_bytes)),
         };
         let program = receiving.program(testbed, cell)?;
@@ -243,6 +306,9 @@ impl FlipReceive {
     fn receive(&self, user: &User<Model>, beside: &Beside) -> Result<(), CallError> {
         let Receiving { mode, touch, read_bytes, offset_bytes, warmup_bytes, .. } = self.it;
         let all_bytes = self.it.all_bytes();
+        if self.it.cpu.is_some() {
+            user.bind_cpu(self.it.cpu).map_err(named("bind to a CPU"))?;
+        }
         let mapped = |len| user.map(len, Prot::RW, Inherit::Copy).map_err(named("map the buffer"));
         let buffer = mapped(offset_bytes + read_bytes)? + offset_bytes;
         let expected = mapped(read_bytes)?;
@@ -265,11 +331,14 @@ impl FlipReceive {
                 self.cell.borrow_mut().damage(format!("the stream ended after {got} of {all_bytes} bytes"));
                 return Ok(());
             }
-            if touch {
-                compare(user, buffer, expected, len);
+            let checking = ThreadTime::now();
+            let sent = self.sent(got, len);
+            aside += checking.elapsed();
+            if let Some(instructions) = touch {
+                self.compare(user, buffer, expected, &sent, instructions);
             }
             let checking = ThreadTime::now();
-            self.check(user, buffer, got, len);
+            self.check(user, buffer, got, &sent);
             aside += checking.elapsed();
             got += len as u64;
         }
@@ -285,11 +354,32 @@ impl FlipReceive {
         user.close(fd).map_err(named("close"))
     }
 
-    /// Compares what was received with what was sent, at no modelled cost.
-    fn check(&self, user: &User<Model>, buffer: Va, offset: u64, len: usize) {
+    /// The `len` bytes of the stream from `offset` on.
+    fn sent(&self, offset: u64, len: usize) -> Vec<u8> {
         let mut sent = vec![0; len];
         each_chunk(&self.payload, offset, len, |at, piece| sent[at..at + piece.len()].copy_from_slice(piece));
-        if let Some(wrong) = differs_behind(user, &self.model, buffer, &sent) {
+        sent
+    }
+
+    /// Makes what is expected at `expected`, a page at a time, and compares it with what came to `at`, at
+    /// `instructions` a byte.
+    fn compare(&self, user: &User<Model>, at: Va, expected: Va, sent: &[u8], instructions: u32) {
+        let mut seen = [0; PAGE_SIZE];
+        for (start, part) in (0..).step_by(PAGE_SIZE).zip(sent.chunks(PAGE_SIZE)) {
+            user.store(expected + start, part);
+            user.load(at + start, &mut seen[..part.len()]);
+            let differs = seen[..part.len()] != *part;
+            user.load(expected + start, &mut seen[..part.len()]);
+            user.compute(self.in_loops.as_others(part.len() as u64 * u64::from(instructions)));
+            if differs {
+                self.cell.borrow_mut().damage("the receiver did not get what it expects".into());
+            }
+        }
+    }
+
+    /// Compares what was received with what was sent, at no modelled cost.
+    fn check(&self, user: &User<Model>, buffer: Va, offset: u64, sent: &[u8]) {
+        if let Some(wrong) = differs_behind(user, &self.model, buffer, sent) {
             let fault = format!("byte {} of the stream is not what was sent", offset + wrong as u64);
             self.cell.borrow_mut().damage(fault);
         }
@@ -318,17 +408,6 @@ impl Beside {
             user.yield_now().map_err(named("yield"))?;
         }
         Ok(())
-    }
-}
-
-/// Compares every word with that of another buffer.
-fn compare(user: &User<Model>, at: Va, with: Va, len: usize) {
-    let mut seen = [0; PAGE_SIZE];
-    for start in (0..len).step_by(PAGE_SIZE) {
-        let part = PAGE_SIZE.min(len - start);
-        user.load(at + start, &mut seen[..part]);
-        user.load(with + start, &mut seen[..part]);
-        user.compute(Instructions(part.div_ceil(4) as u32 * COMPARE_INSTRUCTIONS));
     }
 }
 

@@ -19,9 +19,17 @@ use pageferry_model::{Model, Snapshot};
 use std::time::Duration;
 
 /// What is measured of a stream.
-pub(super) const METRICS: [Metric; 5] = [
-    metric("cpu_percent", "%", "Time in which a CPU was not idle, of all CPUs that the kernel sees."),
-    metric("efficiency_mbit_per_cpu_percent", "Mbit/s/%", "Throughput by CPU use."),
+pub(super) const METRICS: [Metric; 6] = [
+    metric(
+        "cpu_percent",
+        "%",
+        "Time in which CPUs were not idle, in percent of one CPU: 200 is two that were always busy.",
+    ),
+    metric(
+        "efficiency_mbit_per_cpu_percent",
+        "Mbit/s/%",
+        "Throughput by CPU use, for each percent of one CPU.",
+    ),
     metric(
         "flush_cycles_per_page",
         "cycles",
@@ -31,6 +39,12 @@ pub(super) const METRICS: [Metric; 5] = [
         "lock_cycles_per_page",
         "cycles",
         "Cycles of locks and of waiting for them, for each page of payload.",
+    ),
+    metric(
+        "moving_cycles_per_page",
+        "cycles",
+        "Cycles of what moves pages instead of bytes, for each page of payload: locks and waiting for them, page \
+         tables, frames, TLB invalidations and misses, and the rest of virtual memory.",
     ),
     metric(
         "throughput_mbit_s",
@@ -46,6 +60,9 @@ fn weight(total_bytes: u64, warmup_bytes: u64) -> u64 {
 
 /// What it costs that translations go.
 const FLUSHES: [Cause; 3] = [Cause::InvalidateLocal, Cause::ShootdownSent, Cause::ShootdownReceived];
+
+/// What it takes besides to move pages.
+const MOVES: [Cause; 5] = [Cause::Lock, Cause::PteWork, Cause::Frame, Cause::Vm, Cause::TlbMiss];
 
 /// When a measured stream began, and what the machine had done by then.
 pub(super) struct Began {
@@ -74,8 +91,7 @@ impl Began {
         let clocks = measured.clocks.iter().sum::<u64>() as f64;
         let busy = clocks - measured.cause(Cause::Idle) as f64;
         let throughput = bytes as f64 * 8.0 / elapsed_us;
-        // Of all CPUs that the system sees, as sar has it.
-        let cpu_percent = 100.0 * busy / clocks;
+        let cpu_percent = 100.0 * busy * measured.clocks.len() as f64 / clocks;
         let pages = bytes as f64 / PAGE_SIZE as f64;
         let per_page =
             |causes: &[Cause]| causes.iter().map(|cause| measured.cause(*cause)).sum::<u64>() as f64 / pages;
@@ -87,6 +103,7 @@ impl Began {
             ("busy_cycles_per_page", busy / pages),
             ("lock_cycles_per_page", per_page(&[Cause::Lock])),
             ("flush_cycles_per_page", per_page(&FLUSHES)),
+            ("moving_cycles_per_page", per_page(&FLUSHES) + per_page(&MOVES)),
         ];
         outcome.results.extend(results.map(|(name, value)| (name.to_owned(), value)));
         outcome.measured_s = self.host.elapsed().saturating_sub(aside).as_secs_f64();

@@ -20,6 +20,9 @@ use pageferry_hal::PAGE_SIZE;
 use pageferry_kernel::{Program, ReceiveMode};
 use pageferry_model::{MachineConfig, Model};
 
+/// Instructions a byte of a receiver that makes and compares words of four bytes: four to make one, four to compare.
+const LOOK_INSTRUCTIONS: u32 = 2;
+
 pub(crate) struct ZeroCopyReceive;
 
 crate::choice! {
@@ -64,12 +67,13 @@ impl Workload for ZeroCopyReceive {
                 By::Copy => ReceiveMode::Copy,
                 By::Flip => ReceiveMode::Transfer,
             },
-            touch: p.touch,
+            touch: p.touch.then_some(LOOK_INSTRUCTIONS),
             socket_bytes: p.socket_bytes,
             read_bytes: p.read_bytes,
             offset_bytes: p.offset_bytes,
             warmup_bytes: p.warmup_bytes,
             total_bytes: p.total_bytes,
+            cpu: None,
             beside: None,
         };
         receiving.program(testbed, cell)

@@ -4,7 +4,7 @@ use crate::machine::Model;
 use crate::machine::driver::Scope;
 use crate::machine::inner::Inner;
 use crate::watch::Action;
-use pageferry_hal::{Access, Account, Cause, CodePath, Crossing, Instructions, Metric, Mode, StructVa, Va};
+use pageferry_hal::{Access, Account, Cause, CodePath, Crossing, LockCosts, Metric, Mode, StructVa, Va};
 use std::panic::Location;
 
 impl Account for Model {
@@ -26,6 +26,7 @@ impl Account for Model {
         }
         self.0.step(|hw, cpu| {
             hw.execute(cpu, path.instructions);
+            hw.execute_locked(cpu, path.locked);
             hw.did(cpu, Action::Executes(path));
         });
     }
@@ -60,8 +61,8 @@ impl Account for Model {
         });
     }
 
-    fn omit_locks(&self) {
-        self.0.step(|hw, _| hw.params.lock_instructions = Instructions(0));
+    fn set_locks(&self, costs: LockCosts) {
+        self.0.step(|hw, _| hw.locks_are(costs));
     }
 
     #[track_caller]
