@@ -499,3 +499,26 @@ fn what_is_recorded_must_fit_the_machine() {
     assert!(said.contains("far.pft: ") || said.contains("far: "), "{said}");
     assert!(said.contains("expected addresses from"), "{said}");
 }
+
+#[test]
+fn a_read_of_more_pages_than_the_kernel_has_clusters_is_refused() {
+    for experiment in ["transfer-area", "push-down"] {
+        let set = "kernel.socket.clusters=1";
+        let said = refused(&["run", experiment, "--quick", "--set", "size_bytes=8192", "--set", set]);
+        assert!(
+            said.contains("socket.clusters = 1: expected at least 2, as many as a read brings"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_packet_is_waited_for_however_long_a_drivers_path_is() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = "extends = \"original\"\n[net.paths]\ndriver_output = 1000000\n";
+    fs::write(dir.path().join("slow.toml"), path).expect("written");
+    let run =
+        ["run", "packet", "--quick", "--kernel", "slow.toml", "--set", "packets=2", "--set", "warmup=1"];
+    let output = pageferry(dir.path(), &run);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}

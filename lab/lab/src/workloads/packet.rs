@@ -34,6 +34,8 @@ use std::rc::Rc;
 const RECEIVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 9);
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
+/// A packet is waited for so many pauses at the most: paths of a file of one's own may be as long as one likes.
+const MAX_PAUSES: u32 = 10_000;
 const PROTOCOLS: u32 = 1;
 const DRIVER: u32 = 2;
 /// Where data begins in its piece, behind room for headers; and their length.
@@ -321,7 +323,12 @@ impl Packets {
                 misses += misses_so_far(user.machine()) - missed;
             }
             // It may still be on its way; the first one may wait for the receiver's address.
-            user.sleep_for(self.pause).map_err(named("sleep"))?;
+            for _ in 0..MAX_PAUSES {
+                user.sleep_for(self.pause).map_err(named("sleep"))?;
+                if self.arrived.borrow().len() > before {
+                    break;
+                }
+            }
             let arrived = self.arrived.borrow();
             if arrived.len() != before + 1 || arrived.last() != Some(&data) {
                 self.cell.borrow_mut().damage(format!("packet {number} did not arrive as it was sent"));

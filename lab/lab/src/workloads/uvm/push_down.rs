@@ -88,6 +88,7 @@ impl Workload for PushDown {
 
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
         testbed.needs_whole_pages("size_bytes", p.size_bytes)?;
+        testbed.needs_clusters_for(p.size_bytes)?;
         let buffers = 4 * p.size_bytes;
         let work = PushDown {
             model: testbed.model.clone(),

@@ -85,6 +85,7 @@ impl Workload for TransferArea {
                 .incompatible("dispose=replace: expected to=given, as nothing in the area is replaced"));
         }
         testbed.needs_whole_pages("size_bytes", p.size_bytes)?;
+        testbed.needs_clusters_for(p.size_bytes)?;
         let buffers = (p.kept + 2) * p.size_bytes;
         let work = TransferArea {
             model: testbed.model.clone(),
