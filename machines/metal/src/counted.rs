@@ -3,7 +3,7 @@
 use crate::cpu;
 use crate::metal::Metal;
 use core::sync::atomic::{AtomicBool, Ordering};
-use pageferry_hal::tap::{Call, Event, Handler, Sink, Tap, Turn};
+use pageferry_hal::tap::{Event, Sink, Tap};
 use pageferry_hal::{CpuId, CpuSet, Va};
 use pageferry_verify::counts::{Counts, Whose, is_own};
 
@@ -52,22 +52,6 @@ pub(crate) fn machine() -> Booted {
 }
 
 impl Sink for Counted {
-    fn begins(&self, _: CpuId, _: Call) -> Option<Turn> {
-        None
-    }
-
-    fn returns(&self, _: CpuId, _: Call, _: u64) {}
-
-    fn finds(&self, _: CpuId, _: Call, _: bool) {}
-
-    fn handles(&self, handler: Handler) -> Handler {
-        handler
-    }
-
-    fn sets_timer(&self) -> bool {
-        true
-    }
-
     fn leaves(&self, cpu: CpuId) {
         ARE_ASIDE[cpu.index()].store(false, Ordering::Relaxed);
     }

@@ -69,6 +69,8 @@ struct Latch {
     counted: usize,
     /// The kernel that is modelled has no such lock.
     is_absent: bool,
+    /// Releasing it is a locked instruction, too.
+    release_is_locked: bool,
     /// Shared with the driver while a CPU spins for it.
     held: Rc<Cell<bool>>,
     /// When it was released last, on the clock of the CPU that did.
@@ -84,9 +86,22 @@ impl Latch {
         let maker = machine.is_running().then(|| machine.hw.borrow().cpus[machine.cpu()].package);
         let last_package = Cell::new(maker.unwrap_or(0));
         let (id, counted) = machine.new_lock_id(class);
-        let is_absent = machine.hw.borrow().params.absent_locks.contains(class);
+        let (is_absent, release_is_locked) = {
+            let params = &machine.hw.borrow().params;
+            (params.absent_locks.contains(class), params.release_is_locked)
+        };
         let (free_at, handed_over) = (Cell::new(0), RefCell::default());
-        Latch { machine, id, counted, is_absent, held: Rc::default(), free_at, last_package, handed_over }
+        Latch {
+            machine,
+            id,
+            counted,
+            is_absent,
+            release_is_locked,
+            held: Rc::default(),
+            free_at,
+            last_package,
+            handed_over,
+        }
     }
 
     fn take(&self, at: Site) {
@@ -135,8 +150,7 @@ impl Latch {
         if !self.live() {
             return;
         }
-        let is_locked = self.machine.hw.borrow().params.release_is_locked;
-        self.charge(is_locked);
+        self.charge(self.release_is_locked);
         self.free_at.set(self.clock());
         if self.counts_waiters() {
             let mut handed_over = self.handed_over.borrow_mut();

@@ -1,8 +1,8 @@
 //! A run of the modelled machine that nobody is conducted by, and whose events are counted.
 
 use crate::record::{FRAMES, machine};
-use pageferry_hal::tap::{Call, Event, Handler, Sink, Tap, Turn};
-use pageferry_hal::{CpuId, Devices};
+use pageferry_hal::Devices;
+use pageferry_hal::tap::{Event, Sink, Tap};
 use pageferry_kernel::{Kernel, PipeKind};
 use pageferry_model::{Model, Options, Schedule};
 use pageferry_verify::counts::{Counts, Whose};
@@ -17,24 +17,6 @@ use std::sync::Arc;
 struct Counting(Arc<Counts>);
 
 impl Sink for Counting {
-    fn begins(&self, _: CpuId, _: Call) -> Option<Turn> {
-        None
-    }
-
-    fn returns(&self, _: CpuId, _: Call, _: u64) {}
-
-    fn finds(&self, _: CpuId, _: Call, _: bool) {}
-
-    fn handles(&self, handler: Handler) -> Handler {
-        handler
-    }
-
-    fn sets_timer(&self) -> bool {
-        true
-    }
-
-    fn leaves(&self, _: CpuId) {}
-
     fn tells(&self, event: Event) {
         self.0.note(&event, Whose::Shared);
     }

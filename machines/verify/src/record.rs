@@ -39,15 +39,9 @@ impl Recorder {
 }
 
 impl Sink for Recorder {
-    fn begins(&self, _: CpuId, _: Call) -> Option<Turn> {
-        None
-    }
-
     fn returns(&self, cpu: CpuId, call: Call, value: u64) {
         self.turn(Turn { cpu, call, value });
     }
-
-    fn finds(&self, _: CpuId, _: Call, _: bool) {}
 
     fn handles(&self, handler: Handler) -> Handler {
         let recorder = self.clone();
@@ -57,12 +51,6 @@ impl Sink for Recorder {
             handler(interrupt);
         })
     }
-
-    fn sets_timer(&self) -> bool {
-        true
-    }
-
-    fn leaves(&self, _: CpuId) {}
 
     fn tells(&self, event: Event) {
         let mut written = self.written.borrow_mut();

@@ -1,12 +1,12 @@
 //! What is run: words of the form `name=value`, on the command line of the image and in the hands of the model.
 
 use crate::programs::Experiment;
-use core::fmt;
 use pageferry_ephemeral::{AccessedRule, Scheme};
 use pageferry_hal::CpuSet;
 use pageferry_hal::tap::Event;
 use pageferry_kernel::{KernelDefect, PipeKind, Planted};
 use pageferry_pmap::PmapDefect;
+pub use pageferry_workloads::checked::BadWord;
 
 /// What is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,21 +77,6 @@ impl SchemeName {
             SchemeName::Cache => Scheme::Cache { entries: 64, rule: AccessedRule::Safe },
             SchemeName::Original => Scheme::Original,
         }
-    }
-}
-
-/// A word that is not understood, and what was expected.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BadWord<'a> {
-    /// The word.
-    pub word: &'a str,
-    /// What was expected.
-    pub expected: &'static str,
-}
-
-impl fmt::Display for BadWord<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}`: expected {}", self.word, self.expected)
     }
 }
 

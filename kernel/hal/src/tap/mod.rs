@@ -37,23 +37,36 @@ use alloc::boxed::Box;
 /// What is called for interrupts.
 pub type Handler = Box<dyn Fn(Interrupt)>;
 
-/// Who is told of events and turns.
+/// Who is told of events and turns. By default nobody conducts the run, and turns are nobody's business.
 pub trait Sink: Clone + 'static {
     /// A CPU is about to make a call. Where the run is conducted this comes back when it is the CPU's turn to make it,
     /// with the turn; elsewhere at once, with nothing.
-    fn begins(&self, cpu: CpuId, call: Call) -> Option<Turn>;
+    fn begins(&self, cpu: CpuId, call: Call) -> Option<Turn> {
+        let _ = (cpu, call);
+        None
+    }
     /// The call has returned; `value` is what [`Turn::value`] is to be.
-    fn returns(&self, cpu: CpuId, call: Call, value: u64);
+    fn returns(&self, cpu: CpuId, call: Call, value: u64) {
+        let _ = (cpu, call, value);
+    }
     /// Of what the CPU waits for, it was found that it `holds`. Asked where the run is conducted: by then it must.
-    fn finds(&self, cpu: CpuId, call: Call, holds: bool);
+    fn finds(&self, cpu: CpuId, call: Call, holds: bool) {
+        let _ = (cpu, call, holds);
+    }
     /// Takes what is to be done about interrupts, and gives what is to be called for them. Where the run is conducted,
     /// that is something else; the sink then calls `handler` when it is the CPU's turn to.
-    fn handles(&self, handler: Handler) -> Handler;
+    fn handles(&self, handler: Handler) -> Handler {
+        handler
+    }
     /// Whether the machine's own timer is to be set.
-    fn sets_timer(&self) -> bool;
+    fn sets_timer(&self) -> bool {
+        true
+    }
     /// The CPU leaves its context: it is over, or another one goes on. Until that begins or goes on, which is a turn,
     /// the CPU runs nothing of the kernel; it may have to wait until another CPU has left that context.
-    fn leaves(&self, cpu: CpuId);
+    fn leaves(&self, cpu: CpuId) {
+        let _ = cpu;
+    }
     /// Something was done.
     fn tells(&self, event: Event);
 }

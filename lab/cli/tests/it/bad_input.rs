@@ -510,6 +510,13 @@ fn a_read_of_more_pages_than_the_kernel_has_clusters_is_refused() {
             "{said}"
         );
     }
+    let said = refused(&["run", "null-read", "--quick", "--set", "kernel.socket.clusters=0"]);
+    assert!(said.contains("socket.clusters = 0: expected at least 1"), "{said}");
+    // What is written goes by small mbufs where there are no clusters.
+    let dir = tempfile::tempdir().expect("a directory");
+    let output =
+        pageferry(dir.path(), &["run", "null-write", "--quick", "--set", "kernel.socket.clusters=0"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 
 #[test]

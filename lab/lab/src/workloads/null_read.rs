@@ -41,6 +41,8 @@ impl Workload for NullRead {
     /// The program of the only process.
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
         let size_bytes = p.size_bytes;
+        // More than the kernel has clusters comes in several answers, but each is one at least.
+        testbed.needs_clusters_for(size_bytes.min(PAGE_SIZE))?;
         let program = null_read::NullRead {
             size_bytes,
             warmup: p.warmup_reads,

@@ -128,7 +128,9 @@ impl Judge<'_> {
         }
         let expected = &self.payload.chunk(index)[last];
         let mut found = vec![0; expected.len()];
-        let cluster = self.model.inspect(|| user.kernel().free_clusters())[0];
+        let clusters = self.model.inspect(|| user.kernel().free_clusters());
+        // A kernel without clusters has put all of it into small mbufs, which are others by now.
+        let Some(&cluster) = clusters.first() else { return };
         if !self.model.peek(cluster, &mut found) || found != expected {
             damage("the last cluster is not what was written".into());
         }
