@@ -4,7 +4,7 @@
 //! The connection; a body that is none, or ends early.
 
 use super::chunked::{Chunks, Malformed};
-use super::connection::{Connection, SILENT_MS};
+use super::connection::{Connection, SILENT};
 use super::request::Body;
 use super::workers::WaitError;
 
@@ -73,7 +73,7 @@ impl BodyReader {
             if self.is_over() || !bytes.is_empty() {
                 return Ok(bytes);
             }
-            if !client.read_more(SILENT_MS)? {
+            if !client.read_more(client.waits(SILENT))? {
                 return Err(BodyError::Ended);
             }
         }

@@ -7,7 +7,7 @@
 //! a client still sends would else be answered by a reset, which can reach it before the answer does (RFC 9112, 9.6).
 
 use super::response::{Length, header};
-use super::workers::{WaitError, Workers, cycles};
+use super::workers::{Patience, Wait, WaitError, Workers, cycles};
 use pageferry_hal::{Machine as _, Va};
 use pageferry_kernel::{Errno, Fd, SendMode, Shutdown, SocketOption, User};
 use pageferry_model::Model;
@@ -15,13 +15,15 @@ use std::net::Ipv4Addr;
 
 /// The longest header that is understood; and what is read or said at a time.
 pub(super) const MAX_HEADER_BYTES: usize = 16 << 10;
-/// How long a client may say nothing, and how long it may take for a header.
-pub(super) const SILENT_MS: u64 = 15_000;
+/// How long a client may take for a header, or to begin one.
+pub(super) const ASKING: Patience = Patience { ms: 15_000, pressed_ms: 3_000 };
+/// How long a client may say nothing in the middle of a body.
+pub(super) const SILENT: Patience = Patience { ms: 15_000, pressed_ms: 5_000 };
 /// How long a client may take nothing.
-const DEAF_MS: u64 = 60_000;
+const DEAF: Patience = Patience { ms: 60_000, pressed_ms: 5_000 };
 /// How long a client may say nothing behind the end, and how long it may speak.
-const LINGER_MS: u64 = 2_000;
-const MAX_LINGER_MS: u64 = 30_000;
+const LINGER: Patience = Patience { ms: 2_000, pressed_ms: 500 };
+const MAX_LINGER: Patience = Patience { ms: 30_000, pressed_ms: 3_000 };
 /// How long the server waits for memory that others have.
 const SHORT_MS: u64 = 10;
 
@@ -65,8 +67,22 @@ impl<'a> Connection<'a> {
     ///
     /// # Errors
     /// [`WaitError`].
-    pub(super) fn wait<T>(&self, ms: u64, call: impl FnMut() -> Result<T, Errno>) -> Result<T, WaitError> {
-        self.workers.wait(self.user, self.worker, Some(ms), call)
+    pub(super) fn wait<T>(
+        &self,
+        patience: Patience,
+        call: impl FnMut() -> Result<T, Errno>,
+    ) -> Result<T, WaitError> {
+        self.workers.wait(self.user, self.worker, Some(self.waits(patience)), call)
+    }
+
+    /// A wait for the client that begins now.
+    pub(super) fn waits(&self, patience: Patience) -> Wait {
+        Wait { since: self.user.machine().now(), patience }
+    }
+
+    /// True when the client has had all the time that it has.
+    pub(super) fn is_late(&self, wait: &Wait) -> bool {
+        self.workers.is_late(self.user, wait)
     }
 
     /// Makes a call that waits for nobody; one that a signal has ended, which was for another wait, again.
@@ -90,12 +106,13 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Reads what comes next, if it comes so soon; false at the end of what the client says.
+    /// Reads what comes next, if it comes in time; false at the end of what the client says.
     ///
     /// # Errors
     /// [`WaitError`].
-    pub(super) fn read_more(&mut self, ms: u64) -> Result<bool, WaitError> {
-        let len = self.wait(ms, || self.user.read(self.fd, self.buffer, MAX_HEADER_BYTES))?;
+    pub(super) fn read_more(&mut self, wait: Wait) -> Result<bool, WaitError> {
+        let read = || self.user.read(self.fd, self.buffer, MAX_HEADER_BYTES);
+        let len = self.workers.wait(self.user, self.worker, Some(wait), read)?;
         let at = self.have.len();
         self.have.resize(at + len, 0);
         self.user.load(self.buffer, &mut self.have[at..]);
@@ -186,10 +203,10 @@ impl<'a> Connection<'a> {
     /// Makes a call that sends something. Where memory is short it waits for what others have, as for the client.
     fn patiently(&self, mut call: impl FnMut() -> Result<usize, Errno>) -> Result<usize, WaitError> {
         let short = cycles(self.user, SHORT_MS);
-        for _ in 0..DEAF_MS / SHORT_MS {
-            match self.wait(DEAF_MS, &mut call) {
+        for _ in 0..DEAF.ms / SHORT_MS {
+            match self.wait(DEAF, &mut call) {
                 Err(WaitError::Failed(Errno::NoMemory)) => {
-                    self.wait(DEAF_MS, || self.user.sleep_for(short))?;
+                    self.wait(DEAF, || self.user.sleep_for(short))?;
                 }
                 result => return result,
             }
@@ -204,8 +221,8 @@ impl<'a> Connection<'a> {
     pub(super) fn linger(&mut self) -> Result<(), WaitError> {
         self.have.clear();
         self.call(|| self.user.shutdown(self.fd, Shutdown::Send))?;
-        let until = self.user.machine().now() + cycles(self.user, MAX_LINGER_MS);
-        while self.read_more(LINGER_MS)? && self.user.machine().now() < until {
+        let whole = self.waits(MAX_LINGER);
+        while self.read_more(self.waits(LINGER))? && !self.is_late(&whole) {
             self.have.clear();
         }
         Ok(())

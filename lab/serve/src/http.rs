@@ -7,7 +7,7 @@
 
 use super::access_log::{AccessLog, Entry};
 use super::body::{BodyError, BodyReader};
-use super::connection::{Answer, Connection, MAX_HEADER_BYTES, SILENT_MS};
+use super::connection::{ASKING, Answer, Connection, MAX_HEADER_BYTES};
 use super::kept::Keeper;
 use super::request::{Parse, Request, first_line, parse};
 use super::response::{ALLOWED, Length, reason};
@@ -155,7 +155,7 @@ impl Server {
             }
         }
         (self.tell.borrow_mut())(Progress::Ready { left_out: self.site.borrow().left_out() });
-        self.workers.supervise(user, &pids);
+        self.workers.supervise(user, listening, &pids);
         let mut state = self.state.borrow_mut();
         if let Some((began, before)) = state.start.take() {
             state.elapsed_cycles = user.machine().now().0.saturating_sub(began);
@@ -260,7 +260,9 @@ impl Server {
 
     /// Waits for a request. `None` at the end of the connection.
     fn hear(&self, client: &mut Connection<'_>) -> Result<Option<Arrival>, WaitError> {
-        let mut until = None;
+        // For its first byte, and then for all of its header.
+        let mut wait = client.waits(ASKING);
+        let mut had_begun = false;
         loop {
             let status = match parse(&client.have) {
                 Parse::Whole(request, len) if len <= MAX_HEADER_BYTES => {
@@ -274,12 +276,14 @@ impl Server {
                 _ => Some(414),
             };
             let has_begun = !client.have.is_empty();
-            let now = client.user.machine().now();
-            let is_late = has_begun && *until.get_or_insert(now + cycles(client.user, SILENT_MS)) <= now;
+            if has_begun && !had_begun {
+                (had_begun, wait) = (true, client.waits(ASKING));
+            }
+            let is_late = has_begun && client.is_late(&wait);
             if let Some(status) = status.or(is_late.then_some(408)) {
                 return Ok(Some((first_line(&client.have).to_owned(), Err(status))));
             }
-            match client.read_more(SILENT_MS) {
+            match client.read_more(wait) {
                 Ok(true) => {}
                 Err(WaitError::TimedOut) if has_begun => {}
                 Ok(false) | Err(WaitError::TimedOut) => return Ok(None),

@@ -18,7 +18,7 @@
 
 use super::body::{BodyError, BodyReader};
 use super::conditional::{Verdict, verdict};
-use super::connection::{Connection, SILENT_MS};
+use super::connection::{Connection, SILENT};
 use super::http::Server;
 use super::kept::{HostFile, KeepError};
 use super::request::{Body, Request};
@@ -327,7 +327,7 @@ impl Upload<'_, '_> {
         let (mut done, mut pages) = (first.len(), false);
         while done < len {
             let (fd, mode) = (self.client.fd, self.mode);
-            match self.client.wait(SILENT_MS, || receive_by(user, fd, at + done, len - done, mode)) {
+            match self.client.wait(SILENT, || receive_by(user, fd, at + done, len - done, mode)) {
                 Ok((0, _)) => return Err(UploadError::Refused(400)),
                 Ok((got, flipped)) => {
                     done += got;

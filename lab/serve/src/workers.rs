@@ -1,11 +1,14 @@
 //! The processes that serve, and the one that ends their waits.
 //!
 //! A call of a process waits for its client as long as it takes, and no wait has a time of its own: a process says
-//! until when it is ready to wait, and the first process signals those that are late (`SIGALRM` of old servers), and
+//! how long it is ready to wait, and the first process signals those that are late (`SIGALRM` of old servers), and
 //! all of them when the server is to stop. A signal ends any wait.
+//!
+//! As long as there are processes enough, a client has much time. Once all have a client and more clients wait, those
+//! that do nothing keep others out: then each has as little time as its [`Patience`] says.
 
 use pageferry_hal::{Cycles, Machine as _};
-use pageferry_kernel::{Errno, Pid, User};
+use pageferry_kernel::{Errno, Fd, Pid, Polled, User};
 use pageferry_model::Model;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -14,12 +17,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// How often it is looked for those that are late.
 const LOOK_MS: u64 = 200;
 
+/// How long a process waits for its client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// As long as nobody else waits.
+    pub(super) ms: u64,
+    /// While others wait for a process.
+    pub(super) pressed_ms: u64,
+}
+
+/// A process waits for its client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    pub(super) since: Cycles,
+    pub(super) patience: Patience,
+}
+
 /// What the processes that serve wait for.
 #[derive(Debug)]
 pub(super) struct Workers {
     stop: Arc<AtomicBool>,
-    /// Until when each is ready to wait, if it waits.
-    until: RefCell<Vec<Option<Cycles>>>,
+    /// What each waits for, if its wait has a time.
+    waits: RefCell<Vec<Option<Wait>>>,
+    /// Clients wait, and no process is free.
+    is_pressed: Cell<bool>,
     running: Cell<usize>,
 }
 
@@ -42,7 +63,7 @@ impl From<Errno> for WaitError {
 
 impl Workers {
     pub(super) fn new(stop: Arc<AtomicBool>) -> Workers {
-        Workers { stop, until: RefCell::default(), running: Cell::new(0) }
+        Workers { stop, waits: RefCell::default(), is_pressed: Cell::new(false), running: Cell::new(0) }
     }
 
     /// True when the process is to end.
@@ -53,9 +74,9 @@ impl Workers {
     /// One more process, by its number.
     pub(super) fn begin(&self) -> usize {
         self.running.set(self.running.get() + 1);
-        let mut until = self.until.borrow_mut();
-        until.push(None);
-        until.len() - 1
+        let mut waits = self.waits.borrow_mut();
+        waits.push(None);
+        waits.len() - 1
     }
 
     /// A process has ended, or never came to be.
@@ -63,7 +84,14 @@ impl Workers {
         self.running.set(self.running.get() - 1);
     }
 
-    /// Makes a call that may wait, up to so long, or for ever.
+    /// True when a client has had all the time that it has.
+    pub(super) fn is_late(&self, user: &User<Model>, wait: &Wait) -> bool {
+        let patience = wait.patience;
+        let ms = if self.is_pressed.get() { patience.pressed_ms } else { patience.ms };
+        wait.since + cycles(user, ms) <= user.machine().now()
+    }
+
+    /// Makes a call that may wait, as long as its client has time, or for ever.
     ///
     /// # Errors
     /// [`WaitError`].
@@ -71,19 +99,18 @@ impl Workers {
         &self,
         user: &User<Model>,
         worker: usize,
-        ms: Option<u64>,
+        wait: Option<Wait>,
         mut call: impl FnMut() -> Result<T, Errno>,
     ) -> Result<T, WaitError> {
-        let until = ms.map(|ms| user.machine().now() + cycles(user, ms));
         loop {
             if self.stops(user) {
                 break Err(WaitError::Stopped);
             }
-            self.until.borrow_mut()[worker] = until;
+            self.waits.borrow_mut()[worker] = wait;
             let result = call();
-            self.until.borrow_mut()[worker] = None;
+            self.waits.borrow_mut()[worker] = None;
             match result {
-                Err(Errno::Interrupted) if until.is_some_and(|until| until <= user.machine().now()) => {
+                Err(Errno::Interrupted) if wait.is_some_and(|wait| self.is_late(user, &wait)) => {
                     break Err(WaitError::TimedOut);
                 }
                 // The signal was for a wait that has ended by itself.
@@ -93,15 +120,18 @@ impl Workers {
         }
     }
 
-    /// Signals those that are late, and all when the server is to stop, until all have ended.
-    pub(super) fn supervise(&self, user: &User<Model>, pids: &[Pid]) {
+    /// Signals those that are late, and all when the server is to stop, until all have ended. Clients wait when
+    /// `listening` has one to be accepted: a free process would have taken it.
+    pub(super) fn supervise(&self, user: &User<Model>, listening: Fd, pids: &[Pid]) {
         let look = cycles(user, LOOK_MS);
         while self.running.get() > 0 && !user.is_killed() {
             let _ = user.sleep_for(look);
-            let (now, stops) = (user.machine().now(), self.stops(user));
+            let mut polled = [Polled::new(listening, true, false)];
+            self.is_pressed.set(matches!(user.poll(&mut polled, Some(Cycles(0))), Ok(1..)));
+            let stops = self.stops(user);
             for (worker, pid) in pids.iter().enumerate() {
-                let is_late = self.until.borrow()[worker].is_some_and(|until| until <= now);
-                if stops || is_late {
+                let wait = self.waits.borrow()[worker];
+                if stops || wait.is_some_and(|wait| self.is_late(user, &wait)) {
                     // It may have ended.
                     let _ = user.signal(*pid);
                 }

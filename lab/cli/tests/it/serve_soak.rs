@@ -6,7 +6,7 @@
 use crate::common::server::{Server, bytes};
 use rustix::net::sockopt::set_socket_linger;
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -68,6 +68,14 @@ struct Client<'a> {
     uploaded: Option<Vec<u8>>,
 }
 
+/// True when the server has ended a connection between two requests, as it may while others wait.
+fn is_over(stream: &TcpStream) -> bool {
+    match stream.peek(&mut [0]) {
+        Ok(len) => len == 0,
+        Err(_) => true,
+    }
+}
+
 /// Reads an answer with a body: its status, and the body.
 fn answer(stream: &mut TcpStream, pause: &mut dyn FnMut()) -> (u16, Vec<u8>) {
     let mut header = Vec::new();
@@ -98,8 +106,8 @@ impl Client<'_> {
         stream
     }
 
-    fn ask(stream: &mut TcpStream, size: usize, fields: &str) {
-        write!(stream, "GET /{size} HTTP/1.1\r\nHost: x\r\n{fields}\r\n").expect("sent");
+    fn ask(stream: &mut TcpStream, size: usize, fields: &str) -> io::Result<()> {
+        write!(stream, "GET /{size} HTTP/1.1\r\nHost: x\r\n{fields}\r\n")
     }
 
     fn expect(&mut self, stream: &mut TcpStream, status: u16, body: &[u8], max_ms: u64) {
@@ -124,11 +132,17 @@ impl Client<'_> {
     /// Some files on one connection.
     fn read(&mut self, max_ms: u64) {
         let mut stream = self.connect();
+        let mut has_asked = false;
         for _ in 0..=self.random.below(4) {
             let size = self.random.size();
             let body = self.file(size).to_owned();
-            Client::ask(&mut stream, size, "");
+            let asked = Client::ask(&mut stream, size, "");
+            // Then the request may come again (RFC 9112, 9.3.1).
+            if has_asked && (asked.is_err() || is_over(&stream)) {
+                break;
+            }
             self.expect(&mut stream, 200, &body, max_ms);
+            has_asked = true;
         }
     }
 
@@ -136,7 +150,7 @@ impl Client<'_> {
         let mut stream = self.connect();
         let (size, from) = (400_001, self.random.below(400_001) as usize);
         let body = self.file(size)[from..].to_owned();
-        Client::ask(&mut stream, size, &format!("Range: bytes={from}-\r\n"));
+        Client::ask(&mut stream, size, &format!("Range: bytes={from}-\r\n")).expect("sent");
         self.expect(&mut stream, 206, &body, 0);
     }
 
@@ -145,7 +159,7 @@ impl Client<'_> {
         let mut stream = self.connect();
         let size = self.random.size();
         let body = self.file(size).to_owned();
-        Client::ask(&mut stream, size, "");
+        Client::ask(&mut stream, size, "").expect("sent");
         stream.shutdown(Shutdown::Write).expect("shut");
         self.random.pause(1000);
         self.expect(&mut stream, 200, &body, 0);
@@ -172,7 +186,7 @@ impl Client<'_> {
         add(&self.done.stalls, 1);
         let mut stream = self.connect();
         if self.random.below(2) == 0 {
-            Client::ask(&mut stream, 3_000_001, "");
+            Client::ask(&mut stream, 3_000_001, "").expect("sent");
         }
         self.random.pause(3000);
     }
