@@ -16,5 +16,6 @@ mod strace;
 mod strace_circles;
 mod strace_generated;
 mod strace_moments;
+mod strace_under_way;
 mod stream;
 mod web;

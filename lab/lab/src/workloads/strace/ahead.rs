@@ -29,6 +29,16 @@ impl<'a> Ahead<'a> {
             _ => None,
         }
     }
+
+    /// The call that the process or thread with this number had begun before this one began, and has not returned from;
+    /// and its line.
+    pub(super) fn under_way(&self, pid: u32) -> Option<(usize, &'a Call)> {
+        let began = self.entries[self.entry].line;
+        match self.entries.get(self.next_call(pid)?)? {
+            Entry { line, what: What::Call(call), .. } if *line < began => Some((*line, call)),
+            _ => None,
+        }
+    }
 }
 
 /// What each number's processes do. A number is a process's until it ends.

@@ -703,6 +703,7 @@ impl Planner {
         let number = self.done(context.process);
         let child = self.add(pid, running, Some((context.process, number + 1)));
         self.forked.insert(child, context.process);
+        self.forget_kept(&Context { process: child, ..*context });
         child
     }
 

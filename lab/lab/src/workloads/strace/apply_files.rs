@@ -5,7 +5,7 @@ use super::apply::{MAX_AT_ONCE, MAX_WRITTEN, PAGE, value};
 use super::calls::StatResult;
 use super::contents::{contents, sum};
 use super::names::MAX_BYTES;
-use super::ops::Action;
+use super::ops::{Action, OpenEnd};
 use super::order::Thing;
 use super::plan::{Context, Descriptor, Mapping, NotModelled, Object, Planner, kernel_path};
 use pageferry_trace::strace::Answer;
@@ -17,6 +17,7 @@ impl Planner {
             Answer::Error(error) if error != "EBADF" => {}
             _ => drop(value(context)?),
         }
+        self.keep_for_others(context, fd);
         let open = match self.open_of(context.process, fd) {
             Ok(open) => open,
             Err(_) if self.closed_early.remove(&(context.process, fd)) => {
@@ -260,7 +261,8 @@ impl Planner {
                 }
                 let made_up = recorded == 0 && count > 0 && self.ends(context, pipe);
                 let through = &self.pipes[pipe];
-                let there = through.bytes.len().saturating_sub(through.read) as u64;
+                let may_be = through.open_end.map_or(0, |end| end.left);
+                let there = (through.bytes.len() + may_be).saturating_sub(through.read) as u64;
                 if recorded > there && !self.others_can_write(context.process, pipe) {
                     // It would wait for itself.
                     let what = "recorded: bytes that no process has written; it is left out";
@@ -272,6 +274,7 @@ impl Planner {
                 through.read = range.end;
                 let number = self.plan.processes[context.process].ops.len();
                 self.pipes[pipe].reads.push((context.process, number, range));
+                self.read_on(pipe);
                 let (count, answer) = (count as usize, recorded as usize);
                 let action = Action::ReadPipe { fd, count, answer, sum: sum(&[]) };
                 let mut things = vec![(Thing::End(2 * pipe), true)];
@@ -356,6 +359,7 @@ impl Planner {
                 }
                 let number = self.done(context.process);
                 let through = &mut self.pipes[pipe];
+                through.open_end = None;
                 let start = through.bytes.len();
                 through.bytes.extend_from_slice(&bytes);
                 through.writes.push((context.process, number, start..start + bytes.len()));
@@ -390,13 +394,18 @@ impl Planner {
         self.running[process].table.values().any(|held| self.is_writer(held, pipe))
     }
 
-    /// Somebody can read from a pipe. Where nobody can, the write that is recorded all the same is left out, and told.
-    fn is_read_from(&mut self, context: &Context<'_>, pipe: usize) -> bool {
+    /// Somebody can read from a pipe.
+    fn can_be_read(&self, pipe: usize) -> bool {
         let reads = |held: &Descriptor| match self.opens[held.open].object {
             Object::Pipe { pipe: of, writes: false } => of == pipe,
             _ => false,
         };
-        let is = self.running.iter().any(|process| process.table.values().any(reads));
+        self.running.iter().any(|process| process.table.values().any(reads))
+    }
+
+    /// Somebody can read from a pipe. Where nobody can, the write that is recorded all the same is left out, and told.
+    fn is_read_from(&mut self, context: &Context<'_>, pipe: usize) -> bool {
+        let is = self.can_be_read(pipe);
         if !is {
             let what = "recorded: bytes written to a pipe that nobody can read from; they are left out";
             self.deviates(context, what.to_owned());
@@ -416,6 +425,13 @@ impl Planner {
         count: u64,
         offset: Option<u64>,
     ) -> Result<(), NotModelled> {
+        if context.call.answer == Answer::None
+            && let Ok(open) = self.open_of(context.process, fd)
+            && let Object::Pipe { pipe, writes: true } = self.opens[open].object
+            && self.can_be_read(pipe)
+        {
+            return self.write_cut_off(context, (fd, pipe), count);
+        }
         let len = value(context)?;
         let open = self.open_of(context.process, fd)?;
         self.permits(open, true)?;
@@ -460,6 +476,7 @@ impl Planner {
                 }
                 let number = self.done(context.process);
                 let through = &mut self.pipes[pipe];
+                through.open_end = None;
                 let start = through.bytes.len();
                 through.bytes.extend_from_slice(&contents(seed, 0, len_bytes));
                 through.writes.push((context.process, number, start..start + len_bytes));
@@ -475,6 +492,46 @@ impl Planner {
         }
         self.writes += 1;
         Ok(())
+    }
+
+    /// A write to a pipe did not return: its process was ended in the middle. What it had written is what others read
+    /// and nobody else wrote, before this or later ([`Planner::read_on`]).
+    fn write_cut_off(
+        &mut self,
+        context: &Context<'_>,
+        (fd, pipe): (i32, usize),
+        count: u64,
+    ) -> Result<(), NotModelled> {
+        let max = usize::try_from(count.min(MAX_AT_ONCE)).map_err(|_| "too long")?;
+        let seed = (1 << 40) + self.writes;
+        self.writes += 1;
+        let number = self.done(context.process);
+        let through = &mut self.pipes[pipe];
+        let start = through.bytes.len();
+        through.open_end = Some(OpenEnd { seed, left: max });
+        through.writes.push((context.process, number, start..start));
+        let things = vec![(Thing::End(2 * pipe + 1), true), (Thing::Readers(pipe), false)];
+        self.push(context, Action::Write { fd, seed, len: 0, offset: None, waits: true }, things);
+        self.read_on(pipe);
+        Ok(())
+    }
+
+    /// Bytes that were read from a pipe and that nobody has written are those of a write that did not return, if that
+    /// was the last one.
+    fn read_on(&mut self, pipe: usize) {
+        let room = MAX_WRITTEN.saturating_sub(self.piped);
+        let through = &mut self.pipes[pipe];
+        let missing = through.read.saturating_sub(through.bytes.len());
+        let Some(end) = &mut through.open_end else { return };
+        let more = missing.min(end.left).min(usize::try_from(room).unwrap_or(usize::MAX));
+        let Some((process, number, range)) = through.writes.last_mut() else { return };
+        self.piped += more as u64;
+        through.bytes.extend_from_slice(&contents(end.seed, range.len() as u64, more));
+        end.left -= more;
+        range.end += more;
+        if let Action::Write { len, .. } = &mut self.plan.processes[*process].ops[*number].action {
+            *len += more;
+        }
     }
 
     // ---------------------------------------------------------------------------------------------- mappings

@@ -216,6 +216,56 @@ impl Request {
             _ => Vec::new(),
         }
     }
+
+    /// The descriptors of which it takes what is behind them as soon as it begins.
+    pub(super) fn begins_with(&mut self) -> Vec<&mut i32> {
+        match self {
+            Request::Read { fd, .. }
+            | Request::Write { fd, .. }
+            | Request::Seek { fd, .. }
+            | Request::Truncate { fd, .. }
+            | Request::Sync { fd }
+            | Request::Stat { fd, .. }
+            | Request::List { fd, .. }
+            | Request::Map { fd, .. }
+            | Request::Duplicate { fd, .. }
+            | Request::Flags { fd }
+            | Request::ChdirTo { fd } => vec![fd],
+            Request::Copy { from: (from, _), to: (to, _), .. } => vec![from, to],
+            Request::LinkOpen { fd, to } => [fd].into_iter().chain(to.directory()).collect(),
+            Request::Rename { from, to, .. } | Request::Link { from, to } => {
+                from.directory().into_iter().chain(to.directory()).collect()
+            }
+            Request::Open { at, .. }
+            | Request::Unlink { at }
+            | Request::RemoveDirectory { at }
+            | Request::MakeDirectory { at }
+            | Request::Symlink { at, .. }
+            | Request::ReadLink { at, .. }
+            | Request::Look { at, .. }
+            | Request::Exec { at }
+            | Request::Chdir { at } => at.directory().into_iter().collect(),
+            Request::Close { .. }
+            | Request::CloseRange { .. }
+            | Request::CloseOnExec { .. }
+            | Request::Pipe { .. }
+            | Request::MapMemory { .. }
+            | Request::Unmap { .. }
+            | Request::Fork { .. }
+            | Request::Wait { .. }
+            | Request::Here { .. } => Vec::new(),
+        }
+    }
+}
+
+impl At {
+    /// The descriptor of the directory that it begins at.
+    fn directory(&mut self) -> Option<&mut i32> {
+        match &mut self.from {
+            From::Directory(fd) => Some(fd),
+            From::Here(_) => None,
+        }
+    }
 }
 
 fn number(args: &[Arg], index: usize) -> Option<i64> {

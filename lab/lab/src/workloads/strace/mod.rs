@@ -4,7 +4,7 @@
 //!   beginning. `order`: which call of another process must be over before one.
 //! * `plan`, `apply`, `apply_files`: from a recording to an `ops::Plan`: for each process its calls, each with what the
 //!   plain model answers. `ahead`: what comes after a call. `moments`: the order in which calls count that were under
-//!   way at the same time.
+//!   way at the same time. `under_way`: what such a call keeps open.
 //! * `circle`: what gives way where processes would wait for each other.
 //! * `play`: a process that makes them. `contents`: bytes that were not recorded. `cost`: what calls cost.
 //!
@@ -31,6 +31,7 @@ mod ops;
 mod order;
 mod plan;
 mod play;
+mod under_way;
 mod unnamed;
 
 pub use cost::Cost;

@@ -186,6 +186,15 @@ pub(super) struct Through {
     pub(super) read: usize,
     pub(super) reads: Vec<PipeBytes>,
     pub(super) writes: Vec<PipeBytes>,
+    /// The write that was made last has not returned: how much more it may have written, and the seed of its bytes.
+    pub(super) open_end: Option<OpenEnd>,
+}
+
+/// A write whose process was ended in the middle: nothing tells how much it had written but what others read.
+#[derive(Clone, Copy)]
+pub(super) struct OpenEnd {
+    pub(super) seed: u64,
+    pub(super) left: usize,
 }
 
 /// All that is to be done, process by process.

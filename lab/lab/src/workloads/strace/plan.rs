@@ -84,6 +84,8 @@ pub(super) struct Planner {
     pids: BTreeMap<u32, usize>,
     /// Numbers of processes and threads that have ended: others may get them.
     free: BTreeSet<u32>,
+    /// By process: the numbers that were given to threads of it.
+    threads: BTreeMap<usize, BTreeSet<u32>>,
     /// Processes that share their parent's descriptors: one with it, until they exec.
     sharing: BTreeSet<u32>,
     /// Processes that have not ended.
@@ -99,6 +101,10 @@ pub(super) struct Planner {
     pub(super) piped: u64,
     /// Descriptors that were seen to be closed before the call that does so returned.
     pub(super) closed_early: BTreeSet<(usize, i32)>,
+    /// How many descriptors were kept for calls under way; by the line of such a call its descriptors, and under which
+    /// numbers they are kept (`under_way`).
+    pub(super) kept: usize,
+    pub(super) kept_for: BTreeMap<usize, Vec<(i32, i32)>>,
     /// Files that were opened without a name, in their order, and which of them get one later.
     pub(super) unnamed: Vec<Node>,
     pub(super) named: BTreeSet<usize>,
@@ -300,6 +306,7 @@ impl Planner {
             plan: Plan::default(),
             pids: BTreeMap::new(),
             free: BTreeSet::new(),
+            threads: BTreeMap::new(),
             sharing: BTreeSet::new(),
             alive: BTreeSet::new(),
             ended: Vec::new(),
@@ -309,6 +316,8 @@ impl Planner {
             writes: 0,
             piped: 0,
             closed_early: BTreeSet::new(),
+            kept: 0,
+            kept_for: BTreeMap::new(),
             unnamed: Vec::new(),
             named: BTreeSet::new(),
             fillers: BTreeMap::new(),
@@ -362,6 +371,7 @@ impl Planner {
     pub(super) fn add_thread(&mut self, pid: u32, process: usize, is_process: bool) {
         self.pids.insert(pid, process);
         self.free.remove(&pid);
+        self.threads.entry(process).or_default().insert(pid);
         if is_process {
             self.sharing.insert(pid);
         }
@@ -375,6 +385,14 @@ impl Planner {
     /// A process or a thread has this number, and has not ended.
     pub(super) fn is_alive(&self, pid: u32) -> bool {
         self.pids.contains_key(&pid) && !self.free.contains(&pid)
+    }
+
+    /// The numbers of a process's threads, and of processes that are one with it, if it has any beside its own.
+    pub(super) fn threads(&self, process: usize) -> impl Iterator<Item = u32> + '_ {
+        let own = self.plan.processes[process].pid;
+        let others = self.threads.get(&process);
+        let all = others.into_iter().flat_map(move |others| others.iter().copied().chain([own]));
+        all.filter(move |pid| self.pids.get(pid) == Some(&process) && !self.free.contains(pid))
     }
 
     pub(super) fn process_of(&self, pid: u32) -> Option<usize> {
@@ -416,9 +434,10 @@ impl Planner {
             // The process's end follows.
             return;
         }
-        let Some(request) = request(call) else {
+        let Some(mut request) = request(call) else {
             return self.leave_out(&call.name);
         };
+        let kept = self.take_kept(context, &mut request);
         let opens = matches!(request, Request::Open { .. });
         self.meets_opens(context, &request.descriptors(), false);
         if let Err(why) = self.apply(context, request) {
@@ -427,6 +446,7 @@ impl Planner {
         if opens && let Answer::Value(fd) = call.answer {
             self.meets_opens(context, &[i32::try_from(fd).unwrap_or(-1)], true);
         }
+        self.give_up_kept(context, kept);
     }
 
     /// A call meets others at what is open behind these descriptors.
@@ -481,6 +501,7 @@ impl Planner {
 
     /// A number is free: what had it is closed by itself, where that was not seen.
     pub(super) fn unbind(&mut self, context: &Context<'_>, fd: i32) {
+        self.keep_for_others(context, fd);
         if let Some(old) = self.running[context.process].table.remove(&fd)
             && self.is_in_kernel(old.open)
         {
