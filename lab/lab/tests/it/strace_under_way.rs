@@ -81,3 +81,14 @@ fn a_write_that_did_not_return_has_written_what_others_read() {
     assert!(replayed.laws.iter().all(|law| law.held), "{:?}", replayed.laws);
     assert_eq!(replayed.first_deviations.len(), 1);
 }
+
+/// A read that returned before the write of another thread that it has read from.
+#[test]
+fn threads_read_what_others_are_writing() {
+    as_recorded(&format!(
+        "10 pipe2([3, 4], 0) = 0\n{THREAD}11 read(3,  <unfinished ...>\n10 write(4, \"hello\", 5 <unfinished ...>\n\
+         11 <... read resumed>\"hello\", 100) = 5\n10 <... write resumed>) = 5\n10 read(3,  <unfinished ...>\n\
+         11 write(4, \"ab\", 2 <unfinished ...>\n10 <... read resumed>\"ab\", 9) = 2\n11 <... write resumed>) = 2\n\
+         10 +++ exited with 0 +++\n"
+    ));
+}

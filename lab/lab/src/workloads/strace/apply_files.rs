@@ -267,6 +267,8 @@ impl Planner {
                     // It would wait for itself.
                     let what = "recorded: bytes that no process has written; it is left out";
                     self.deviates(context, what.to_owned());
+                    // A write of another thread's that was under way may have been before it.
+                    self.meets(context, &[(Thing::End(2 * pipe + 1), false)]);
                     return Ok(());
                 }
                 let through = &mut self.pipes[pipe];

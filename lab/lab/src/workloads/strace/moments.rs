@@ -237,10 +237,12 @@ fn moved(order: &[usize], from: usize, to: usize) -> Order {
     order
 }
 
-/// Two calls meet at a name or a file; what goes through a pipe goes in the order of returns.
+/// Two calls meet at a name or a file, or where bytes go into a pipe: a reader of the same process cannot wait for them.
+/// What else goes through a pipe goes in the order of returns.
 fn meet(one: &[(Thing, bool)], other: &[(Thing, bool)], is_so: impl Fn(bool, bool) -> bool) -> bool {
     one.iter().any(|(thing, alone)| {
-        !matches!(thing, Thing::End(_) | Thing::Readers(_))
+        !matches!(thing, Thing::Readers(_))
+            && !matches!(thing, Thing::End(end) if end % 2 == 0)
             && other.iter().any(|(of, of_alone)| of == thing && is_so(*alone, *of_alone))
     })
 }
