@@ -32,6 +32,7 @@ fn on(name: &str, mapping: KernelMapping, init: impl FnOnce(&U) + 'static) -> u6
     m.check().expect("the machine's laws hold");
     let kernel = kernel.take().expect("it booted");
     kernel.check_quiescent().unwrap_or_else(|e| panic!("{name} {mapping:?}: {e}"));
+    assert_eq!(kernel.killed().len(), 0, "{name} {mapping:?}: {:?}", kernel.killed());
     let h = m.snapshot().hardware;
     h.tlb_misses
 }
@@ -70,6 +71,42 @@ fn a_frame_buffer_is_painted_by_pages_and_by_a_block_that_takes_no_entries() {
             })
         });
         assert!(misses[3] + 4000 < misses[2] && misses[2] <= misses[0], "{name}: {misses:?}");
+    }
+}
+
+/// Whatever maps a frame buffer: a part that is unmapped, or replaced by memory, takes nothing else with it.
+#[test]
+fn a_part_of_a_frame_buffer_goes_alone() {
+    let pages = FRAME_BUFFER / PAGE_SIZE;
+    for mapping in MAPPINGS {
+        for (first, count) in [(0, 1), (0, pages / 2), (pages / 2, pages / 2), (pages - 1, 1), (3, 7)] {
+            for replaced in [false, true] {
+                on("ppc603", mapping, move |u| {
+                    u.map_frame_buffer(MapAddr::Replace(AT)).unwrap();
+                    paint(u, 1 << 20);
+                    let (at, len) = (AT + first * PAGE_SIZE, count * PAGE_SIZE);
+                    match replaced {
+                        true => drop(u.map_at(MapAddr::Replace(at), len, Prot::RW, Inherit::Copy).unwrap()),
+                        false => u.unmap(at, len).unwrap(),
+                    }
+                    for page in 0..pages {
+                        let (at, is_gone) = (AT + page * PAGE_SIZE, (first..first + count).contains(&page));
+                        let mut found = [0xff; 4];
+                        if is_gone && !replaced {
+                            continue;
+                        }
+                        u.load(at, &mut found);
+                        let expected = if is_gone { 0 } else { page as u32 ^ 1 << 20 };
+                        assert_eq!(
+                            u32::from_be_bytes(found),
+                            expected,
+                            "{mapping:?} {first} {count}: {page}"
+                        );
+                        u.store(at, &[page as u8; 4]);
+                    }
+                });
+            }
+        }
     }
 }
 

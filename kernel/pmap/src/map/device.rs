@@ -58,11 +58,48 @@ impl<M: Machine> Pmaps<M> {
             self.set_block(&pmap.shared, fixed::pack(Some(block)));
             return Ok(());
         }
-        (0..pages)
-            .try_for_each(|i| self.enter_device(frames, pmap, va + i * PAGE_SIZE, Pfn(first.0 + i as u32)))
+        self.enter_device(frames, pmap, va, (first, pages))
     }
 
+    /// Makes pages of the space's block if `range` holds a part of it and not all: a part can then be unmapped, and what
+    /// is left stays mapped.
+    ///
+    /// # Errors
+    /// [`PmapError::NoFrame`]: all is mapped as before.
+    ///
+    /// # Locks
+    /// As [`Pmaps::enter_frame_buffer`].
+    pub fn split_block(
+        &self,
+        frames: &dyn FrameSource,
+        pmap: &Pmap<M>,
+        range: VaRange,
+    ) -> Result<(), PmapError> {
+        let Some(block) = block_of(pmap).filter(|block| meets(block, range)) else { return Ok(()) };
+        let pages = (block.len_bytes() >> PAGE_SHIFT) as usize;
+        if range.covers(&VaRange::pages_from(block.va, pages)) {
+            return Ok(());
+        }
+        let _c = self.machine.scope(Cause::PteWork);
+        // As long as the block is there, they lead where it does.
+        self.enter_device(frames, pmap, block.va, (block.pa.pfn(), pages))?;
+        self.drop_block(pmap, range);
+        Ok(())
+    }
+
+    /// Enters pages of the memory of devices, of which some may have been entered by an attempt that failed.
     fn enter_device(
+        &self,
+        frames: &dyn FrameSource,
+        pmap: &Pmap<M>,
+        va: Va,
+        (first, pages): (Pfn, usize),
+    ) -> Result<(), PmapError> {
+        let page = |i: usize| (va + i * PAGE_SIZE, Pfn(first.0 + i as u32));
+        (0..pages).map(page).try_for_each(|(va, frame)| self.enter_device_page(frames, pmap, va, frame))
+    }
+
+    fn enter_device_page(
         &self,
         frames: &dyn FrameSource,
         pmap: &Pmap<M>,
@@ -74,7 +111,10 @@ impl<M: Machine> Pmaps<M> {
         self.with_tables(frames, |spare| {
             let mut tables = pmap.shared.tables.lock();
             let slot = walk_or_grow(m, format, &mut tables, va, spare)?;
-            assert!(radix::load(m, format, slot).is_none(), "{va:?} is mapped already");
+            if let Some(old) = radix::load(m, format, slot) {
+                assert_eq!(old.frame, frame, "{va:?} is mapped already");
+                return Ok(());
+            }
             // Nothing asks whether it is used or modified.
             let noted = Attr::REFERENCED | Attr::MODIFIED;
             let new = Tte::page(frame, Attr::USER | Attr::WRITE | noted);
@@ -87,11 +127,18 @@ impl<M: Machine> Pmaps<M> {
 
     /// Takes the space's block away if it maps any of `range`.
     pub(crate) fn drop_block(&self, pmap: &Pmap<M>, range: VaRange) {
-        let block = fixed::unpack(pmap.shared.block.load(SeqCst));
-        let meets = |b: &Block| range.start().0 < b.va.0 + b.len_bytes() && range.end() > b.va;
-        if block.as_ref().is_some_and(meets) {
+        if block_of(pmap).is_some_and(|block| meets(&block, range)) {
             self.leave_everywhere_else(&pmap.shared);
             self.set_block(&pmap.shared, 0);
         }
     }
+}
+
+fn block_of<M: Machine>(pmap: &Pmap<M>) -> Option<Block> {
+    fixed::unpack(pmap.shared.block.load(SeqCst))
+}
+
+/// A block maps some of a range.
+fn meets(block: &Block, range: VaRange) -> bool {
+    range.start().0 < block.va.0 + block.len_bytes() && range.end() > block.va
 }

@@ -191,7 +191,7 @@ impl<M: Machine> Space<M> {
             transfer_area: false,
             advice: Advice::Normal,
         };
-        map.clip(vm, range)?;
+        self.clip_to_remove(&mut map, range)?;
         let at = structure.keep();
         // Nothing, unless it is to be replaced.
         let replaced = self.take_out(&mut map, range);
@@ -240,13 +240,20 @@ impl<M: Machine> Space<M> {
     fn remove(&self, t: &dyn Threads, range: VaRange) -> Result<(), VmError> {
         let vm = &*self.vm;
         let mut map = self.map.write(t);
-        map.clip(vm, range)?;
+        self.clip_to_remove(&mut map, range)?;
         let entries = self.take_out(&mut map, range);
         drop(map);
         for entry in entries {
             entry.dispose(vm);
         }
         Ok(())
+    }
+
+    /// Lets entries, and what maps them, begin and end at both ends of a range that is to be removed.
+    fn clip_to_remove(&self, map: &mut Map<M>, range: VaRange) -> Result<(), VmError> {
+        let vm = &*self.vm;
+        vm.pmaps().split_block(vm.frames(), self.pmap(), range)?;
+        map.clip(vm, range)
     }
 
     /// Takes the entries out of a clipped range, and removes and flushes their mappings.
