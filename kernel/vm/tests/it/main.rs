@@ -11,6 +11,7 @@ mod pass;
 mod push_down;
 mod quick_ref;
 mod races;
+mod range_laws;
 mod schedule_points;
 mod shared_cow;
 mod transfer;
