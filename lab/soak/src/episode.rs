@@ -5,6 +5,7 @@
 //! laws every so often, and in the end. When a program is run again to see where it fails, everything is checked at
 //! every step.
 
+use crate::calls::{CallStep, Calls};
 use crate::failure::Failure;
 use crate::planted::Planted;
 use crate::program::{Op, Step};
@@ -12,7 +13,7 @@ use crate::rig::{Job, MACHINES, Rig, with_rig};
 use crate::servers::{Deed, Servers};
 use crate::traffic::{Call, Traffic};
 use crate::world::{Task, World};
-use pageferry_model::Schedule;
+use pageferry_model::{Schedule, panics};
 use pageferry_vm::{VmError, Watch};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
@@ -42,9 +43,11 @@ pub enum Steps {
     Traffic(Traffic),
     /// Servers that are processes are asked, under a whole kernel.
     Servers(Servers),
+    /// Processes use files, streams and memory together, under a whole kernel.
+    Calls(Calls),
 }
 
-/// A program in a file: it has one of the three kinds of steps.
+/// A program in a file: it has one of the four kinds of steps.
 #[derive(Clone, Serialize, Deserialize)]
 struct ProgramFile {
     machine: String,
@@ -58,21 +61,27 @@ struct ProgramFile {
     traffic: Option<Traffic>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     servers: Option<Servers>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    calls: Option<Calls>,
 }
 
 impl TryFrom<ProgramFile> for Program {
     type Error = &'static str;
     fn try_from(kept: ProgramFile) -> Result<Program, &'static str> {
-        let steps = match (kept.steps, kept.traffic, kept.servers) {
-            (Some(steps), None, None) => Steps::Memory(steps),
-            (None, Some(traffic), None) => Steps::Traffic(traffic),
-            (None, None, Some(servers)) => Steps::Servers(servers),
-            (None, None, None) => return Err("it does nothing, expected `steps`, `traffic` or `servers`"),
-            (Some(_), Some(_), None) => {
-                return Err("it has both `steps` and `traffic`, expected one of them");
-            }
-            (_, _, Some(_)) => {
-                return Err("it has `servers`, expected neither `steps` nor `traffic` beside it");
+        let kinds = [
+            kept.steps.map(Steps::Memory),
+            kept.traffic.map(Steps::Traffic),
+            kept.servers.map(Steps::Servers),
+            kept.calls.map(Steps::Calls),
+        ];
+        let mut kinds = kinds.into_iter().flatten();
+        let steps = match (kinds.next(), kinds.next()) {
+            (Some(steps), None) => steps,
+            (None, _) => return Err("it does nothing, expected `steps`, `traffic`, `servers` or `calls`"),
+            (Some(_), Some(_)) => {
+                return Err(
+                    "it has several of `steps`, `traffic`, `servers` and `calls`, expected one of them",
+                );
             }
         };
         if kept.depth.is_some() && kept.schedule.is_none() {
@@ -87,11 +96,13 @@ impl TryFrom<ProgramFile> for Program {
 
 impl From<Program> for ProgramFile {
     fn from(Program { machine, schedule, depth, steps }: Program) -> ProgramFile {
-        let kept = ProgramFile { machine, schedule, depth, steps: None, traffic: None, servers: None };
+        let kept =
+            ProgramFile { machine, schedule, depth, steps: None, traffic: None, servers: None, calls: None };
         match steps {
             Steps::Memory(steps) => ProgramFile { steps: Some(steps), ..kept },
             Steps::Traffic(traffic) => ProgramFile { traffic: Some(traffic), ..kept },
             Steps::Servers(servers) => ProgramFile { servers: Some(servers), ..kept },
+            Steps::Calls(calls) => ProgramFile { calls: Some(calls), ..kept },
         }
     }
 }
@@ -132,6 +143,7 @@ impl Program {
             }),
             Steps::Traffic(traffic) => traffic.validate(),
             Steps::Servers(servers) => servers.validate(),
+            Steps::Calls(calls) => calls.validate(),
         }
     }
 
@@ -141,6 +153,7 @@ impl Program {
             Steps::Memory(steps) => steps.len(),
             Steps::Traffic(traffic) => traffic.steps.len(),
             Steps::Servers(servers) => servers.steps.len(),
+            Steps::Calls(calls) => calls.steps.len(),
         }
     }
 
@@ -156,6 +169,7 @@ impl Program {
             Steps::Memory(steps) => drop(steps.drain(range)),
             Steps::Traffic(traffic) => drop(traffic.steps.drain(range)),
             Steps::Servers(servers) => drop(servers.steps.drain(range)),
+            Steps::Calls(calls) => drop(calls.steps.drain(range)),
         }
         shorter
     }
@@ -179,6 +193,10 @@ impl Program {
                 let by = format!("memory is attached by {:?}", servers.by);
                 std::iter::once(by).chain(servers.steps.iter().map(line)).collect()
             }
+            Steps::Calls(calls) => {
+                let line = |step: &CallStep| format!("process {}: {:?}", step.process, step.op);
+                calls.steps.iter().map(line).collect()
+            }
         }
     }
 
@@ -188,6 +206,14 @@ impl Program {
     /// How it failed.
     pub fn run(&self) -> Result<(), Failure> {
         self.run_with(Scrutiny::Strict, None)
+    }
+
+    /// Runs it with a defect planted.
+    ///
+    /// # Errors
+    /// How it failed.
+    pub fn run_planted(&self, defect: Planted) -> Result<(), Failure> {
+        panics::quietly(|| self.run_with(Scrutiny::Strict, Some(defect))).0
     }
 
     pub(crate) fn run_with(&self, care: Scrutiny, defect: Option<Planted>) -> Result<(), Failure> {
@@ -201,6 +227,7 @@ impl Program {
             }
             Steps::Traffic(traffic) => traffic.run(&self.machine, schedule, defect),
             Steps::Servers(servers) => servers.run(&self.machine, schedule, defect),
+            Steps::Calls(calls) => calls.run(&self.machine, schedule, defect),
         }
     }
 }

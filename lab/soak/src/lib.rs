@@ -6,8 +6,8 @@
 //! `reference`). What a call answers, what a load reads, what is lent: all must be as the model says; and the
 //! conservation laws must hold.
 //!
-//! Other kinds of programs use Internet sockets under a whole kernel (module `traffic`), and servers that are processes
-//! (module `servers`).
+//! Other kinds of programs use files, streams and memory together under a whole kernel (module `calls`), Internet
+//! sockets (module `traffic`), and servers that are processes (module `servers`).
 //!
 //! What fails is cut down to a few steps and is plain data: it can be kept, and run again.
 #![allow(
@@ -15,6 +15,7 @@
     reason = "the VM's interface has Arcs; a modelled machine stays on one thread"
 )]
 
+mod calls;
 mod episode;
 mod failure;
 mod movers;
@@ -30,6 +31,7 @@ mod traffic;
 mod whole;
 mod world;
 
+pub use calls::{CallOp, CallStep, Calls, MAX_CALL_BYTES, MAX_REGION_PAGES};
 pub use episode::{Program, Steps};
 pub use failure::Failure;
 pub use pageferry_kernel::{IspcDefect, NetDefect};

@@ -3,6 +3,7 @@
 //! An episode is one program from a seed; which machine and schedule it gets follows from its number. So an episode is
 //! the same on every machine, and the first that fails, by number, is the one that is reported.
 
+use crate::calls::Calls;
 use crate::episode::{Program, Scrutiny, Steps, seeded};
 use crate::failure::Failure;
 use crate::planted::Planted;
@@ -26,6 +27,8 @@ pub const EPISODE_STEPS: u64 = 4000;
 const TRAFFIC_STEPS: usize = 120;
 /// And steps with servers.
 const SERVER_STEPS: usize = 240;
+/// And steps with files, streams and memory together.
+const CALL_STEPS: usize = 240;
 
 /// The machine with the most CPUs, for storms.
 const FOUR_CPUS: &str = "xeon-mp-htt";
@@ -122,6 +125,15 @@ impl Soak {
         Program { machine: machine.into(), schedule, depth: self.depth, steps }
     }
 
+    /// What an episode does with files, streams and memory together.
+    pub fn calls(&self, episode: u64) -> Program {
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed.wrapping_add(episode << 32));
+        rng.set_stream(3);
+        let steps = Steps::Calls(Calls::random(&mut rng, CALL_STEPS));
+        let schedule = (!episode.is_multiple_of(3)).then_some(self.seed ^ episode);
+        Program { machine: self.machine_of(episode).into(), schedule, depth: self.depth, steps }
+    }
+
     /// The program that failed, and how; a storm has none.
     fn run_episode(&self, episode: u64) -> Result<(), (Option<Box<Program>>, Failure)> {
         let run = |program: Program| {
@@ -130,7 +142,10 @@ impl Soak {
         };
         // A defect is looked for where it can be.
         let (in_memory, in_sockets, in_servers) = match self.defect {
-            None => (true, true, true),
+            None => {
+                run(self.calls(episode))?;
+                (true, true, true)
+            }
             Some(Planted::Net(_)) => (false, true, false),
             Some(Planted::Ispc(_) | Planted::Area(_)) => (false, false, true),
             Some(Planted::Vm(_) | Planted::Pmap(_)) => (true, false, false),

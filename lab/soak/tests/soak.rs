@@ -1,6 +1,6 @@
 //! Programs that failed once, a run of new ones, and the proof that a run can fail.
 
-use pageferry_soak::{NetDefect, Planted, Program, Soak, SoakError, VmDefect};
+use pageferry_soak::{MACHINES, NetDefect, Planted, Program, Soak, SoakError, VmDefect};
 use std::path::Path;
 
 const SOAK: Soak = Soak { seed: 1, steps: 80_000, machine: None, depth: None, threads: 2, defect: None };
@@ -88,22 +88,44 @@ fn a_program_from_elsewhere_is_checked() {
 #[test]
 fn a_program_has_steps_of_one_kind() {
     let kept = |program: Program| serde_json::to_value(program).unwrap();
-    let (memory, traffic, servers) = (kept(SOAK.program(0)), kept(SOAK.traffic(0)), kept(SOAK.servers(0)));
+    let (memory, traffic) = (kept(SOAK.program(0)), kept(SOAK.traffic(0)));
+    let (servers, calls) = (kept(SOAK.servers(0)), kept(SOAK.calls(0)));
     let of = |kinds: &[(&str, &serde_json::Value)]| {
         let mut file = serde_json::json!({ "machine": "xeon-up" });
         kinds.iter().for_each(|(kind, from)| file[*kind] = from[*kind].clone());
         serde_json::from_value::<Program>(file).map(|program| program.len()).map_err(|e| e.to_string())
     };
-    let (memory, traffic, servers) = (("steps", &memory), ("traffic", &traffic), ("servers", &servers));
-    for alone in [memory, traffic, servers] {
-        assert!(of(&[alone]).unwrap() > 0, "{alone:?}");
+    let kinds = [("steps", &memory), ("traffic", &traffic), ("servers", &servers), ("calls", &calls)];
+    for (i, kind) in kinds.into_iter().enumerate() {
+        assert!(of(&[kind]).unwrap() > 0, "{kind:?}");
+        for other in kinds.into_iter().skip(i + 1) {
+            let several = "it has several of `steps`, `traffic`, `servers` and `calls`, expected one of them";
+            assert_eq!(of(&[kind, other]).unwrap_err(), several);
+        }
     }
-    let both = "it has both `steps` and `traffic`, expected one of them";
-    assert_eq!(of(&[memory, traffic]).unwrap_err(), both);
-    let beside = "it has `servers`, expected neither `steps` nor `traffic` beside it";
-    assert_eq!(of(&[memory, servers]).unwrap_err(), beside);
-    assert_eq!(of(&[traffic, servers]).unwrap_err(), beside);
-    assert_eq!(of(&[]).unwrap_err(), "it does nothing, expected `steps`, `traffic` or `servers`");
+    assert_eq!(of(&[]).unwrap_err(), "it does nothing, expected `steps`, `traffic`, `servers` or `calls`");
+}
+
+#[test]
+fn calls_answer_as_the_plain_model_says() {
+    for episode in 0..MACHINES.len() as u64 {
+        let program = SOAK.calls(episode);
+        program.validate().unwrap();
+        assert_eq!(program.run(), Ok(()), "{episode}: {:#?}", program.lines());
+    }
+}
+
+#[test]
+fn defects_show_in_calls() {
+    for defect in [
+        Planted::Vm(VmDefect::CopyForgotten),
+        Planted::Vm(VmDefect::ZeroForgotten),
+        Planted::Vm(VmDefect::ForkWithoutProtect),
+        Planted::Vm(VmDefect::AnonReferenceForgotten),
+    ] {
+        let found = SOAK.calls(0).run_planted(defect);
+        assert!(found.is_err(), "{defect:?}");
+    }
 }
 
 #[test]

@@ -1,0 +1,602 @@
+//! A process: makes its steps, and compares what the kernel answers with what the model says.
+
+use super::reference::{Backing, Open, Region, What, same_volume};
+use super::steps::{Bytes, CallOp, DESCRIPTORS, MAX_REGION_PAGES, NAMES, REGIONS};
+use super::world::World;
+use pageferry_hal::{PAGE_SIZE, Prot, Va};
+use pageferry_kernel::{Errno, Fd, OpenFlags, SendMode, User};
+use pageferry_model::Model;
+use pageferry_vm::{Inherit, Madvise, MapAddr};
+use std::rc::Rc;
+
+type U = User<Model>;
+
+/// The most that a file becomes.
+const MAX_FILE_BYTES: usize = 60_000;
+
+/// A process at one of its steps.
+pub(super) struct Actor<'a> {
+    pub(super) u: &'a U,
+    pub(super) world: &'a Rc<World>,
+    /// Its number.
+    pub(super) me: usize,
+}
+
+/// Memory that a call uses.
+#[derive(Clone, Copy)]
+struct Buffer {
+    region: usize,
+    offset: usize,
+    len: usize,
+    at: Va,
+}
+
+impl Actor<'_> {
+    /// Makes a step; false when it was the last of this process.
+    pub(super) fn step(&self, op: CallOp) -> bool {
+        match op {
+            CallOp::Open { name, create, exclusive, truncate, append } => {
+                self.open(name % NAMES.len(), create, exclusive, truncate, append);
+            }
+            CallOp::Close { fd } => self.close(fd),
+            CallOp::Duplicate { fd } => self.duplicate(fd),
+            CallOp::Read { fd, to } => self.read(fd, None, to),
+            CallOp::Write { fd, from } => self.write(fd, None, from),
+            CallOp::ReadAt { fd, at, to } => self.read(fd, Some(at), to),
+            CallOp::WriteAt { fd, at, from } => self.write(fd, Some(at), from),
+            CallOp::Seek { fd, to } => self.seek(fd, to),
+            CallOp::Truncate { fd, size } => self.truncate(fd, size),
+            CallOp::SyncFile { fd } => {
+                if let Some((fd, _, What::File { .. })) = self.descriptor(fd) {
+                    assert_eq!(self.u.sync_file(fd), Ok(()));
+                }
+            }
+            CallOp::Unlink { name } => {
+                let name = name % NAMES.len();
+                let was = self.world.reference.borrow_mut().names.remove(&name).is_some();
+                assert_eq!(self.u.unlink(NAMES[name]), if was { Ok(()) } else { Err(Errno::NoFile) });
+            }
+            CallOp::Rename { from, to } => self.rename(from % NAMES.len(), to % NAMES.len()),
+            CallOp::Link { from, to } => self.link(from % NAMES.len(), to % NAMES.len()),
+            CallOp::Stat { name } => self.stat(name % NAMES.len()),
+            CallOp::Pipe => self.pair(false),
+            CallOp::SocketPair => self.pair(true),
+            CallOp::Send { fd, from, auto } => {
+                let mode = if auto { SendMode::Auto } else { SendMode::Loan };
+                self.send(fd, from, |u, fd, buffer| u.send(fd, buffer.at, buffer.len, mode));
+            }
+            CallOp::ReceiveTransfer { fd, len } => self.receive_transfer(fd, len),
+            CallOp::SendFile { socket, file, at, len, lend } => self.send_file(socket, file, at, len, lend),
+            CallOp::Map { pages, shared } => self.map(pages.clamp(1, MAX_REGION_PAGES), shared),
+            CallOp::MapFile { fd, shared } => self.map_file(fd, shared),
+            CallOp::Unmap { region } => {
+                if let Some(region) = self.region(region) {
+                    self.unmap(region);
+                }
+            }
+            CallOp::Store { to, tag } => {
+                if let Some(buffer) = self.room(to) {
+                    let bytes: Vec<u8> = (0..buffer.len).map(|i| tag.wrapping_add((i / 5) as u8)).collect();
+                    self.u.store(buffer.at, &bytes);
+                    self.stored(buffer, &bytes);
+                }
+            }
+            CallOp::Load { region } => {
+                if let Some(region) = self.region(region) {
+                    self.compare(region);
+                }
+            }
+            CallOp::Lock { region, on } => self.lock(region, on),
+            CallOp::Advise { region, needs } => {
+                if let Some((_, region)) = self.copy_of(region) {
+                    let advice = if needs { Madvise::WillNeed } else { Madvise::DontNeed };
+                    let advised = self.u.advise(region.at, region.pages * PAGE_SIZE, advice);
+                    assert_eq!(advised, Ok(()));
+                }
+            }
+            CallOp::SyncMemory { region } => {
+                if let Some((_, region)) = self.copy_of(region) {
+                    assert_eq!(self.u.sync_memory(region.at, region.pages * PAGE_SIZE), Ok(()));
+                }
+            }
+            CallOp::Flush { region } => self.flush(region),
+            CallOp::Fork => self.fork(),
+            CallOp::Exit => return !self.exit(),
+        }
+        assert!(!self.u.is_killed(), "{op:?} was its end");
+        true
+    }
+
+    // ------------------------------------------------------------------------------------------- what there is
+
+    /// A descriptor of this process, by any number.
+    fn descriptor(&self, which: usize) -> Option<(Fd, usize, What)> {
+        let reference = self.world.reference.borrow();
+        let fds = &reference.processes[self.me].as_ref()?.fds;
+        let (fd, open) = *fds.get(which % fds.len().max(1))?;
+        Some((fd, open, reference.opens[open].what))
+    }
+
+    /// A region of this process, by any number.
+    fn region(&self, which: usize) -> Option<usize> {
+        let reference = self.world.reference.borrow();
+        let len = reference.processes[self.me].as_ref()?.regions.len();
+        (len > 0).then(|| which % len)
+    }
+
+    fn copy_of(&self, which: usize) -> Option<(usize, Region)> {
+        let region = self.region(which)?;
+        let reference = self.world.reference.borrow();
+        Some((region, reference.processes[self.me].as_ref()?.regions[region].clone()))
+    }
+
+    fn buffer(&self, bytes: Bytes) -> Option<Buffer> {
+        let (index, region) = self.copy_of(bytes.region)?;
+        let usable = self.world.reference.borrow().usable(&region);
+        if usable == 0 {
+            return None;
+        }
+        let offset = bytes.offset % usable;
+        let len = bytes.len.min(usable - offset);
+        Some(Buffer { region: index, offset, len, at: region.at + offset })
+    }
+
+    /// A buffer that may be stored to.
+    fn room(&self, bytes: Bytes) -> Option<Buffer> {
+        let (_, region) = self.copy_of(bytes.region)?;
+        self.buffer(bytes).filter(|_| self.world.reference.borrow().may_change(&region))
+    }
+
+    /// A region maps this file.
+    fn maps(&self, region: usize, node: usize) -> bool {
+        let reference = self.world.reference.borrow();
+        let Some(holdings) = &reference.processes[self.me] else { return false };
+        matches!(holdings.regions[region].backing, Backing::File { node: of, .. } if of == node)
+    }
+
+    fn load(&self, at: Va, len: usize) -> Vec<u8> {
+        let mut found = vec![0xee; len];
+        self.u.load(at, &mut found);
+        found
+    }
+
+    fn stored(&self, buffer: Buffer, bytes: &[u8]) {
+        self.world.reference.borrow_mut().store(self.me, buffer.region, buffer.offset, bytes);
+    }
+
+    /// The bytes in a buffer.
+    fn held(&self, buffer: Buffer) -> Vec<u8> {
+        let reference = self.world.reference.borrow();
+        let holdings = reference.processes[self.me].as_ref().expect("it is alive");
+        let contents = reference.contents(&holdings.regions[buffer.region]);
+        contents[buffer.offset..buffer.offset + buffer.len].to_vec()
+    }
+
+    /// A region holds what it should.
+    pub(super) fn compare(&self, region: usize) {
+        let (at, expected) = {
+            let reference = self.world.reference.borrow();
+            let holdings = reference.processes[self.me].as_ref().expect("it is alive");
+            (holdings.regions[region].at, reference.contents(&holdings.regions[region]))
+        };
+        let found = self.load(at, expected.len());
+        let differs = found.iter().zip(&expected).position(|(one, other)| one != other);
+        assert_eq!(differs, None, "region {region} at {at:?} has other bytes than it should, from there on");
+    }
+
+    fn has(&self, fd: Fd, open: usize) {
+        let mut reference = self.world.reference.borrow_mut();
+        reference.processes[self.me].as_mut().expect("it is alive").fds.push((fd, open));
+    }
+
+    fn count(&self) -> (usize, usize) {
+        let reference = self.world.reference.borrow();
+        let holdings = reference.processes[self.me].as_ref().expect("it is alive");
+        (holdings.fds.len(), holdings.regions.len())
+    }
+
+    // ------------------------------------------------------------------------------------------- files
+
+    fn open(&self, name: usize, create: bool, exclusive: bool, truncate: bool, append: bool) {
+        if self.count().0 >= DESCRIPTORS {
+            return;
+        }
+        let mut flags = OpenFlags::READ | OpenFlags::WRITE;
+        flags.set(OpenFlags::CREATE, create);
+        flags.set(OpenFlags::EXCLUSIVE, create && exclusive);
+        flags.set(OpenFlags::TRUNCATE, truncate);
+        flags.set(OpenFlags::APPEND, append);
+        let there = {
+            let reference = self.world.reference.borrow();
+            let there = reference.names.get(&name).copied();
+            if truncate && there.is_some_and(|node| reference.nodes[node].mapped > 0) {
+                return;
+            }
+            there
+        };
+        let opened = self.u.open(NAMES[name], flags);
+        match there {
+            None if !create => return assert_eq!(opened.map(drop), Err(Errno::NoFile)),
+            Some(_) if create && exclusive => return assert_eq!(opened.map(drop), Err(Errno::Exists)),
+            _ => {}
+        }
+        let fd = opened.expect("it can be opened");
+        let open = {
+            let mut reference = self.world.reference.borrow_mut();
+            let node = there.unwrap_or_else(|| reference.node());
+            reference.names.insert(name, node);
+            if truncate {
+                reference.nodes[node].bytes.clear();
+            }
+            reference.open(What::File { node, offset: 0, append })
+        };
+        self.has(fd, open);
+    }
+
+    fn close(&self, which: usize) {
+        let Some((fd, open, _)) = self.descriptor(which) else { return };
+        assert_eq!(self.u.close(fd), Ok(()));
+        let mut reference = self.world.reference.borrow_mut();
+        reference.close(open);
+        let fds = &mut reference.processes[self.me].as_mut().expect("it is alive").fds;
+        fds.retain(|(other, _)| *other != fd);
+    }
+
+    fn duplicate(&self, which: usize) {
+        let Some((fd, open, _)) = self.descriptor(which).filter(|_| self.count().0 < DESCRIPTORS) else {
+            return;
+        };
+        let other = self.u.duplicate(fd).expect("there are descriptors left");
+        self.world.reference.borrow_mut().opens[open].refs += 1;
+        self.has(other, open);
+    }
+
+    fn move_to(&self, open: usize, to: u64) {
+        if let Open { what: What::File { offset, .. }, .. } =
+            &mut self.world.reference.borrow_mut().opens[open]
+        {
+            *offset = to;
+        }
+    }
+
+    fn read(&self, which: usize, at: Option<u64>, to: Bytes) {
+        let (Some((fd, open, what)), Some(buffer)) = (self.descriptor(which), self.room(to)) else {
+            return;
+        };
+        let call = |u: &U| match at {
+            Some(at) => u.read_at(fd, at, buffer.at, buffer.len),
+            None => u.read(fd, buffer.at, buffer.len),
+        };
+        match what {
+            What::File { node, offset, .. } if !self.maps(buffer.region, node) => {
+                let from = at.unwrap_or(offset) as usize;
+                let bytes = {
+                    let reference = self.world.reference.borrow();
+                    let file = &reference.nodes[node].bytes;
+                    file[from.min(file.len())..file.len().min(from + buffer.len)].to_vec()
+                };
+                assert_eq!(call(self.u), Ok(bytes.len()), "bytes read from {from} on");
+                self.arrived(buffer, &bytes);
+                if at.is_none() {
+                    self.move_to(open, (from + bytes.len()) as u64);
+                }
+            }
+            What::File { .. } => {}
+            What::End { input: Some(input), .. } if at.is_none() => {
+                if let Some(bytes) = self.taken(input, buffer.len, call(self.u)) {
+                    self.arrived(buffer, &bytes);
+                }
+            }
+            What::End { .. } => assert!(call(self.u).is_err(), "it cannot be read so"),
+        }
+    }
+
+    /// A call has put these bytes into a buffer.
+    fn arrived(&self, buffer: Buffer, bytes: &[u8]) {
+        let found = self.load(buffer.at, bytes.len());
+        assert!(found == bytes, "other bytes have come than should");
+        self.stored(buffer, bytes);
+    }
+
+    /// What a call that answered so has taken out of a stream.
+    fn taken(&self, input: usize, len: usize, answer: Result<usize, Errno>) -> Option<Vec<u8>> {
+        let mut reference = self.world.reference.borrow_mut();
+        let stream = &mut reference.streams[input];
+        if stream.queue.is_empty() {
+            let expected = if stream.writers == 0 { Ok(0) } else { Err(Errno::WouldBlock) };
+            assert_eq!(answer, expected, "of a stream in which nothing is");
+            return None;
+        }
+        let got = answer.unwrap_or_else(|e| panic!("{} bytes are there: {e}", stream.queue.len()));
+        let there = stream.queue.len().min(len);
+        assert!((1..=there).contains(&got), "{got} bytes of {there}");
+        Some(stream.queue.drain(..got).collect())
+    }
+
+    fn write(&self, which: usize, at: Option<u64>, from: Bytes) {
+        let (Some((fd, open, what)), Some(buffer)) = (self.descriptor(which), self.buffer(from)) else {
+            return;
+        };
+        let call = |u: &U| match at {
+            Some(at) => u.write_at(fd, at, buffer.at, buffer.len),
+            None => u.write(fd, buffer.at, buffer.len),
+        };
+        let bytes = self.held(buffer);
+        match what {
+            What::File { node, offset, append } if !self.maps(buffer.region, node) => {
+                let len = self.world.reference.borrow().nodes[node].bytes.len();
+                let own = if append { len } else { offset as usize };
+                // At an offset, an appending descriptor is another matter from system to system.
+                let pinned = self.world.reference.borrow().nodes[node].private > 0;
+                if pinned || append && at.is_some() {
+                    return;
+                }
+                let to = at.map_or(own, |at| at as usize);
+                if to + bytes.len() > MAX_FILE_BYTES {
+                    return;
+                }
+                assert_eq!(call(self.u), Ok(bytes.len()));
+                self.world.reference.borrow_mut().write(node, to, &bytes);
+                if at.is_none() {
+                    self.move_to(open, (to + bytes.len()) as u64);
+                }
+            }
+            What::File { .. } => {}
+            What::End { output: Some(output), .. } if at.is_none() => self.put(output, &bytes, call(self.u)),
+            What::End { .. } => assert!(call(self.u).is_err(), "it cannot be written so"),
+        }
+    }
+
+    /// A call that answered so has put some of these bytes into a stream.
+    fn put(&self, output: usize, bytes: &[u8], answer: Result<usize, Errno>) {
+        let mut reference = self.world.reference.borrow_mut();
+        let stream = &mut reference.streams[output];
+        match answer {
+            // As a kernel without that kind of send says.
+            Err(Errno::NotSupported) => {}
+            Err(Errno::WouldBlock) if stream.readers > 0 => {
+                assert!(!stream.queue.is_empty(), "there is room for something in an empty stream");
+            }
+            Err(e) => assert!(stream.readers == 0, "somebody reads: {e}"),
+            Ok(len) => {
+                assert!(stream.readers > 0, "nobody reads");
+                assert!((1..=bytes.len()).contains(&len), "{len} bytes of {}", bytes.len());
+                stream.queue.extend(&bytes[..len]);
+            }
+        }
+    }
+
+    fn seek(&self, which: usize, to: u64) {
+        let Some((fd, open, what)) = self.descriptor(which) else { return };
+        let sought = self.u.seek(fd, to);
+        match what {
+            What::File { .. } => {
+                assert_eq!(sought, Ok(()));
+                self.move_to(open, to);
+            }
+            What::End { .. } => assert!(sought.is_err(), "a stream has no offset"),
+        }
+    }
+
+    fn truncate(&self, which: usize, size: u64) {
+        let Some((fd, _, What::File { node, .. })) = self.descriptor(which) else { return };
+        if self.world.reference.borrow().nodes[node].mapped > 0 {
+            return;
+        }
+        assert_eq!(self.u.truncate(fd, size), Ok(()));
+        self.world.reference.borrow_mut().nodes[node].bytes.resize(size as usize, 0);
+    }
+
+    fn rename(&self, from: usize, to: usize) {
+        let renamed = self.u.rename(NAMES[from], NAMES[to]);
+        let mut reference = self.world.reference.borrow_mut();
+        if !same_volume(from, to) {
+            return assert!(renamed.is_err(), "a name goes to no other file system");
+        }
+        let Some(node) = reference.names.get(&from).copied() else {
+            return assert_eq!(renamed, Err(Errno::NoFile));
+        };
+        assert_eq!(renamed, Ok(()));
+        // Two names of one file both stay.
+        if reference.names.get(&to) != Some(&node) {
+            reference.names.remove(&from);
+            reference.names.insert(to, node);
+        }
+    }
+
+    fn link(&self, from: usize, to: usize) {
+        let linked = self.u.link(NAMES[from], NAMES[to]);
+        let mut reference = self.world.reference.borrow_mut();
+        match (reference.names.get(&from).copied(), reference.names.contains_key(&to)) {
+            (Some(node), false) if same_volume(from, to) => {
+                assert_eq!(linked, Ok(()));
+                reference.names.insert(to, node);
+            }
+            _ => assert!(linked.is_err(), "{} to {}", NAMES[from], NAMES[to]),
+        }
+    }
+
+    fn stat(&self, name: usize) {
+        let told = self.u.stat(NAMES[name]);
+        let reference = self.world.reference.borrow();
+        match reference.names.get(&name) {
+            None => assert_eq!(told.map(drop), Err(Errno::NoFile)),
+            Some(node) => {
+                let told = told.expect("it is there");
+                let links = reference.names.values().filter(|other| *other == node).count();
+                let len = reference.nodes[*node].bytes.len() as u64;
+                assert_eq!((told.size_bytes, usize::from(told.links)), (len, links));
+            }
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------- streams
+
+    fn pair(&self, is_socket: bool) {
+        if self.count().0 + 2 > DESCRIPTORS {
+            return;
+        }
+        let made = if is_socket { self.u.socket_pair() } else { self.u.pipe() };
+        let (one, other) = made.expect("there is room for a pair");
+        for fd in [one, other] {
+            assert_eq!(self.u.set_nonblocking(fd, true), Ok(()));
+        }
+        let opens = {
+            let mut reference = self.world.reference.borrow_mut();
+            let (there, back) = (reference.stream(), is_socket.then(|| reference.stream()));
+            let first = What::End { input: Some(there), output: back, is_socket };
+            let second = What::End { input: back, output: Some(there), is_socket };
+            [reference.open(first), reference.open(second)]
+        };
+        self.has(one, opens[0]);
+        self.has(other, opens[1]);
+    }
+
+    fn send(&self, which: usize, from: Bytes, call: impl Fn(&U, Fd, Buffer) -> Result<usize, Errno>) {
+        let (Some((fd, _, What::End { output: Some(output), .. })), Some(buffer)) =
+            (self.descriptor(which), self.buffer(from))
+        else {
+            return;
+        };
+        let bytes = self.held(buffer);
+        self.put(output, &bytes, call(self.u, fd, buffer));
+    }
+
+    fn receive_transfer(&self, which: usize, len: usize) {
+        let Some((fd, _, What::End { input: Some(input), .. })) = self.descriptor(which) else { return };
+        let received = self.u.receive_transfer(fd, None, len);
+        if matches!(received, Err(Errno::NotSupported)) {
+            return;
+        }
+        let answer = received.as_ref().map(|got| got.len_bytes).map_err(|e| *e);
+        if let (Some(bytes), Ok(got)) = (self.taken(input, len, answer), received) {
+            assert!(self.load(got.at, got.len_bytes) == bytes, "other bytes have come than should");
+            let pages = got.len_bytes.next_multiple_of(PAGE_SIZE);
+            assert_eq!(self.u.anflush(got.at, pages), Ok(()));
+        }
+    }
+
+    fn send_file(&self, socket: usize, file: usize, at: u64, len: usize, lend: bool) {
+        let Some((socket, _, What::End { output: Some(output), is_socket: true, .. })) =
+            self.descriptor(socket)
+        else {
+            return;
+        };
+        let Some((file, _, What::File { node, .. })) = self.descriptor(file) else { return };
+        let bytes = {
+            let reference = self.world.reference.borrow();
+            let all = &reference.nodes[node].bytes;
+            all[(at as usize).min(all.len())..all.len().min(at as usize + len)].to_vec()
+        };
+        if bytes.is_empty() {
+            return;
+        }
+        let mode = if lend { SendMode::Loan } else { SendMode::Copy };
+        self.put(output, &bytes, self.u.send_file(socket, file, at, len, mode));
+    }
+
+    // ------------------------------------------------------------------------------------------- memory
+
+    fn gets(&self, at: Va, pages: usize, backing: Backing) {
+        let mut reference = self.world.reference.borrow_mut();
+        let region = Region { at, pages, backing, is_locked: false };
+        reference.processes[self.me].as_mut().expect("it is alive").regions.push(region);
+    }
+
+    fn map(&self, pages: usize, shared: bool) {
+        if self.count().1 >= REGIONS {
+            return;
+        }
+        let inherit = if shared { Inherit::Share } else { Inherit::Copy };
+        let at = self.u.map(pages * PAGE_SIZE, Prot::RW, inherit).expect("there are addresses");
+        let bytes = vec![0; pages * PAGE_SIZE];
+        let backing = if shared { Backing::Common(Rc::new(bytes.into())) } else { Backing::Own(bytes) };
+        self.gets(at, pages, backing);
+    }
+
+    fn map_file(&self, which: usize, shared: bool) {
+        let Some((fd, _, What::File { node, .. })) = self.descriptor(which) else { return };
+        let len = self.world.reference.borrow().nodes[node].bytes.len();
+        let pages = len.div_ceil(PAGE_SIZE).min(MAX_REGION_PAGES);
+        if pages == 0 || self.count().1 >= REGIONS {
+            return;
+        }
+        let mapped = self.u.map_file(fd, 0, MapAddr::Anywhere, pages * PAGE_SIZE, Prot::RW, shared);
+        if mapped == Err(Errno::NotSupported) {
+            return;
+        }
+        let at = mapped.expect("it can be mapped");
+        self.world.reference.borrow_mut().map(node, shared);
+        self.gets(at, pages, Backing::File { node, shared, own: vec![None; pages] });
+    }
+
+    fn unmap(&self, region: usize) {
+        self.compare(region);
+        let mut reference = self.world.reference.borrow_mut();
+        let region = reference.processes[self.me].as_mut().expect("it is alive").regions.remove(region);
+        reference.unmap(&region);
+        drop(reference);
+        assert_eq!(self.u.unmap(region.at, region.pages * PAGE_SIZE), Ok(()));
+    }
+
+    fn lock(&self, which: usize, on: bool) {
+        let Some((index, region)) = self.copy_of(which) else { return };
+        let len = region.pages * PAGE_SIZE;
+        if on {
+            // More than may be locked is another matter.
+            if self.u.lock_memory(region.at, len).is_err() {
+                return;
+            }
+        } else {
+            assert_eq!(self.u.unlock_memory(region.at, len), Ok(()));
+        }
+        let mut reference = self.world.reference.borrow_mut();
+        reference.processes[self.me].as_mut().expect("it is alive").regions[index].is_locked = on;
+    }
+
+    fn flush(&self, which: usize) {
+        let Some((index, region)) = self.copy_of(which) else { return };
+        if region.is_locked {
+            return;
+        }
+        let Backing::Own(bytes) = &region.backing else { return };
+        assert_eq!(self.u.anflush(region.at, bytes.len()), Ok(()));
+        let buffer = Buffer { region: index, offset: 0, len: bytes.len(), at: region.at };
+        self.stored(buffer, &vec![0; bytes.len()]);
+    }
+
+    // ------------------------------------------------------------------------------------------- processes
+
+    fn fork(&self) {
+        let child = {
+            let mut reference = self.world.reference.borrow_mut();
+            let Some(child) = reference.processes.iter().position(Option::is_none) else { return };
+            reference.fork(self.me, child);
+            child
+        };
+        let world = self.world.clone();
+        let life = Box::new(move |u: &U| World::live(&world, u, child));
+        self.u.fork("caller", life).expect("there are processes left");
+    }
+
+    /// Gives everything back; false if it is the only one, which stays.
+    fn exit(&self) -> bool {
+        let alive = self.world.reference.borrow().processes.iter().flatten().count();
+        if alive == 1 {
+            return false;
+        }
+        self.end();
+        true
+    }
+
+    /// Compares what it has, and gives it back.
+    pub(super) fn end(&self) {
+        while self.descriptor(0).is_some() {
+            self.close(0);
+        }
+        while self.region(0).is_some() {
+            self.unmap(0);
+        }
+        self.world.reference.borrow_mut().processes[self.me] = None;
+    }
+}
