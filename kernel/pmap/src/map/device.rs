@@ -61,8 +61,8 @@ impl<M: Machine> Pmaps<M> {
         self.enter_device(frames, pmap, va, (first, pages))
     }
 
-    /// Makes pages of the space's block if `range` holds a part of it and not all: a part can then be unmapped, and what
-    /// is left stays mapped.
+    /// Makes pages of the space's block if `range` holds a part of it and not all: a part can then be unmapped, and
+    /// what is left stays mapped.
     ///
     /// # Errors
     /// [`PmapError::NoFrame`]: all is mapped as before.

@@ -1,10 +1,10 @@
 //! The law of ranges: a call on `[a, c)` does what the same call on `[a, b)` and on `[b, c)` does, wherever `b` lies in
 //! what the range meets: within an entry, at the border of two, a page beside it.
 //!
-//! Three address spaces are made alike. One gets the call whole, one in two, and one not at all. Then the first two must
-//! have as many entries, must have cost as many frames, and all that can be seen of them must be the same: what each
-//! page holds, whether it may be stored to, and what a child, the spaces that share memory with it, and the receiver of
-//! a pass see. And outside of the range they are as the third.
+//! Three address spaces are made alike. One gets the call whole, one in two, and one not at all. Then the first two
+//! must have as many entries, must have cost as many frames, and all that can be seen of them must be the same: what
+//! each page holds, whether it may be stored to, and what a child, the spaces that share memory with it, and the
+//! receiver of a pass see. And outside of the range they are as the third.
 
 use crate::common::*;
 use pageferry_hal::*;
@@ -44,7 +44,7 @@ struct Scene {
 
 /// What one page looks like to one who sees it: its bytes, and whether it may be stored to.
 #[derive(PartialEq, Eq, Debug)]
-struct Seen {
+struct PageView {
     page: usize,
     holds: Result<Vec<u8>, VmError>,
     takes: Result<(), VmError>,
@@ -94,7 +94,7 @@ impl Scene {
     }
 
     /// All that can be seen of each page.
-    fn seen(&self, rig: &Rig) -> Vec<Seen> {
+    fn seen(&self, rig: &Rig) -> Vec<PageView> {
         let child = self.space.fork(rig.t()).unwrap();
         // Of each who sees it, where the first of the twelve pages is, and which of them are there.
         let views = [
@@ -109,7 +109,7 @@ impl Scene {
             for page in pages.clone() {
                 let at = first + (page - pages.start) * PAGE;
                 let (holds, takes) = (rig.load(space, at, PAGE), rig.store(space, at + 5, &[page as u8]));
-                seen.push(Seen { page, holds, takes });
+                seen.push(PageView { page, holds, takes });
             }
         }
         rig.exit(child);
@@ -124,20 +124,20 @@ impl Scene {
 }
 
 /// What a call leaves that is to be given back.
-enum Held {
+enum Obligation {
     Nothing,
     Loan(KernelLoan),
     Anons(AnonLoan<Model>),
     Wired(Wired),
 }
 
-type Call = fn(&Rig, &Scene, Va, usize) -> Result<Held, VmError>;
+type Call = fn(&Rig, &Scene, Va, usize) -> Result<Obligation, VmError>;
 
-fn nothing<T>(result: Result<T, VmError>) -> Result<Held, VmError> {
-    result.map(|_| Held::Nothing)
+fn nothing<T>(result: Result<T, VmError>) -> Result<Obligation, VmError> {
+    result.map(|_| Obligation::Nothing)
 }
 
-fn pass_to(rig: &Rig, scene: &Scene, at: Va, len: usize, mode: PassMode) -> Result<Held, VmError> {
+fn pass_to(rig: &Rig, scene: &Scene, at: Va, len: usize, mode: PassMode) -> Result<Obligation, VmError> {
     let to = TO + (at - FROM);
     nothing(pass(&scene.space, &scene.receiver, rig.t(), at, len, Some(to), mode))
 }
@@ -171,9 +171,9 @@ const CALLS: [(&str, Call); 25] = [
     ("push down, give", |rig, s, at, len| {
         nothing(s.space.push_down(rig.t(), at, len, &s.objects[0], PushDown::Give))
     }),
-    ("loan to the kernel", |rig, s, at, len| s.space.loan_to_kernel(rig.t(), at, len).map(Held::Loan)),
-    ("loan to anons", |rig, s, at, len| s.space.loan_to_anons(rig.t(), at, len).map(Held::Anons)),
-    ("wire", |rig, s, at, len| s.space.wire(rig.t(), at, len, Prot::READ).map(Held::Wired)),
+    ("loan to the kernel", |rig, s, at, len| s.space.loan_to_kernel(rig.t(), at, len).map(Obligation::Loan)),
+    ("loan to anons", |rig, s, at, len| s.space.loan_to_anons(rig.t(), at, len).map(Obligation::Anons)),
+    ("wire", |rig, s, at, len| s.space.wire(rig.t(), at, len, Prot::READ).map(Obligation::Wired)),
     ("pass, share", |rig, s, at, len| pass_to(rig, s, at, len, PassMode::Share)),
     ("pass, copy", |rig, s, at, len| pass_to(rig, s, at, len, PassMode::Copy)),
     ("pass, donate", |rig, s, at, len| pass_to(rig, s, at, len, PassMode::Donate)),
@@ -196,10 +196,10 @@ fn called(rig: &Rig, scene: &Scene, call: Call, ranges: &[(usize, usize)]) -> Re
     }
     for held in held {
         match held {
-            Held::Nothing => {}
-            Held::Loan(loan) => rig.vm.unloan(loan),
-            Held::Anons(anons) => rig.vm.release_anons(anons),
-            Held::Wired(wired) => rig.vm.unwire(wired),
+            Obligation::Nothing => {}
+            Obligation::Loan(loan) => rig.vm.unloan(loan),
+            Obligation::Anons(anons) => rig.vm.release_anons(anons),
+            Obligation::Wired(wired) => rig.vm.unwire(wired),
         }
     }
     rig.check();
@@ -224,7 +224,7 @@ fn obeys(rig: &Rig, kind: Kind, (name, call): (&str, Call), (a, b, c): (usize, u
         let [whole, split, without] = scenes.each_ref().map(|scene| scene.seen(rig));
         let differs = whole.iter().zip(&split).position(|(one, other)| one != other);
         assert_eq!(differs, None, "{what}");
-        let spills = |(one, other): (&Seen, &Seen)| !(a..c).contains(&one.page) && one != other;
+        let spills = |(one, other): (&PageView, &PageView)| !(a..c).contains(&one.page) && one != other;
         assert_eq!(whole.iter().zip(&without).position(spills), None, "{what}: outside of it");
     }
     scenes.into_iter().for_each(|scene| scene.end(rig));

@@ -71,7 +71,8 @@ fn a_write_that_did_not_return_has_written_what_others_read() {
             "10 pipe2([3, 4], 0) = 0\n10 fork() = 11\n11 close(3) = 0\n11 write(4, \"\\0\"..., 9000 <unfinished ...>\n\
              {read}10 kill(11, SIGKILL) = 0\n11 <... write resumed>) = ?\n11 +++ killed by SIGKILL +++\n\
              10 wait4(11,  <unfinished ...>\n10 <... wait4 resumed>[{{WIFSIGNALED(s)}}], 0, NULL) = 11\n\
-             10 close(4) = 0\n10 read(3, \"\\0\"..., 4000) = 500\n10 read(3, \"\", 4000) = 0\n10 +++ exited with 0 +++\n"
+             10 close(4) = 0\n10 read(3, \"\\0\"..., 4000) = 500\n10 read(3, \"\", 4000) = 0\n\
+             10 +++ exited with 0 +++\n"
         )
     };
     as_recorded(&recording(""));

@@ -1,12 +1,12 @@
 //! A process: makes its steps, and compares what the kernel answers with what the model says.
 
-use super::reference::{Backing, Open, Region, What, same_volume};
+use super::reference::{Backing, Open, Reference, Region, What, same_volume};
 use super::steps::{Bytes, CallOp, DESCRIPTORS, MAX_REGION_PAGES, NAMES, REGIONS};
-use super::world::World;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
-use pageferry_kernel::{Errno, Fd, OpenFlags, SendMode, User};
+use pageferry_kernel::{Errno, Fd, OpenFlags, Program, SendMode, User};
 use pageferry_model::Model;
 use pageferry_vm::{Inherit, Madvise, MapAddr};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 type U = User<Model>;
@@ -17,7 +17,9 @@ const MAX_FILE_BYTES: usize = 60_000;
 /// A process at one of its steps.
 pub(super) struct Actor<'a> {
     pub(super) u: &'a U,
-    pub(super) world: &'a Rc<World>,
+    pub(super) reference: &'a RefCell<Reference>,
+    /// What a child of this number does.
+    pub(super) life: &'a dyn Fn(usize) -> Program<Model>,
     /// Its number.
     pub(super) me: usize,
 }
@@ -53,7 +55,7 @@ impl Actor<'_> {
             }
             CallOp::Unlink { name } => {
                 let name = name % NAMES.len();
-                let was = self.world.reference.borrow_mut().names.remove(&name).is_some();
+                let was = self.reference.borrow_mut().names.remove(&name).is_some();
                 assert_eq!(self.u.unlink(NAMES[name]), if was { Ok(()) } else { Err(Errno::NoFile) });
             }
             CallOp::Rename { from, to } => self.rename(from % NAMES.len(), to % NAMES.len()),
@@ -111,7 +113,7 @@ impl Actor<'_> {
 
     /// A descriptor of this process, by any number.
     fn descriptor(&self, which: usize) -> Option<(Fd, usize, What)> {
-        let reference = self.world.reference.borrow();
+        let reference = self.reference.borrow();
         let fds = &reference.processes[self.me].as_ref()?.fds;
         let (fd, open) = *fds.get(which % fds.len().max(1))?;
         Some((fd, open, reference.opens[open].what))
@@ -119,20 +121,20 @@ impl Actor<'_> {
 
     /// A region of this process, by any number.
     fn region(&self, which: usize) -> Option<usize> {
-        let reference = self.world.reference.borrow();
+        let reference = self.reference.borrow();
         let len = reference.processes[self.me].as_ref()?.regions.len();
         (len > 0).then(|| which % len)
     }
 
     fn copy_of(&self, which: usize) -> Option<(usize, Region)> {
         let region = self.region(which)?;
-        let reference = self.world.reference.borrow();
+        let reference = self.reference.borrow();
         Some((region, reference.processes[self.me].as_ref()?.regions[region].clone()))
     }
 
     fn buffer(&self, bytes: Bytes) -> Option<Buffer> {
         let (index, region) = self.copy_of(bytes.region)?;
-        let usable = self.world.reference.borrow().usable(&region);
+        let usable = self.reference.borrow().usable(&region);
         if usable == 0 {
             return None;
         }
@@ -144,12 +146,12 @@ impl Actor<'_> {
     /// A buffer that may be stored to.
     fn room(&self, bytes: Bytes) -> Option<Buffer> {
         let (_, region) = self.copy_of(bytes.region)?;
-        self.buffer(bytes).filter(|_| self.world.reference.borrow().may_change(&region))
+        self.buffer(bytes).filter(|_| self.reference.borrow().may_change(&region))
     }
 
     /// A region maps this file.
     fn maps(&self, region: usize, node: usize) -> bool {
-        let reference = self.world.reference.borrow();
+        let reference = self.reference.borrow();
         let Some(holdings) = &reference.processes[self.me] else { return false };
         matches!(holdings.regions[region].backing, Backing::File { node: of, .. } if of == node)
     }
@@ -161,12 +163,12 @@ impl Actor<'_> {
     }
 
     fn stored(&self, buffer: Buffer, bytes: &[u8]) {
-        self.world.reference.borrow_mut().store(self.me, buffer.region, buffer.offset, bytes);
+        self.reference.borrow_mut().store(self.me, buffer.region, buffer.offset, bytes);
     }
 
     /// The bytes in a buffer.
     fn held(&self, buffer: Buffer) -> Vec<u8> {
-        let reference = self.world.reference.borrow();
+        let reference = self.reference.borrow();
         let holdings = reference.processes[self.me].as_ref().expect("it is alive");
         let contents = reference.contents(&holdings.regions[buffer.region]);
         contents[buffer.offset..buffer.offset + buffer.len].to_vec()
@@ -175,7 +177,7 @@ impl Actor<'_> {
     /// A region holds what it should.
     pub(super) fn compare(&self, region: usize) {
         let (at, expected) = {
-            let reference = self.world.reference.borrow();
+            let reference = self.reference.borrow();
             let holdings = reference.processes[self.me].as_ref().expect("it is alive");
             (holdings.regions[region].at, reference.contents(&holdings.regions[region]))
         };
@@ -185,12 +187,12 @@ impl Actor<'_> {
     }
 
     fn has(&self, fd: Fd, open: usize) {
-        let mut reference = self.world.reference.borrow_mut();
+        let mut reference = self.reference.borrow_mut();
         reference.processes[self.me].as_mut().expect("it is alive").fds.push((fd, open));
     }
 
     fn count(&self) -> (usize, usize) {
-        let reference = self.world.reference.borrow();
+        let reference = self.reference.borrow();
         let holdings = reference.processes[self.me].as_ref().expect("it is alive");
         (holdings.fds.len(), holdings.regions.len())
     }
@@ -207,7 +209,7 @@ impl Actor<'_> {
         flags.set(OpenFlags::TRUNCATE, truncate);
         flags.set(OpenFlags::APPEND, append);
         let there = {
-            let reference = self.world.reference.borrow();
+            let reference = self.reference.borrow();
             let there = reference.names.get(&name).copied();
             if truncate && there.is_some_and(|node| reference.nodes[node].mapped > 0) {
                 return;
@@ -222,7 +224,7 @@ impl Actor<'_> {
         }
         let fd = opened.expect("it can be opened");
         let open = {
-            let mut reference = self.world.reference.borrow_mut();
+            let mut reference = self.reference.borrow_mut();
             let node = there.unwrap_or_else(|| reference.node());
             reference.names.insert(name, node);
             if truncate {
@@ -236,7 +238,7 @@ impl Actor<'_> {
     fn close(&self, which: usize) {
         let Some((fd, open, _)) = self.descriptor(which) else { return };
         assert_eq!(self.u.close(fd), Ok(()));
-        let mut reference = self.world.reference.borrow_mut();
+        let mut reference = self.reference.borrow_mut();
         reference.close(open);
         let fds = &mut reference.processes[self.me].as_mut().expect("it is alive").fds;
         fds.retain(|(other, _)| *other != fd);
@@ -247,14 +249,12 @@ impl Actor<'_> {
             return;
         };
         let other = self.u.duplicate(fd).expect("there are descriptors left");
-        self.world.reference.borrow_mut().opens[open].refs += 1;
+        self.reference.borrow_mut().opens[open].refs += 1;
         self.has(other, open);
     }
 
     fn move_to(&self, open: usize, to: u64) {
-        if let Open { what: What::File { offset, .. }, .. } =
-            &mut self.world.reference.borrow_mut().opens[open]
-        {
+        if let Open { what: What::File { offset, .. }, .. } = &mut self.reference.borrow_mut().opens[open] {
             *offset = to;
         }
     }
@@ -271,7 +271,7 @@ impl Actor<'_> {
             What::File { node, offset, .. } if !self.maps(buffer.region, node) => {
                 let from = at.unwrap_or(offset) as usize;
                 let bytes = {
-                    let reference = self.world.reference.borrow();
+                    let reference = self.reference.borrow();
                     let file = &reference.nodes[node].bytes;
                     file[from.min(file.len())..file.len().min(from + buffer.len)].to_vec()
                 };
@@ -300,7 +300,7 @@ impl Actor<'_> {
 
     /// What a call that answered so has taken out of a stream.
     fn taken(&self, input: usize, len: usize, answer: Result<usize, Errno>) -> Option<Vec<u8>> {
-        let mut reference = self.world.reference.borrow_mut();
+        let mut reference = self.reference.borrow_mut();
         let stream = &mut reference.streams[input];
         if stream.queue.is_empty() {
             let expected = if stream.writers == 0 { Ok(0) } else { Err(Errno::WouldBlock) };
@@ -324,10 +324,10 @@ impl Actor<'_> {
         let bytes = self.held(buffer);
         match what {
             What::File { node, offset, append } if !self.maps(buffer.region, node) => {
-                let len = self.world.reference.borrow().nodes[node].bytes.len();
+                let len = self.reference.borrow().nodes[node].bytes.len();
                 let own = if append { len } else { offset as usize };
                 // At an offset, an appending descriptor is another matter from system to system.
-                let pinned = self.world.reference.borrow().nodes[node].private > 0;
+                let pinned = self.reference.borrow().nodes[node].private > 0;
                 if pinned || append && at.is_some() {
                     return;
                 }
@@ -336,7 +336,7 @@ impl Actor<'_> {
                     return;
                 }
                 assert_eq!(call(self.u), Ok(bytes.len()));
-                self.world.reference.borrow_mut().write(node, to, &bytes);
+                self.reference.borrow_mut().write(node, to, &bytes);
                 if at.is_none() {
                     self.move_to(open, (to + bytes.len()) as u64);
                 }
@@ -349,7 +349,7 @@ impl Actor<'_> {
 
     /// A call that answered so has put some of these bytes into a stream.
     fn put(&self, output: usize, bytes: &[u8], answer: Result<usize, Errno>) {
-        let mut reference = self.world.reference.borrow_mut();
+        let mut reference = self.reference.borrow_mut();
         let stream = &mut reference.streams[output];
         match answer {
             // As a kernel without that kind of send says.
@@ -380,16 +380,16 @@ impl Actor<'_> {
 
     fn truncate(&self, which: usize, size: u64) {
         let Some((fd, _, What::File { node, .. })) = self.descriptor(which) else { return };
-        if self.world.reference.borrow().nodes[node].mapped > 0 {
+        if self.reference.borrow().nodes[node].mapped > 0 {
             return;
         }
         assert_eq!(self.u.truncate(fd, size), Ok(()));
-        self.world.reference.borrow_mut().nodes[node].bytes.resize(size as usize, 0);
+        self.reference.borrow_mut().nodes[node].bytes.resize(size as usize, 0);
     }
 
     fn rename(&self, from: usize, to: usize) {
         let renamed = self.u.rename(NAMES[from], NAMES[to]);
-        let mut reference = self.world.reference.borrow_mut();
+        let mut reference = self.reference.borrow_mut();
         if !same_volume(from, to) {
             return assert!(renamed.is_err(), "a name goes to no other file system");
         }
@@ -406,7 +406,7 @@ impl Actor<'_> {
 
     fn link(&self, from: usize, to: usize) {
         let linked = self.u.link(NAMES[from], NAMES[to]);
-        let mut reference = self.world.reference.borrow_mut();
+        let mut reference = self.reference.borrow_mut();
         match (reference.names.get(&from).copied(), reference.names.contains_key(&to)) {
             (Some(node), false) if same_volume(from, to) => {
                 assert_eq!(linked, Ok(()));
@@ -418,7 +418,7 @@ impl Actor<'_> {
 
     fn stat(&self, name: usize) {
         let told = self.u.stat(NAMES[name]);
-        let reference = self.world.reference.borrow();
+        let reference = self.reference.borrow();
         match reference.names.get(&name) {
             None => assert_eq!(told.map(drop), Err(Errno::NoFile)),
             Some(node) => {
@@ -442,7 +442,7 @@ impl Actor<'_> {
             assert_eq!(self.u.set_nonblocking(fd, true), Ok(()));
         }
         let opens = {
-            let mut reference = self.world.reference.borrow_mut();
+            let mut reference = self.reference.borrow_mut();
             let (there, back) = (reference.stream(), is_socket.then(|| reference.stream()));
             let first = What::End { input: Some(there), output: back, is_socket };
             let second = What::End { input: back, output: Some(there), is_socket };
@@ -484,7 +484,7 @@ impl Actor<'_> {
         };
         let Some((file, _, What::File { node, .. })) = self.descriptor(file) else { return };
         let bytes = {
-            let reference = self.world.reference.borrow();
+            let reference = self.reference.borrow();
             let all = &reference.nodes[node].bytes;
             all[(at as usize).min(all.len())..all.len().min(at as usize + len)].to_vec()
         };
@@ -498,7 +498,7 @@ impl Actor<'_> {
     // ------------------------------------------------------------------------------------------- memory
 
     fn gets(&self, at: Va, pages: usize, backing: Backing) {
-        let mut reference = self.world.reference.borrow_mut();
+        let mut reference = self.reference.borrow_mut();
         let region = Region { at, pages, backing, is_locked: false };
         reference.processes[self.me].as_mut().expect("it is alive").regions.push(region);
     }
@@ -516,7 +516,7 @@ impl Actor<'_> {
 
     fn map_file(&self, which: usize, shared: bool) {
         let Some((fd, _, What::File { node, .. })) = self.descriptor(which) else { return };
-        let len = self.world.reference.borrow().nodes[node].bytes.len();
+        let len = self.reference.borrow().nodes[node].bytes.len();
         let pages = len.div_ceil(PAGE_SIZE).min(MAX_REGION_PAGES);
         if pages == 0 || self.count().1 >= REGIONS {
             return;
@@ -526,13 +526,13 @@ impl Actor<'_> {
             return;
         }
         let at = mapped.expect("it can be mapped");
-        self.world.reference.borrow_mut().map(node, shared);
+        self.reference.borrow_mut().map(node, shared);
         self.gets(at, pages, Backing::File { node, shared, own: vec![None; pages] });
     }
 
     fn unmap(&self, region: usize) {
         self.compare(region);
-        let mut reference = self.world.reference.borrow_mut();
+        let mut reference = self.reference.borrow_mut();
         let region = reference.processes[self.me].as_mut().expect("it is alive").regions.remove(region);
         reference.unmap(&region);
         drop(reference);
@@ -550,7 +550,7 @@ impl Actor<'_> {
         } else {
             assert_eq!(self.u.unlock_memory(region.at, len), Ok(()));
         }
-        let mut reference = self.world.reference.borrow_mut();
+        let mut reference = self.reference.borrow_mut();
         reference.processes[self.me].as_mut().expect("it is alive").regions[index].is_locked = on;
     }
 
@@ -569,19 +569,17 @@ impl Actor<'_> {
 
     fn fork(&self) {
         let child = {
-            let mut reference = self.world.reference.borrow_mut();
+            let mut reference = self.reference.borrow_mut();
             let Some(child) = reference.processes.iter().position(Option::is_none) else { return };
             reference.fork(self.me, child);
             child
         };
-        let world = self.world.clone();
-        let life = Box::new(move |u: &U| World::live(&world, u, child));
-        self.u.fork("caller", life).expect("there are processes left");
+        self.u.fork("caller", (self.life)(child)).expect("there are processes left");
     }
 
     /// Gives everything back; false if it is the only one, which stays.
     fn exit(&self) -> bool {
-        let alive = self.world.reference.borrow().processes.iter().flatten().count();
+        let alive = self.reference.borrow().processes.iter().flatten().count();
         if alive == 1 {
             return false;
         }
@@ -597,6 +595,6 @@ impl Actor<'_> {
         while self.region(0).is_some() {
             self.unmap(0);
         }
-        self.world.reference.borrow_mut().processes[self.me] = None;
+        self.reference.borrow_mut().processes[self.me] = None;
     }
 }

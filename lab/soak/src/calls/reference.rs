@@ -11,8 +11,8 @@ use std::rc::Rc;
 #[derive(Default)]
 pub(super) struct Node {
     pub(super) bytes: Vec<u8>,
-    /// Regions that map it, and the private ones among them. As long as there are such, nobody changes the file: whether
-    /// they would see that, no system promises.
+    /// Regions that map it, and the private ones among them. As long as there are such, nobody changes the file:
+    /// whether they would see that, no system promises.
     pub(super) mapped: usize,
     pub(super) private: usize,
 }

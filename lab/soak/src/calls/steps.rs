@@ -273,8 +273,8 @@ impl Calls {
             };
             if !ok {
                 return Err(format!(
-                    "step {i}: {:?}, expected 1 to {MAX_CALL_BYTES} bytes, offsets up to {MAX_OFFSET}, and regions of 1 \
-                     to {MAX_REGION_PAGES} pages",
+                    "step {i}: {:?}, expected 1 to {MAX_CALL_BYTES} bytes, offsets up to {MAX_OFFSET}, and regions of \
+                     1 to {MAX_REGION_PAGES} pages",
                     step.op
                 ));
             }

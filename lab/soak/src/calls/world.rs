@@ -9,7 +9,7 @@ use crate::planted::Planted;
 use crate::rig::config;
 use crate::whole::{self, MEMORY_MB};
 use pageferry_hal::{Machine as _, PAGE_SIZE, Prot};
-use pageferry_kernel::{OpenFlags, User};
+use pageferry_kernel::{OpenFlags, Program, User};
 use pageferry_model::{Model, Options, Schedule};
 use pageferry_vm::Inherit;
 use std::cell::{Cell, RefCell};
@@ -26,8 +26,8 @@ const CHECK_EVERY: usize = 16;
 const FILE_PAGES: usize = 16;
 
 /// What all processes know.
-pub(super) struct World {
-    pub(super) reference: RefCell<Reference>,
+struct World {
+    reference: RefCell<Reference>,
     steps: Vec<CallStep>,
     /// The step that is to be made next; behind the last, each process has a turn to end.
     turn: Rc<Cell<usize>>,
@@ -70,8 +70,7 @@ impl World {
         u.attach_memory_disk(DISK_BYTES).expect("a disk");
         u.make_volume(block_bytes).expect("a volume");
         self.reference.borrow_mut().processes[0] = Some(Holdings::default());
-        let world = self.clone();
-        u.fork("caller", Box::new(move |u: &U| World::live(&world, u, 0))).expect("a process");
+        u.fork("caller", self.life(0)).expect("a process");
         while u.wait().is_ok() {}
         // Whose parents have ended are nobody's children.
         while self.reference.borrow().processes.iter().any(Option::is_some) {
@@ -98,9 +97,15 @@ impl World {
         }
     }
 
-    /// The life of a process.
-    pub(super) fn live(world: &Rc<World>, u: &U, me: usize) {
-        let actor = Actor { u, world, me };
+    /// What process number `me` does.
+    fn life(self: &Rc<World>, me: usize) -> Program<Model> {
+        let world = self.clone();
+        Box::new(move |u: &U| World::live(&world, u, me))
+    }
+
+    fn live(world: &Rc<World>, u: &U, me: usize) {
+        let life = |child| world.life(child);
+        let actor = Actor { u, reference: &world.reference, me, life: &life };
         loop {
             let turn = world.turn.get();
             match world.actor() {
@@ -123,7 +128,7 @@ impl World {
                 }
             };
             // On several CPUs others may be in the middle of their end.
-            if turn % CHECK_EVERY == 0 && u.machine().cpus().len() == 1 {
+            if turn.is_multiple_of(CHECK_EVERY) && u.machine().cpus().len() == 1 {
                 u.kernel().check().unwrap_or_else(|law| panic!("a law is broken: {law}"));
             }
             if !goes_on {

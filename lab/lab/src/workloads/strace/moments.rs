@@ -237,8 +237,8 @@ fn moved(order: &[usize], from: usize, to: usize) -> Order {
     order
 }
 
-/// Two calls meet at a name or a file, or where bytes go into a pipe: a reader of the same process cannot wait for them.
-/// What else goes through a pipe goes in the order of returns.
+/// Two calls meet at a name or a file, or where bytes go into a pipe: a reader of the same process cannot wait for
+/// them. What else goes through a pipe goes in the order of returns.
 fn meet(one: &[(Thing, bool)], other: &[(Thing, bool)], is_so: impl Fn(bool, bool) -> bool) -> bool {
     one.iter().any(|(thing, alone)| {
         !matches!(thing, Thing::Readers(_))
