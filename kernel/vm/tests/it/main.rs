@@ -12,6 +12,7 @@ mod push_down;
 mod quick_ref;
 mod races;
 mod schedule_points;
+mod shadows;
 mod shared_cow;
 mod transfer;
 mod vnode;
