@@ -88,6 +88,8 @@ paths! {
         pub search: CodePath,
         /// Putting a new object before another.
         pub shadow: CodePath,
+        /// Marking one page of an object, at a fork, as one that is copied on write.
+        pub mark: CodePath,
         /// One page that a collapse, a bypass or a copy of an object looks at.
         pub collapse: CodePath,
     }

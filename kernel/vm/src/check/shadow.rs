@@ -19,8 +19,8 @@ struct Sight {
     writes: bool,
 }
 
-/// Every internal object is in the chains, is referenced by what points at it and by nothing else, and an entry leads to
-/// it; chains end; nothing is written that somebody sees as it was.
+/// Every internal object is in the chains, is referenced by what points at it and by nothing else, and an entry leads
+/// to it; chains end; nothing is written that somebody sees as it was.
 pub(super) fn check_chains<M: Machine>(
     vm: &Vm<M>,
     spaces: &[Arc<Space<M>>],

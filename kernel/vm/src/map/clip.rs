@@ -88,9 +88,9 @@ impl<M: Machine> Entry<M> {
         vm.structures().free(Kind::Entry, next.at);
     }
 
-    /// Resolves needs-copy: the entry gets an amap of its own (NetBSD's `amap_copy`), or a shadow object. The caller holds the map
-    /// exclusively. While an entry needs a copy there is no writable mapping in its range, so the anons can be shared
-    /// as they are.
+    /// Resolves needs-copy: the entry gets an amap of its own (NetBSD's `amap_copy`), or a shadow object. The caller
+    /// holds the map exclusively. While an entry needs a copy there is no writable mapping in its range, so the anons
+    /// can be shared as they are.
     ///
     /// # Errors
     /// [`VmError::NoMemory`]; the entry is as before.

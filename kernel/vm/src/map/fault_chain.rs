@@ -1,9 +1,9 @@
 //! Page faults where memory is made of shadow objects (4.4BSD-Lite, `vm_fault`).
 //!
-//! The chain is searched from its first object on, with all chains held and each object locked as long as it is looked
-//! at. What the first has is mapped with the entry's protection, less writing while the entry needs a copy; what another
-//! has is mapped for reading, or copied into the first, and then every mapping of it is revoked, since others may see
-//! the first, too. What none has is clear, and becomes the first's. So the cost of a fault grows with the length of the
+//! The chain is searched from its first object on, with all chains held and each object locked while it is looked at.
+//! What the first has is mapped with the entry's protection, less writing while the entry needs a copy. What another
+//! has is mapped for reading, or copied into the first; then every mapping of it is revoked, since others may see the
+//! first, too. What none has is clear, and becomes the first's. So the cost of a fault grows with the length of the
 //! chain, up to where the page is found.
 //!
 //! A copy lets the chain be made shorter. A fault that runs out of memory leaves everything as it was.

@@ -124,7 +124,9 @@ pub(crate) fn copy_entry<M: Machine>(
             }
         }
     }
-    if vm.shadows().is_some() && entry.must_put_behind(vm) {
+    if vm.shadows().is_some() && !entry.must_put_behind(vm) {
+        entry.mark_pages(vm);
+    } else if vm.shadows().is_some() {
         match entry.put_behind(vm, t) {
             Ok(behind) => {
                 let old = child.object.replace(behind);

@@ -74,8 +74,8 @@ pub(crate) enum Store {
     Vnode(Arc<dyn VnodePager>),
     /// Nowhere else: the frames are a device's, and stay.
     Device,
-    /// In the swap area, or in the object that this one shadows: the memory of a copy-on-write mapping, where it is made
-    /// of shadow objects ([`crate::Anonymous::Shadows`]). A page that is in none of them is clear.
+    /// In the swap area, or in the object that this one shadows: the memory of a copy-on-write mapping, where it is
+    /// made of shadow objects ([`crate::Anonymous::Shadows`]). A page that is in none of them is clear.
     Internal,
 }
 

@@ -1,8 +1,8 @@
 //! How long chains are, and what is held that nobody can reach.
 //!
-//! Read for measurements and checks, while no thread is at work in the VM system; nothing is charged or changed. What an
-//! entry reaches is, for each of its pages, the first object of its chain that has it. All else that internal objects
-//! have, in frames or in the swap area, is lost until they go: the UVM paper's swap leak (2.1).
+//! Read for measurements and checks, while no thread is at work in the VM system; nothing is charged or changed. What
+//! an entry reaches is, for each of its pages, the first object of its chain that has it. All else that internal
+//! objects have, in frames or in the swap area, is lost until they go: the UVM paper's swap leak (2.1).
 
 use super::chains::Chains;
 use crate::map::Entry;
@@ -25,6 +25,8 @@ pub struct ShadowCensus {
     pub slots: usize,
     /// Those of them whose contents no entry would read again.
     pub slots_lost: usize,
+    /// Pages that no entry reaches, in frames or in the swap area, each once.
+    pub lost: usize,
     /// Objects that were made one with the object before them, so far.
     pub collapses: u64,
     /// Objects that the object before them has gone past, so far.
@@ -74,6 +76,8 @@ impl<M: Machine> Vm<M> {
             census.resident_lost += state.pages().keys().filter(|page| !reaches(page)).count();
             census.slots += state.swap.len();
             census.slots_lost += state.swap.keys().filter(|page| !reaches(page)).count();
+            let all: BTreeSet<u64> = state.pages().keys().chain(state.swap.keys()).copied().collect();
+            census.lost += all.iter().filter(|page| !reaches(page)).count();
         }
         let chains = self.chains();
         census.objects = chains.len();

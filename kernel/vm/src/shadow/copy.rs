@@ -50,6 +50,18 @@ impl<M: Machine> Entry<M> {
         }
     }
 
+    /// At a fork each page of the object that is to be shared is marked (4.4BSD, `vm_object_copy`). The mark says what
+    /// the chain says as well, and nothing reads it here; but it takes its time.
+    pub(crate) fn mark_pages(&self, vm: &Vm<M>) {
+        let path = vm.shadows().expect("memory is made of shadow objects").paths.mark;
+        let Some(o) = self.object.as_ref().filter(|o| o.object.is_internal()) else { return };
+        let state = o.object.lock();
+        for &frame in state.pages().values() {
+            vm.machine().execute(path);
+            vm.frames().lock().touch_counts(frame, Access::Write);
+        }
+    }
+
     /// True when a copy of what the entry maps cannot wait until somebody writes.
     pub(crate) fn must_put_behind(&self, vm: &Vm<M>) -> bool {
         let own = self.attributes.copy_on_write && !self.attributes.needs_copy;

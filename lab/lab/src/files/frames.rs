@@ -35,6 +35,8 @@ pub struct ShadowsFile {
     pub search: Sourced<u32>,
     /// Instructions of putting a new object before another.
     pub shadow: Sourced<u32>,
+    /// Instructions of marking one page at a fork.
+    pub mark: Sourced<u32>,
     /// Instructions of one page that a collapse or a bypass looks at.
     pub collapse: Sourced<u32>,
 }
@@ -48,6 +50,7 @@ impl ShadowsFile {
                 paths: ShadowPaths {
                     search: CodePath::of(shadows.search.value),
                     shadow: CodePath::of(shadows.shadow.value),
+                    mark: CodePath::of(shadows.mark.value),
                     collapse: CodePath::of(shadows.collapse.value),
                 },
             })

@@ -2,8 +2,8 @@
 //!
 //! * `server`: a process with memory forks a child; both write a page of it while the other lives, the child ends, and
 //!   the next is forked. With `paged`, a third process takes all of memory while both live, so that what they have goes
-//!   to the swap area. Asked is what is held in the end for as many pages as the process has, and how
-//!   long a round takes.
+//!   to the swap area; with `settle`, the first writes one page more when the child has ended. Asked is what is held in
+//!   the end for as many pages as the process has, and how long a round takes.
 //! * `depth`: each process forks the next and writes a page of its own first, and all live. The last reads, and then
 //!   writes, pages that none has written since the first. Asked is what a fault costs.
 //!
@@ -14,7 +14,7 @@ use crate::error::LabError;
 use crate::kit::{CallError, OutcomeCell, Stopwatch, first_process, named, other_process};
 use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
-use pageferry_hal::{PAGE_SIZE, Prot, Va};
+use pageferry_hal::{Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, Program, User};
 use pageferry_model::{MachineConfig, Model};
 use pageferry_vm::Inherit;
@@ -32,7 +32,10 @@ crate::parameters! {
         size_bytes: usize = 4096..=1 << 26,
         forks: usize = 1..=1 << 12,
         of: Of,
+        /// Memory goes to the swap area while parent and child live.
         paged: bool,
+        /// The parent writes a page when it is alone again.
+        settle: bool,
     }
 }
 
@@ -66,30 +69,34 @@ impl Workload for ForkChains {
             metric(
                 "held_pages",
                 "pages",
-                "Frames and slots of the swap area, a page in both counted once, that the process's memory takes in the \
-                 end.",
-            ),
+                "Frames and slots of the swap area that the memory takes in the end, a page in both once.",
+            )
+            .of_some_runs(),
             metric(
                 "lost_pages",
                 "pages",
                 "Those of them that hold what no process can reach; where there are no shadow objects, 0.",
-            ),
-            metric("swap_slots", "pages", "Slots of the swap area that are taken in the end."),
+            )
+            .of_some_runs(),
+            metric("swap_slots", "pages", "Slots of the swap area that are taken in the end.").of_some_runs(),
             metric(
                 "round_cycles",
                 "cycles",
-                "Modelled time of a fork, two writes, and the child's end, with what goes to the swap area meanwhile.",
-            ),
+                "Modelled time of a fork, its writes, its paging, and the child's end.",
+            )
+            .of_some_runs(),
             metric(
                 "read_fault_cycles",
                 "cycles",
                 "Modelled time of the last process's first load from a page.",
-            ),
+            )
+            .of_some_runs(),
             metric(
                 "write_fault_cycles",
                 "cycles",
                 "Modelled time of its first store to a page that it has read.",
-            ),
+            )
+            .of_some_runs(),
         ]
     }
 
@@ -172,12 +179,17 @@ impl ForkChains {
         let mut rounds = 0.0;
         let watch = Stopwatch::start(&self.model);
         for round in 0..self.p.forks {
-            let began = Stopwatch::start(&self.model);
+            let began = self.model.now();
             let (page, value) = (2 * round + 1, (1 << 16) + round as u32);
             let page = page % self.pages();
             self.round(user, at, round, (page, value), eater.as_ref())?;
             expected[page] = value;
-            rounds += began.stop_cycles(&self.model, &mut self.cell.borrow_mut());
+            if self.p.settle {
+                let page = (self.pages() / 2 + 2 + round) % self.pages();
+                self.put(user, at, page, value);
+                expected[page] = value;
+            }
+            rounds += self.model.now().saturating_sub(began).0 as f64;
         }
         watch.stop_cycles(&self.model, &mut self.cell.borrow_mut());
         let (census, after) = self.model.inspect(|| (vm.shadow_census(), held()));
@@ -185,7 +197,7 @@ impl ForkChains {
         let results = [
             ("chain_objects", census.longest_chain as f64),
             ("held_pages", before.0 - after.0 + after.1 - before.1),
-            ("lost_pages", (census.resident_lost + census.slots_lost) as f64),
+            ("lost_pages", census.lost as f64),
             ("swap_slots", after.2),
             ("round_cycles", rounds / self.p.forks as f64),
         ];
