@@ -8,7 +8,6 @@
 
 use crate::anon::Amap;
 use crate::object::Object;
-use crate::vm::Vm;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -124,38 +123,5 @@ impl<M: Machine> Entry<M> {
         let (own, theirs) = (self.object.as_ref(), copy.object.as_ref());
         let same = own.zip(theirs).is_some_and(|(own, theirs)| Arc::ptr_eq(&own.object, &theirs.object));
         self.attributes.copy_on_write && same
-    }
-
-    /// What the layers have at `va`, and whether it may be written; not accounted for.
-    pub(crate) fn layers_at(&self, vm: &Vm<M>, va: Va) -> Option<(Pfn, bool)> {
-        if vm.shadows().is_some() {
-            return self.chain_at(vm, va);
-        }
-        let page = (va - self.range.start()) as u64 >> PAGE_SHIFT;
-        if let Some(a) = &self.amap
-            && let Some((_, anon)) = a.amap.lock().anons(a.slot + page..a.slot + page + 1).next()
-        {
-            let state = anon.lock();
-            return state.frame.map(|frame| (frame, state.refs == 1));
-        }
-        let o = self.object.as_ref()?;
-        let frame = *o.object.lock().pages().get(&(o.page + page))?;
-        Some((frame, !self.attributes.copy_on_write))
-    }
-
-    /// What the chain of shadow objects has at `va`, and whether it may be written; not accounted for.
-    pub(crate) fn chain_at(&self, vm: &Vm<M>, va: Va) -> Option<(Pfn, bool)> {
-        let top = self.object.as_ref()?;
-        let chains = vm.chains();
-        for (depth, (object, page)) in chains.walk(&top.object, self.object_page(top, va)).enumerate() {
-            let state = object.lock();
-            if let Some(&frame) = state.pages().get(&page) {
-                return Some((frame, depth == 0 && !self.attributes.needs_copy));
-            }
-            if object.has_page(&state, page) {
-                return None;
-            }
-        }
-        None
     }
 }
