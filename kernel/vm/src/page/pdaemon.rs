@@ -169,9 +169,8 @@ impl<M: Machine> Vm<M> {
         self.demand().stop(t);
     }
 
-    /// Does the page daemon's work now, on the calling thread: takes as many frames as `free_target_pages` lack when it
-    /// begins, or until so many are free, or nothing more can be taken. Returns by how many the free list grew through
-    /// it.
+    /// Does the page daemon's work now, on the calling thread: takes frames until `free_target_pages` are free or
+    /// nothing more can be taken. Returns by how many the free list grew through it.
     ///
     /// # Panics
     /// When paging is not configured.
@@ -186,18 +185,13 @@ impl<M: Machine> Vm<M> {
         let _c = self.machine().scope(Cause::Vm);
         let paging = *self.paging().expect("memory is reclaimed where paging is configured");
         let (mut pass, mut fruitless) = (Pass::default(), 0);
-        // What others use up meanwhile is not its business: it would go on for ever, a page at a time, behind a process
-        // that waits for each of its pages.
-        let goal = paging.free_target_pages.saturating_sub(self.frames().free_now());
-        let is_short =
-            |pass: &Pass| pass.reclaimed < goal && self.frames().free_now() < paging.free_target_pages;
-        while fruitless < FRUITLESS_PASSES && is_short(&pass) {
+        while fruitless < FRUITLESS_PASSES && self.frames().free_now() < paging.free_target_pages {
             let before = pass.reclaimed + pass.adopted;
             let last = fruitless + 1 == FRUITLESS_PASSES;
             self.balance_queues(if last { 100 } else { paging.inactive_percent });
             let mut looks = self.frames().lock().queue_lens().1;
-            while looks > 0 && is_short(&pass) {
-                let wanted = (goal - pass.reclaimed).min(paging.cluster_pages);
+            while looks > 0 && self.frames().free_now() < paging.free_target_pages {
+                let wanted = (paging.free_target_pages - self.frames().free_now()).min(paging.cluster_pages);
                 let victims = self.claim(wanted, &mut looks, last, &mut pass);
                 if !victims.is_empty() {
                     pass.reclaimed += if self.has(VmDefect::ReclaimedTwice) { victims.len() } else { 0 };
