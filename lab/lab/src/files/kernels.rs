@@ -686,7 +686,8 @@ mod tests {
     #[test]
     fn kernels_differ_in_policies_only() {
         let original = KernelChoice::find("original").expect("embedded").file;
-        // UVM, what it replaced, Linux, AnT and ART-Linux are other systems: their ways from process to process are their own.
+        // UVM and BSD VM, Linux, AnT and ART-Linux are other systems: their ways from process to process are
+        // their own.
         let of_its_own =
             |name: &&str| ["uvm", "bsd-vm", "linux", "a"].iter().any(|own| name.starts_with(own));
         for name in catalogue::names(Kind::Kernel).into_iter().filter(|name| !of_its_own(name)) {
