@@ -71,6 +71,7 @@ impl KernelConfig {
         if let Some(paging) = &mut self.vm.paging {
             paging.paths.each_mut(place);
         }
+        self.vm.anonymous.each_path_mut(place);
         self.ephemeral.paths.each_mut(place);
         self.pmap.paths.each_mut(place);
         self.pmap.refill.paths.each_mut(place);

@@ -5,7 +5,7 @@
 //! takes. The numbers are limits: a zone that is full makes the call that wanted a structure fail with
 //! [`crate::VmError::NoMemory`].
 
-use pageferry_hal::{Board, PAGE_SIZE, Width, paths};
+use pageferry_hal::{Board, CodePath, PAGE_SIZE, Width, paths};
 
 paths! {
     /// Path lengths of this floor.
@@ -47,6 +47,52 @@ pub struct VmConfig {
     pub objects: usize,
     /// Where in the free list frames come that are freed.
     pub freed_to: FreedTo,
+    /// What anonymous memory is made of.
+    pub anonymous: Anonymous,
+}
+
+/// What anonymous memory is made of, and with it what copy-on-write does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Anonymous {
+    /// Amaps of anons, each a page with a count of its own (UVM paper, 3.1).
+    #[default]
+    Amaps,
+    /// Chains of shadow objects, as BSD VM has them from Mach (UVM paper, 2.1). Nothing is lent or transferred there.
+    Shadows(ShadowConfig),
+}
+
+impl Anonymous {
+    /// The paths that only this kind of memory takes.
+    pub fn each_path_mut(&mut self, visit: &mut dyn FnMut(&mut CodePath)) {
+        match self {
+            Anonymous::Amaps => {}
+            Anonymous::Shadows(shadows) => shadows.paths.each_mut(visit),
+        }
+    }
+}
+
+/// How a VM system with shadow objects goes about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShadowConfig {
+    /// The most neighbouring pages of one object that go to the swap area in one request. A page keeps its slot there.
+    pub cluster_pages: usize,
+    /// Path lengths.
+    pub paths: ShadowPaths,
+}
+
+paths! {
+    /// Path lengths of chains.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct ShadowPaths {
+        /// Looking for a page in one object of a chain, and the step to the next.
+        pub search: CodePath,
+        /// Putting a new object before another.
+        pub shadow: CodePath,
+        /// Marking one page of an object, at a fork, as one that is copied on write.
+        pub mark: CodePath,
+        /// One page that a collapse, a bypass or a copy of an object looks at.
+        pub collapse: CodePath,
+    }
 }
 
 /// Where in the free list a frame comes that is freed. They are taken from its head.
@@ -120,6 +166,7 @@ impl VmConfig {
         let virtual_pages = virtual_pages(board, paging);
         let zones: usize =
             Kind::ALL.iter().map(|&k| sizes.item_bytes(k) * k.capacity(virtual_pages) + PAGE_SIZE).sum();
+        // Chains of shadow objects take less than the anons that they stand for.
         let kernel_entries = kernel_entries(board.frames) * sizes.entry_bytes + PAGE_SIZE;
         zones + kernel_entries + board.frames * sizes.page_bytes + PAGE_SIZE
     }
@@ -163,6 +210,17 @@ impl Kind {
             Kind::Chunk => "amap slots",
             Kind::Object => "objects",
             Kind::Space => "address spaces",
+        }
+    }
+
+    /// The same where `anonymous` says what memory is made of: objects are as many as there could be amaps, too.
+    pub(crate) fn capacity_of(self, frames: usize, anonymous: &Anonymous) -> usize {
+        match (anonymous, self) {
+            (Anonymous::Shadows(_), Kind::Anon | Kind::Amap | Kind::Chunk) => 1,
+            (Anonymous::Shadows(_), Kind::Object) => {
+                Kind::Object.capacity(frames) + Kind::Amap.capacity(frames)
+            }
+            _ => self.capacity(frames),
         }
     }
 
@@ -219,6 +277,17 @@ impl Sizes {
                 space_bytes: 384,
             },
         }
+    }
+
+    /// The same where `anonymous` says what memory is made of: 4.4BSD's `vm_object` has a shadow, a copy, a pager and
+    /// their offsets, too.
+    pub(crate) const fn with(self, pointer: Width, anonymous: &Anonymous) -> Sizes {
+        let object_bytes = match (anonymous, pointer) {
+            (Anonymous::Amaps, _) => self.object_bytes,
+            (Anonymous::Shadows(_), Width::Four) => 68,
+            (Anonymous::Shadows(_), Width::Eight) => 120,
+        };
+        Sizes { object_bytes, ..self }
     }
 
     pub(crate) const fn item_bytes(&self, kind: Kind) -> usize {

@@ -13,6 +13,7 @@ impl From<VmError> for Errno {
             VmError::Interrupted => Errno::Interrupted,
             VmError::Busy => Errno::Busy,
             VmError::Invalid | VmError::Exists => Errno::Invalid,
+            VmError::Unsupported => Errno::NotSupported,
         }
     }
 }

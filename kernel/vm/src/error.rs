@@ -38,6 +38,10 @@ pub enum VmError {
     /// A limit of what may be locked is reached.
     #[error("resource temporarily unavailable (EAGAIN)")]
     Again,
+    /// This VM system has no such thing: what lends or transfers pages needs anons, and memory here is made of shadow
+    /// objects.
+    #[error("not supported where memory is made of shadow objects (EOPNOTSUPP)")]
+    Unsupported,
 }
 
 impl From<DiskError> for VmError {

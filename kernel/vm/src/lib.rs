@@ -17,6 +17,7 @@
 //! # Rooms
 //! * `page`: frames, the paging queues, the page daemon, the swap area, requests to the disk.
 //! * `anon` and `object`: the two layers.
+//! * `shadow`: the other way to have anonymous memory, chains of objects; then there are no amaps and anons.
 //! * `map`: spaces, maps, entries, faults, fork, wiring and locking, and the kernel's own addresses.
 //! * `movers`: loan, transfer, pass, push down, quick references.
 //! * `probe`: what the system tells its checks, and what tests plant. `check`: the conservation laws. (Feature
@@ -59,13 +60,16 @@ mod movers;
 mod object;
 mod page;
 mod probe;
+mod shadow;
 mod structures;
 mod vm;
 
 pub use check::StructureCensus;
 #[cfg(feature = "verify")]
 pub use check::Watch;
-pub use config::{FreedTo, PagingConfig, PagingPaths, VmConfig, VmPaths};
+pub use config::{
+    Anonymous, FreedTo, PagingConfig, PagingPaths, ShadowConfig, ShadowPaths, VmConfig, VmPaths,
+};
 pub use counter::VmCounter;
 pub use error::VmError;
 pub use map::{Advice, Inherit, KernelMemory, Madvise, MapAddr, Mapped};
@@ -77,4 +81,5 @@ pub use object::{Backing, Object, Pager, PagerError, VnodePager};
 pub use page::{FrameInfo, FrameState, KernelUse, Queue, SwapCensus, Wired};
 pub use pageferry_abi::PassMode;
 pub use probe::VmDefect;
+pub use shadow::ShadowCensus;
 pub use vm::{Space, Vm};

@@ -5,7 +5,7 @@
 //! registers hold weak references (`S` is an address space, which lies above this file): they serve the check of the
 //! conservation laws.
 
-use crate::config::{Kind, Sizes};
+use crate::config::{Kind, Sizes, VmConfig};
 use crate::error::VmError;
 use crate::object::Object;
 use crate::probe::{Probes, Register};
@@ -55,15 +55,15 @@ impl<M: Machine, S> Structures<M, S> {
     pub(crate) fn new(
         machine: &M,
         board: Board,
-        (virtual_pages, objects): (usize, usize),
+        (virtual_pages, config): (usize, &VmConfig),
         arena: &mut StructArena,
         probes: Probes,
     ) -> Result<Structures<M, S>, VmError> {
-        let sizes = Sizes::of(board.pointer);
+        let sizes = Sizes::of(board.pointer).with(board.pointer, &config.anonymous);
         let mut zones = Vec::with_capacity(Kind::ALL.len());
         for kind in Kind::ALL {
-            let asked = if kind == Kind::Object { objects } else { 0 };
-            let capacity = kind.capacity(virtual_pages).max(asked);
+            let asked = if kind == Kind::Object { config.objects } else { 0 };
+            let capacity = kind.capacity_of(virtual_pages, &config.anonymous).max(asked);
             zones.push(arena.zone(kind.name(), capacity, sizes.item_bytes(kind))?);
         }
         let Ok(zones) = zones.try_into() else { unreachable!("as many zones as kinds") };

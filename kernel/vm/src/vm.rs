@@ -5,17 +5,20 @@
 //! in one file because each names the other: a space holds a reference to its system, and the system has a register of
 //! its spaces. What they do is in the rooms. Making the system fails, at boot, for want of memory.
 
-use crate::config::{PagingConfig, Sizes, VmConfig, VmPaths, virtual_pages};
+use crate::config::{Anonymous, PagingConfig, ShadowConfig, Sizes, VmConfig, VmPaths, virtual_pages};
 use crate::counter::VmCounter;
 use crate::error::VmError;
 use crate::map::{KernelMap, Map, MapLock};
 use crate::movers::{LoanHistory, ProtectBatches};
 use crate::page::{Demand, FrameInfo, Frames, Io, Swap, SwapCensus};
 use crate::probe::{Journal, Probes, Tally, VmDefect};
+use crate::shadow::{Chains, ChainsGuard};
 use crate::structures::Structures;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use pageferry_hal::{BlockDevice, Cause, DeviceId, Machine, Pfn, StructArena, StructVa, Threads, VaRange};
+use pageferry_hal::{
+    BlockDevice, Cause, DeviceId, LockClass, Machine, Pfn, SpinLock, StructArena, StructVa, Threads, VaRange,
+};
 use pageferry_pmap::{Pmap, Pmaps};
 
 /// The VM system: frames, the kernel map, and what all address spaces share.
@@ -28,6 +31,7 @@ pub struct Vm<M: Machine> {
     frames: Frames<M>,
     kernel_map: KernelMap<M>,
     structures: Structures<M, Space<M>>,
+    chains: M::Lock<Chains<M>>,
     batches: ProtectBatches,
     tally: Tally,
     io: Io<M>,
@@ -63,15 +67,15 @@ impl<M: Machine> Vm<M> {
         let frames = Frames::new(machine.clone(), &config, board, arena, first_free, probes.clone())?;
         let kernel_map = KernelMap::new(machine.clone(), paths, board, arena, kva, probes.clone())?;
         let virtual_pages = virtual_pages(board, paging.as_ref());
-        let structures =
-            Structures::new(&machine, board, (virtual_pages, config.objects), arena, probes.clone())?;
+        let structures = Structures::new(&machine, board, (virtual_pages, &config), arena, probes.clone())?;
         Ok(Arc::new(Vm {
             io,
             swap: Swap::new(&machine, swap_pages),
             demand: Demand::new(&machine, paging),
+            chains: machine.new_lock(LockClass::AMAP, Chains::default()),
             machine,
             config,
-            sizes: Sizes::of(board.pointer),
+            sizes: Sizes::of(board.pointer).with(board.pointer, &config.anonymous),
             user: pmaps.user_range(),
             pmaps,
             frames,
@@ -155,6 +159,25 @@ impl<M: Machine> Vm<M> {
     /// How memory is taken back, if it is.
     pub(crate) fn paging(&self) -> Option<&PagingConfig> {
         self.config.paging.as_ref()
+    }
+    /// How chains of shadow objects are kept, if memory is made of them.
+    pub(crate) fn shadows(&self) -> Option<&ShadowConfig> {
+        match &self.config.anonymous {
+            Anonymous::Amaps => None,
+            Anonymous::Shadows(shadows) => Some(shadows),
+        }
+    }
+    /// Refuses what needs anons where there are none.
+    ///
+    /// # Errors
+    /// [`VmError::Unsupported`].
+    pub(crate) fn needs_anons(&self) -> Result<(), VmError> {
+        if self.shadows().is_some() { Err(VmError::Unsupported) } else { Ok(()) }
+    }
+    /// The chains of shadow objects, locked. The lock's class is that of amaps: it comes behind map locks and before
+    /// objects.
+    pub(crate) fn chains(&self) -> ChainsGuard<'_, M> {
+        self.chains.lock()
     }
     pub(crate) fn io(&self) -> &Io<M> {
         &self.io

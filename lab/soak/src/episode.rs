@@ -9,7 +9,7 @@ use crate::calls::{CallStep, Calls};
 use crate::failure::Failure;
 use crate::planted::Planted;
 use crate::program::{Op, Step};
-use crate::rig::{Job, MACHINES, Rig, with_rig};
+use crate::rig::{Job, MACHINES, Rig, SHADOWS, with_rig};
 use crate::servers::{Deed, Servers};
 use crate::traffic::{Call, Traffic};
 use crate::world::{Task, World};
@@ -130,7 +130,11 @@ impl Program {
     /// # Errors
     /// A sentence.
     pub fn validate(&self) -> Result<(), String> {
-        if !MACHINES.contains(&self.machine.as_str()) {
+        let machine = match self.steps {
+            Steps::Memory(_) => self.machine.replacen(SHADOWS, "", 1),
+            Steps::Traffic(_) | Steps::Servers(_) => self.machine.clone(),
+        };
+        if !MACHINES.contains(&machine.as_str()) {
             return Err(format!(
                 "no machine is called {}: expected one of {}",
                 self.machine,

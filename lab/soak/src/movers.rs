@@ -28,6 +28,9 @@ fn split<T>(result: Result<T, VmError>) -> (Result<(), VmError>, Option<T>) {
 
 impl World {
     pub(crate) fn mover(&self, task: &Task) -> Result<(), VmError> {
+        if self.rig.has_shadows() && !matches!(task.op, Op::Pass { .. } | Op::QuickRef { .. }) {
+            return self.refused(task);
+        }
         match task.op {
             Op::Loan { .. } | Op::LoanAnons { .. } => self.lend(task),
             Op::Unloan { .. } => {
@@ -60,6 +63,33 @@ impl World {
             }
             ref op => unreachable!("{op:?} moves no pages"),
         }
+    }
+
+    /// Where memory is made of shadow objects, nothing is lent, transferred, flushed or pushed down.
+    fn refused(&self, task: &Task) -> Result<(), VmError> {
+        let t = self.rig.t();
+        let slot = self.slots[task.who].borrow();
+        let space = &slot.as_ref().expect("it lives").space;
+        let bytes = |pages: u64| pages as usize * PAGE;
+        let got = match task.op {
+            Op::Loan { offset, len } => space.loan_to_kernel(t, va(0) + offset, len).map(drop),
+            Op::LoanAnons { page, pages } => space.loan_to_anons(t, va(page), bytes(pages)).map(drop),
+            Op::TransferPages { page, pages, tag } => {
+                let data = self.data(pages as usize, tag)?;
+                let moved = space.transfer_pages(t, Some(va(page)), data);
+                moved.map(drop).map_err(|Refused { error, back }| {
+                    self.rig.vm.free_kernel_pages(back);
+                    error
+                })
+            }
+            Op::Anflush { page, pages } => space.anflush(t, va(page), bytes(pages)),
+            Op::PushDown { page, pages, how } => {
+                space.push_down(t, va(page), bytes(pages), &self.object, how.push_down()).map(drop)
+            }
+            ref op => unreachable!("{op:?} has nothing to work on"),
+        };
+        assert_eq!(got, Err(VmError::Unsupported), "{:?}", task.op);
+        Ok(())
     }
 
     fn lend(&self, task: &Task) -> Result<(), VmError> {

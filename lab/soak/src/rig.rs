@@ -17,8 +17,8 @@ use std::sync::{Arc, Weak};
 pub type AddressSpace = Arc<Space<Model>>;
 
 /// The machines that programs run on, by name: one, two and four CPUs, and every kind of MMU. `mini-soft:4` is the
-/// machine `mini-soft` with four CPUs; what follows a `+` is a choice of the kernel ([`PmapConfig::choose`]; `tail` is
-/// one of its VM system, [`FreedTo`]).
+/// machine `mini-soft` with four CPUs; what follows a `+` is a choice of the kernel ([`PmapConfig::choose`]; `tail` and
+/// `shadows` are some of its VM system, [`FreedTo`] and [`Anonymous`]).
 pub const MACHINES: [&str; 21] = [
     "xeon-up",
     "xeon-mp",
@@ -66,9 +66,23 @@ pub(crate) fn reserves(name: &str) -> bool {
     config(name, 32).board().reservable_entries().is_some()
 }
 
+/// What the name of one of them has, before its number of CPUs, where memory is made of shadow objects.
+pub(crate) const SHADOWS: &str = "+shadows";
+
+/// The machine of this name, with memory that is made of shadow objects.
+pub(crate) fn with_shadows(name: &str) -> String {
+    match name.split_once(':') {
+        Some((kind, cpus)) => format!("{kind}{SHADOWS}:{cpus}"),
+        None => format!("{name}{SHADOWS}"),
+    }
+}
+
 const PATH: CodePath = CodePath::of(20);
 
 const PATHS: VmPaths = VmPaths::all(PATH);
+
+/// What a machine's name chooses with `shadows`.
+const CHAINS: ShadowConfig = ShadowConfig { cluster_pages: 3, paths: ShadowPaths::all(PATH) };
 
 /// A running VM system, on CPU 0.
 #[derive(Clone)]
@@ -78,6 +92,7 @@ pub struct Rig {
     /// The VM system.
     pub vm: Arc<Vm<Model>>,
     threads: Rc<Halting>,
+    shadows: bool,
     workers: Rc<Workers<Rig>>,
     /// What each CPU runs on.
     active: Rc<RefCell<Vec<Option<AddressSpace>>>>,
@@ -156,6 +171,7 @@ fn lay_out(board: &Board, pmap: &mut PmapConfig, vm: &mut VmConfig) -> Text {
     let place = &mut |path: &mut CodePath| text.place(path);
     vm.paths.each_mut(place);
     vm.paging.iter_mut().for_each(|paging| paging.paths.each_mut(place));
+    vm.anonymous.each_path_mut(place);
     pmap.paths.each_mut(place);
     pmap.refill.paths.each_mut(place);
     text
@@ -169,10 +185,12 @@ fn boot(m: &Model, name: &str, paging: Option<PagingConfig>, defect: Option<Pmap
     let mut config = PmapConfig::new(arena_bytes, paths);
     config.refill.paths = RefillPaths::all(PATH);
     config.defect = defect.into();
-    let mut vm_config = VmConfig { paths: PATHS, paging, objects: 0, freed_to: FreedTo::Head };
+    let mut vm_config =
+        VmConfig { paths: PATHS, paging, objects: 0, freed_to: FreedTo::Head, anonymous: Anonymous::Amaps };
     for word in choices(name) {
         match word {
             "tail" => vm_config.freed_to = FreedTo::Tail,
+            "shadows" => vm_config.anonymous = Anonymous::Shadows(CHAINS),
             word => assert!(config.choose(word), "{name}: no kernel has a choice called {word}"),
         }
     }
@@ -206,6 +224,7 @@ fn boot(m: &Model, name: &str, paging: Option<PagingConfig>, defect: Option<Pmap
         m: m.clone(),
         threads: Rc::new(Halting { m: m.clone(), woken: RefCell::default(), disk, vm: Arc::downgrade(&vm) }),
         vm,
+        shadows: matches!(vm_config.anonymous, Anonymous::Shadows(_)),
         workers: Workers::new(m),
         active: Rc::new(RefCell::new(vec![None; cpus])),
     }
@@ -215,6 +234,11 @@ impl Rig {
     /// How many CPUs there are.
     pub fn cpus(&self) -> usize {
         self.m.board().cpus
+    }
+
+    /// True where memory is made of shadow objects, and nothing is lent or transferred.
+    pub(crate) fn has_shadows(&self) -> bool {
+        self.shadows
     }
 
     /// The executing CPU's thread.

@@ -8,7 +8,7 @@ use crate::episode::{Program, Scrutiny, Steps, seeded};
 use crate::failure::Failure;
 use crate::planted::Planted;
 use crate::program;
-use crate::rig::{MACHINES, reserves};
+use crate::rig::{MACHINES, reserves, with_shadows};
 use crate::servers::Servers;
 use crate::shrink::shrink;
 use crate::storm::{crowd, storm};
@@ -23,7 +23,9 @@ use std::thread::Builder;
 /// Steps of one episode.
 pub const EPISODE_STEPS: u64 = 4000;
 
-/// Beside them, steps with sockets.
+/// Beside them, steps where memory is made of shadow objects.
+const SHADOW_STEPS: usize = 1000;
+/// Steps with sockets.
 const TRAFFIC_STEPS: usize = 120;
 /// And steps with servers.
 const SERVER_STEPS: usize = 240;
@@ -102,6 +104,16 @@ impl Soak {
         self.machine.unwrap_or(MACHINES[(turn % MACHINES.len() as u64) as usize])
     }
 
+    /// What an episode does where memory is made of shadow objects: shorter, as it is beside the others.
+    pub fn shadows(&self, episode: u64) -> Program {
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed.wrapping_add(episode << 32));
+        rng.set_stream(3);
+        let schedule = (!episode.is_multiple_of(3)).then_some(self.seed ^ episode);
+        let steps = (0..SHADOW_STEPS).map(|_| program::step(&mut rng)).collect();
+        let machine = with_shadows(self.machine_of(episode));
+        Program { machine, schedule, depth: self.depth, steps: Steps::Memory(steps) }
+    }
+
     /// What an episode does with sockets: over loopback, and under the machine's own timing over the wire, too.
     pub fn traffic(&self, episode: u64) -> Program {
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed.wrapping_add(episode << 32));
@@ -153,6 +165,7 @@ impl Soak {
         if in_memory {
             run(self.program(episode))?;
             self.storms(episode).map_err(|failure| (None, failure))?;
+            run(self.shadows(episode))?;
         }
         if in_sockets {
             run(self.traffic(episode))?;
@@ -234,6 +247,48 @@ impl Soak {
                 let (program, failure) = quietly(|| shrink(*program, failure, self.defect)).0;
                 Err(Found { episode, step, program, failure }.into())
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pageferry_vm::VmDefect;
+
+    const SOAK: Soak = Soak { seed: 1, steps: 0, machine: None, depth: None, threads: 1, defect: None };
+
+    fn first_failure(defect: VmDefect, episodes: u64) -> Option<(u64, String)> {
+        let planted = Some(Planted::Vm(defect));
+        (0..episodes).find_map(|episode| {
+            let program = SOAK.shadows(episode);
+            let failed = quietly(|| program.run_with(Scrutiny::Usual, planted)).0.err()?;
+            Some((episode, failed.message))
+        })
+    }
+
+    #[test]
+    fn shadow_objects_do_what_amaps_do() {
+        for episode in 0..MACHINES.len() as u64 {
+            let program = SOAK.shadows(episode);
+            program.validate().expect("its machine is one");
+            assert_eq!(program.run_with(Scrutiny::Usual, None), Ok(()), "{}", program.machine);
+        }
+    }
+
+    #[test]
+    fn defects_of_chains_are_found() {
+        for defect in [
+            VmDefect::ShadowUncounted,
+            VmDefect::CollapseOldWins,
+            VmDefect::CollapseForgetsSlots,
+            VmDefect::BypassUnchecked,
+            VmDefect::PromoteWithoutRevoke,
+            VmDefect::ForkWithoutProtect,
+            VmDefect::ForkSharesWired,
+        ] {
+            let found = first_failure(defect, 60);
+            assert!(found.is_some(), "{defect:?} is not found");
         }
     }
 }

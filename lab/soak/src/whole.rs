@@ -8,7 +8,7 @@ use pageferry_kernel::*;
 use pageferry_model::Model;
 use pageferry_model::testing::{choices, small};
 use pageferry_pmap::{PmapConfig, PmapPaths, RefillPaths};
-use pageferry_vm::{FreedTo, VmConfig, VmPaths};
+use pageferry_vm::{Anonymous, FreedTo, VmConfig, VmPaths};
 use std::cell::{Cell, RefCell};
 use std::net::Ipv4Addr;
 use std::rc::Rc;
@@ -75,7 +75,13 @@ pub(crate) fn kernel(name: &str, m: &Model, defect: Option<NetDefect>, seed: u64
     };
     KernelConfig {
         pmap,
-        vm: VmConfig { paths: VmPaths::all(PATH), paging: None, objects: 0, freed_to: FreedTo::Head },
+        vm: VmConfig {
+            paths: VmPaths::all(PATH),
+            paging: None,
+            objects: 0,
+            freed_to: FreedTo::Head,
+            anonymous: Anonymous::Amaps,
+        },
         ephemeral: EphemeralConfig {
             scheme,
             honour_private: true,

@@ -152,6 +152,8 @@ pub(crate) struct DiskParams {
     pub(crate) blocks: u64,
     /// Seek and rotation.
     pub(crate) access: u64,
+    /// What a write waits for that goes on where the last request ended.
+    pub(crate) turn: u64,
     /// Moving one block.
     pub(crate) block: u64,
 }
@@ -272,6 +274,7 @@ impl Params {
             disk: c.disk.as_ref().map(|d| DiskParams {
                 blocks: (d.size_mb.value << 20) / PAGE_SIZE as u64,
                 access: d.access_us.value * c.cpu.clock_mhz.value,
+                turn: d.turn_us.as_ref().map_or(0, |turn| turn.value * c.cpu.clock_mhz.value),
                 block: (PAGE_SIZE as u64 * c.cpu.clock_mhz.value).div_ceil(d.bandwidth_mb_s.value),
             }),
             audio: c.audio.as_ref().map(|a| AudioParams {

@@ -11,7 +11,7 @@ use pageferry_kernel::{
     SocketConfig,
 };
 use pageferry_pmap::{PmapConfig, PmapPaths};
-use pageferry_vm::{FreedTo, VmConfig, VmPaths};
+use pageferry_vm::{Anonymous, FreedTo, VmConfig, VmPaths};
 
 const NONE: CodePath = CodePath::of(0);
 
@@ -53,7 +53,13 @@ pub fn config(arena_bytes: usize, selection: &Selection) -> KernelConfig {
             defect: selection.pmap_defect,
             ..PmapConfig::new(arena_bytes, PmapPaths::all(NONE))
         },
-        vm: VmConfig { paths: VmPaths::all(NONE), paging: None, objects: 0, freed_to: FreedTo::Head },
+        vm: VmConfig {
+            paths: VmPaths::all(NONE),
+            paging: None,
+            objects: 0,
+            freed_to: FreedTo::Head,
+            anonymous: Anonymous::Amaps,
+        },
         ephemeral: EphemeralConfig {
             scheme: selection.scheme.scheme(),
             honour_private: true,

@@ -7,6 +7,7 @@
 
 use super::laws::{Cover, OwnerRef, check_cover, check_locked, check_map, check_mapping, law};
 use super::paging;
+use super::shadow::check_chains;
 use crate::anon::{Amap, Anon};
 
 use crate::config::Kind;
@@ -97,6 +98,7 @@ impl<M: Machine> Vm<M> {
             }
         }
         census.check_frames(self)?;
+        check_chains(self, &spaces, &objects)?;
         paging::check_queues(self)?;
         paging::check_swap(self, &objects)?;
         self.check_zones(&census, spaces.len(), objects.len())
@@ -258,7 +260,7 @@ impl<M: Machine> Census<M> {
     /// What the page tables say about an entry agrees with its layers, and permits no write that others would see.
     fn check_mappings(&mut self, vm: &Vm<M>, space: &Space<M>, entry: &Entry<M>) -> Result<(), String> {
         check_locked(vm, entry)?;
-        for (va, frame, exclusive) in candidates(entry) {
+        for (va, frame, exclusive) in candidates(vm, entry) {
             if check_mapping(vm, space, entry, va, Some((frame, exclusive)))? {
                 *self.mappings.entry(frame).or_default() += 1;
             }
@@ -331,8 +333,12 @@ fn check_owners<M: Machine>(vm: &Vm<M>) -> Result<(), String> {
 }
 
 /// The pages of an entry that can be mapped, the frame that its layers have there, and whether it may be written.
-pub(crate) fn candidates<M: Machine>(entry: &Entry<M>) -> Vec<(Va, Pfn, bool)> {
+pub(crate) fn candidates<M: Machine>(vm: &Vm<M>, entry: &Entry<M>) -> Vec<(Va, Pfn, bool)> {
     let range = entry.range;
+    if vm.shadows().is_some() {
+        let at = |va| entry.chain_at(vm, va).map(|(frame, exclusive)| (va, frame, exclusive));
+        return range.pages().filter_map(at).collect();
+    }
     let va = |page: u64| range.start() + (page as usize) * PAGE_SIZE;
     let mut found = BTreeMap::new();
     if let Some(o) = &entry.object {

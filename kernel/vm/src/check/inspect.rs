@@ -55,6 +55,9 @@ impl<M: Machine> Space<M> {
     pub fn frame_behind(&self, va: Va) -> Option<Pfn> {
         let map = self.locked_map().peek()?;
         let entry = map.entry_at(va)?;
+        if self.vm.shadows().is_some() {
+            return entry.chain_at(&self.vm, va).map(|(frame, _)| frame);
+        }
         if let Some(a) = &entry.amap {
             let slot = entry.slot(a, va);
             let amap = a.amap.lock();

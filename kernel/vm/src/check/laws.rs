@@ -50,7 +50,8 @@ pub(crate) fn check_map<M: Machine>(map: &Map<M>) -> Result<(), String> {
         law!(a.copy_on_write || entry.amap.is_none(), "entry {range:?} writes to its object but has an amap");
         law!(a.copy_on_write || entry.object.is_some(), "entry {range:?} has no layer to write to");
         law!(a.copy_on_write || !a.needs_copy, "entry {range:?} needs a copy of nothing");
-        law!(entry.amap.is_some() || a.needs_copy || !a.copy_on_write, "entry {range:?} lost its amap");
+        let own = entry.amap.is_some() || entry.object.as_ref().is_some_and(|o| o.object.is_internal());
+        law!(own || a.needs_copy || !a.copy_on_write, "entry {range:?} lost its amap, or its object");
         if let Some(o) = &entry.object {
             let pages = o.page + entry.len_pages();
             let fits = pages <= o.object.len_pages() || o.object.is_file();
@@ -163,7 +164,7 @@ pub(crate) fn check_locked<M: Machine>(vm: &Vm<M>, entry: &Entry<M>) -> Result<(
     for (page, &frame) in entry.range.pages().zip(&entry.locked) {
         let info = vm.frame_info(frame);
         law!(info.wire_count > 0, "{page:?} is locked in {frame:?}, which is not wired");
-        let now = with_resident(entry, page, Access::Read, |frame| frame);
+        let now = with_resident(vm, entry, page, Access::Read, |frame| frame);
         let cut = entry
             .object
             .as_ref()

@@ -11,6 +11,8 @@ mod paging;
 #[cfg(feature = "verify")]
 mod plant;
 #[cfg(feature = "verify")]
+mod shadow;
+#[cfg(feature = "verify")]
 mod watch;
 
 pub use inspect::StructureCensus;

@@ -206,7 +206,7 @@ impl<M: Machine> Watch<M> {
             let entry = map.entry_at(va);
             match entry {
                 Some(entry) => {
-                    check_mapping(&self.vm, &space, entry, va, entry.layers_at(va))?;
+                    check_mapping(&self.vm, &space, entry, va, entry.layers_at(&self.vm, va))?;
                 }
                 None => {
                     let mapped = self.vm.pmaps().extract(space.pmap(), va);
@@ -382,7 +382,7 @@ impl<M: Machine> Watch<M> {
             let Some(entry) = map.entry_at(va) else {
                 return Err(format!("{frame:?} is mapped at {va:?}, where there is no entry"));
             };
-            let layers = entry.layers_at(va);
+            let layers = entry.layers_at(vm, va);
             check_mapping(vm, &space, entry, va, layers)?;
         }
         Ok(())

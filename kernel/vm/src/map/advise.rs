@@ -98,7 +98,7 @@ impl<M: Machine> Space<M> {
                 let map = self.mapped(t, range)?;
                 let mut pending = TlbFlush::new();
                 for (entry, page) in pages(&map, range) {
-                    with_resident(entry, page, Access::Read, |frame| {
+                    with_resident(vm, entry, page, Access::Read, |frame| {
                         pending.merge(vm.pmaps().clear_referenced(frame));
                         vm.frames().lock().move_to(frame, Queue::Inactive);
                     });

@@ -88,9 +88,9 @@ impl<M: Machine> Entry<M> {
         vm.structures().free(Kind::Entry, next.at);
     }
 
-    /// Resolves needs-copy: the entry gets an amap of its own (NetBSD's `amap_copy`). The caller holds the map
-    /// exclusively. While an entry needs a copy there is no writable mapping in its range, so the anons can be shared
-    /// as they are.
+    /// Resolves needs-copy: the entry gets an amap of its own (NetBSD's `amap_copy`), or a shadow object. The caller
+    /// holds the map exclusively. While an entry needs a copy there is no writable mapping in its range, so the anons
+    /// can be shared as they are.
     ///
     /// # Errors
     /// [`VmError::NoMemory`]; the entry is as before.
@@ -100,6 +100,9 @@ impl<M: Machine> Entry<M> {
             return Ok(());
         }
         vm.machine().execute(vm.paths().map_entry);
+        if vm.shadows().is_some() {
+            return self.shadow(vm);
+        }
         match &self.amap {
             None => self.amap = Some(AmapRef { amap: Amap::new(vm, self.len_pages())?, slot: 0 }),
             Some(old) => {

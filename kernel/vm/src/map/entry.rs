@@ -118,17 +118,10 @@ impl<M: Machine> Entry<M> {
         self.range.end() == next.range.start() && alike && amap && object
     }
 
-    /// What the layers have at `va`, and whether it may be written; not accounted for.
-    pub(crate) fn layers_at(&self, va: Va) -> Option<(Pfn, bool)> {
-        let page = (va - self.range.start()) as u64 >> PAGE_SHIFT;
-        if let Some(a) = &self.amap
-            && let Some((_, anon)) = a.amap.lock().anons(a.slot + page..a.slot + page + 1).next()
-        {
-            let state = anon.lock();
-            return state.frame.map(|frame| (frame, state.refs == 1));
-        }
-        let o = self.object.as_ref()?;
-        let frame = *o.object.lock().pages().get(&(o.page + page))?;
-        Some((frame, !self.attributes.copy_on_write))
+    /// True when neither this entry nor its `copy` may write to the object that both map.
+    pub(crate) fn waits_with(&self, copy: &Entry<M>) -> bool {
+        let (own, theirs) = (self.object.as_ref(), copy.object.as_ref());
+        let same = own.zip(theirs).is_some_and(|(own, theirs)| Arc::ptr_eq(&own.object, &theirs.object));
+        self.attributes.copy_on_write && same
     }
 }

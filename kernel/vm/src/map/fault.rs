@@ -10,6 +10,8 @@
 //! and the locks drop. So the old frame can neither be written through a stale translation after its copy was made, nor
 //! be freed while one stands. A fault that runs out of memory leaves everything as it was.
 //!
+//! Where memory is made of shadow objects, `fault_chain` takes the place of the three layers.
+//!
 //! What changes the entry itself (making or copying its amap) needs the map exclusively: the fault unlocks the map,
 //! does that, and retries.
 
@@ -27,10 +29,10 @@ use pageferry_pmap::TlbFlush;
 
 /// How far a fault got with the map held shared.
 #[must_use]
-enum Step<M: Machine> {
+pub(super) enum Step<M: Machine> {
     /// The page is mapped so that the access will succeed.
     Done,
-    /// The entry must have an amap of its own first.
+    /// The entry must have an amap of its own first, or an object.
     NeedsAmap,
     /// The page is copied only when write-protection that is under way has reached every CPU.
     Unflushed,
@@ -55,11 +57,11 @@ enum Purpose {
 }
 
 /// One attempt: where and for what.
-struct PageFault<'a, M: Machine> {
+pub(super) struct PageFault<'a, M: Machine> {
     space: &'a Space<M>,
-    vm: &'a Vm<M>,
-    entry: &'a Entry<M>,
-    va: Va,
+    pub(super) vm: &'a Vm<M>,
+    pub(super) entry: &'a Entry<M>,
+    pub(super) va: Va,
     access: Access,
     purpose: Purpose,
 }
@@ -139,6 +141,9 @@ impl<M: Machine> Space<M> {
 
 impl<M: Machine> PageFault<'_, M> {
     fn run(&self) -> Result<Step<M>, VmError> {
+        if self.vm.shadows().is_some() {
+            return self.chain();
+        }
         let attributes = self.entry.attributes;
         let Some(aref) = &self.entry.amap else {
             return if self.entry.object.is_some() { self.object(None) } else { Ok(Step::NeedsAmap) };
@@ -160,12 +165,12 @@ impl<M: Machine> PageFault<'_, M> {
         Ok(Step::Done)
     }
 
-    fn writes(&self) -> bool {
+    pub(super) fn writes(&self) -> bool {
         self.access == Access::Write
     }
 
     /// Maps `frame` at the page, and flushes what that replaces. The frame's owner is locked.
-    fn enter(&self, frame: Pfn, prot: Prot, mut also: TlbFlush<M>) -> Result<(), VmError> {
+    pub(super) fn enter(&self, frame: Pfn, prot: Prot, mut also: TlbFlush<M>) -> Result<(), VmError> {
         let permits = prot.permits(self.access) || self.purpose == Purpose::Wire;
         assert!(permits, "a fault is resolved by a mapping that permits the access");
         // A page that permits no access is only made resident.
@@ -229,7 +234,7 @@ impl<M: Machine> PageFault<'_, M> {
     }
 
     /// The page is the object's; `upper` is the hole above it.
-    fn object(&self, upper: Option<(&mut AmapState<M>, u64)>) -> Result<Step<M>, VmError> {
+    pub(super) fn object(&self, upper: Option<(&mut AmapState<M>, u64)>) -> Result<Step<M>, VmError> {
         let attributes = self.entry.attributes;
         let promote = self.writes() && attributes.copy_on_write;
         if promote && (attributes.needs_copy || upper.is_none()) {
@@ -274,12 +279,12 @@ impl<M: Machine> PageFault<'_, M> {
     }
 
     /// The colour of the page, where pages have colours.
-    fn colour(&self) -> Option<u32> {
+    pub(super) fn colour(&self) -> Option<u32> {
         self.vm.frames().colour_of_page(self.va.0 >> PAGE_SHIFT)
     }
 
     /// How many pages behind this one may come in with it.
-    fn read_ahead(&self) -> usize {
+    pub(super) fn read_ahead(&self) -> usize {
         let usual = self.vm.read_ahead();
         match self.entry.attributes.advice {
             Advice::Normal => usual,

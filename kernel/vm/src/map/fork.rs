@@ -9,6 +9,9 @@
 //! with another space (flagging it needs-copy would end the sharing), and when frames are wired (the kernel may be
 //! writing into them: the parent keeps the wired frame, the child gets its bytes).
 //!
+//! Where memory is made of shadow objects, both map the same object, flagged likewise, and the first write puts another
+//! before it; a copy that cannot wait is an object put behind it (`shadow::copy`).
+//!
 //! The parent's map is held exclusively throughout. All that can fail comes first and touches the parent only in ways
 //! that cannot be seen; then the copy is committed.
 
@@ -36,7 +39,7 @@ impl<M: Machine> Space<M> {
         let _c = vm.machine().scope(Cause::Vm);
         let child = vm.with_memory(t, || vm.space())?;
         let mut parent = self.locked_map().write(t);
-        let entries = copy_entries(vm, &mut parent)?;
+        let entries = copy_entries(vm, t, &mut parent)?;
         self.commit_deferred(&mut parent, &entries);
         let mut map = child.locked_map().write(t);
         for entry in entries {
@@ -51,11 +54,14 @@ impl<M: Machine> Space<M> {
     pub(crate) fn commit_deferred(&self, parent: &mut Map<M>, entries: &[Entry<M>]) {
         let vm = self.vm();
         let mut pending = TlbFlush::new();
-        for entry in entries.iter().filter(|e| e.attributes.needs_copy && e.amap.is_some()) {
+        let shadows = vm.shadows().is_some();
+        let waits =
+            |e: &&Entry<M>| e.attributes.needs_copy && (e.amap.is_some() || shadows && e.object.is_some());
+        for entry in entries.iter().filter(waits) {
             let own =
                 parent.look_up_mut(vm, entry.range.start()).expect("the child's entries are the parent's");
             assert!(own.range == entry.range, "{:?} was copied from {:?}", entry.range, own.range);
-            if own.attributes.needs_copy {
+            if own.attributes.needs_copy || shadows && !own.waits_with(entry) {
                 continue;
             }
             own.attributes.needs_copy = !vm.has(VmDefect::ForkForgetsNeedsCopy);
@@ -69,11 +75,15 @@ impl<M: Machine> Space<M> {
 }
 
 /// The child's entries, in order. On failure none is left.
-fn copy_entries<M: Machine>(vm: &Vm<M>, parent: &mut Map<M>) -> Result<Vec<Entry<M>>, VmError> {
+fn copy_entries<M: Machine>(
+    vm: &Vm<M>,
+    t: &dyn Threads,
+    parent: &mut Map<M>,
+) -> Result<Vec<Entry<M>>, VmError> {
     let made = parent.entries_mut().filter_map(|entry| match entry.attributes.inherit {
         Inherit::None => None,
         Inherit::Share => Some(share_entry(vm, entry)),
-        Inherit::Copy => Some(copy_entry(vm, entry)),
+        Inherit::Copy => Some(copy_entry(vm, t, entry)),
     });
     collect_entries(vm, made)
 }
@@ -84,11 +94,16 @@ pub(crate) fn share_entry<M: Machine>(vm: &Vm<M>, entry: &mut Entry<M>) -> Resul
     if !vm.has(VmDefect::ShareForgetsCopy) {
         entry.amap_copy(vm)?;
     }
+    entry.note_shared(vm);
     entry.duplicate(vm)
 }
 
 /// An entry through which the child sees the memory as it is now.
-pub(crate) fn copy_entry<M: Machine>(vm: &Vm<M>, entry: &mut Entry<M>) -> Result<Entry<M>, VmError> {
+pub(crate) fn copy_entry<M: Machine>(
+    vm: &Vm<M>,
+    t: &dyn Threads,
+    entry: &mut Entry<M>,
+) -> Result<Entry<M>, VmError> {
     let mut child = entry.duplicate(vm)?;
     // A mapping that writes to its object is copied as one that promotes what the child writes.
     child.attributes.copy_on_write = true;
@@ -104,6 +119,20 @@ pub(crate) fn copy_entry<M: Machine>(vm: &Vm<M>, entry: &mut Entry<M>) -> Result
             }
             Err(e) => {
                 child.amap = Some(aref);
+                child.dispose(vm);
+                return Err(e);
+            }
+        }
+    }
+    if vm.shadows().is_some() && !entry.must_put_behind(vm) {
+        entry.mark_pages(vm);
+    } else if vm.shadows().is_some() {
+        match entry.put_behind(vm, t) {
+            Ok(behind) => {
+                let old = child.object.replace(behind);
+                old.into_iter().for_each(|old| old.object.drop_ref(vm));
+            }
+            Err(e) => {
                 child.dispose(vm);
                 return Err(e);
             }

@@ -7,7 +7,7 @@ use super::entry::Entry;
 use super::map::Map;
 use crate::vm::Vm;
 use core::sync::atomic::Ordering;
-use pageferry_hal::{Access, Machine, PAGE_SIZE, StructVa, Va, VaRange};
+use pageferry_hal::{Access, Machine, PAGE_SHIFT, PAGE_SIZE, Pfn, StructVa, Va, VaRange};
 
 /// What a way down the tree reads of a node: its range, its children, its gaps.
 const NODE_BYTES: usize = 32;
@@ -15,6 +15,39 @@ const NODE_BYTES: usize = 32;
 impl<M: Machine> Entry<M> {
     pub(crate) fn touch(&self, vm: &Vm<M>, access: Access) {
         vm.machine().touch(self.at, vm.sizes().entry_bytes, access);
+    }
+
+    /// What the layers have at `va`, and whether it may be written; not accounted for.
+    pub(crate) fn layers_at(&self, vm: &Vm<M>, va: Va) -> Option<(Pfn, bool)> {
+        if vm.shadows().is_some() {
+            return self.chain_at(vm, va);
+        }
+        let page = (va - self.range.start()) as u64 >> PAGE_SHIFT;
+        if let Some(a) = &self.amap
+            && let Some((_, anon)) = a.amap.lock().anons(a.slot + page..a.slot + page + 1).next()
+        {
+            let state = anon.lock();
+            return state.frame.map(|frame| (frame, state.refs == 1));
+        }
+        let o = self.object.as_ref()?;
+        let frame = *o.object.lock().pages().get(&(o.page + page))?;
+        Some((frame, !self.attributes.copy_on_write))
+    }
+
+    /// What the chain of shadow objects has at `va`, and whether it may be written; not accounted for.
+    pub(crate) fn chain_at(&self, vm: &Vm<M>, va: Va) -> Option<(Pfn, bool)> {
+        let top = self.object.as_ref()?;
+        let chains = vm.chains();
+        for (depth, (object, page)) in chains.walk(&top.object, self.object_page(top, va)).enumerate() {
+            let state = object.lock();
+            if let Some(&frame) = state.pages().get(&page) {
+                return Some((frame, depth == 0 && !self.attributes.needs_copy));
+            }
+            if object.has_page(&state, page) {
+                return None;
+            }
+        }
+        None
     }
 }
 

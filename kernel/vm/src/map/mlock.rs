@@ -79,7 +79,7 @@ impl<M: Machine> Space<M> {
                     }
                     usable.then_some(frame)
                 };
-                if let Some(frame) = with_resident(entry, page, access, wire).flatten() {
+                if let Some(frame) = with_resident(vm, entry, page, access, wire).flatten() {
                     break Some(frame);
                 }
             };
@@ -106,7 +106,7 @@ impl<M: Machine> Space<M> {
                 let entry = map.overlapping(VaRange::pages_from(page, 1)).next().expect("covered");
                 match frame {
                     Some(frame) => {
-                        let now = with_resident(entry, page, lock_access(entry), |frame| frame);
+                        let now = with_resident(self.vm(), entry, page, lock_access(entry), |frame| frame);
                         entry.locked.is_empty() && now == Some(*frame)
                     }
                     None => !entry.locked.is_empty(),
@@ -148,6 +148,7 @@ fn lock_access<M: Machine>(entry: &Entry<M>) -> Access {
 /// Calls `work` with the frame that the layers have at `page`, if it would serve `access` without being replaced (loans
 /// apart). The frame's owner is locked meanwhile.
 pub(crate) fn with_resident<M: Machine, R>(
+    vm: &Vm<M>,
     entry: &Entry<M>,
     page: Va,
     access: Access,
@@ -156,6 +157,9 @@ pub(crate) fn with_resident<M: Machine, R>(
     let copies = access == Access::Write && entry.attributes.copy_on_write;
     if copies && entry.attributes.needs_copy {
         return None;
+    }
+    if vm.shadows().is_some() {
+        return with_resident_in_chain(vm, entry, page, copies, work);
     }
     let upper = entry.amap.as_ref().map(|aref| (aref.amap.lock(), entry.slot(aref, page)));
     if let Some((amap, slot)) = &upper
@@ -168,4 +172,28 @@ pub(crate) fn with_resident<M: Machine, R>(
     let number = entry.object_page(oref, page);
     let state = oref.object.lock();
     state.pages().get(&number).copied().filter(|_| !state.busy().contains(&number)).map(work)
+}
+
+/// The same for a chain of shadow objects; `copies` is for an access that only the first may serve.
+fn with_resident_in_chain<M: Machine, R>(
+    vm: &Vm<M>,
+    entry: &Entry<M>,
+    page: Va,
+    copies: bool,
+    work: impl FnOnce(Pfn) -> R,
+) -> Option<R> {
+    let top = entry.object.as_ref()?;
+    let chains = vm.chains();
+    let mut chain = chains.walk(&top.object, entry.object_page(top, page));
+    let chain: &mut dyn Iterator<Item = _> = if copies { &mut chain.by_ref().take(1) } else { &mut chain };
+    for (object, number) in chain {
+        let state = object.lock();
+        if let Some(&frame) = state.pages().get(&number) {
+            return (!state.busy().contains(&number)).then(|| work(frame));
+        }
+        if object.has_page(&state, number) {
+            return None;
+        }
+    }
+    None
 }

@@ -364,6 +364,7 @@ impl<M: Machine> Space<M> {
     /// # Locks
     /// Sleeps for the map lock: no spin lock may be held.
     pub fn loan_to_kernel(&self, t: &dyn Threads, at: Va, len_bytes: usize) -> Result<KernelLoan, VmError> {
+        self.vm().needs_anons()?;
         let vm = self.vm();
         if len_bytes == 0 {
             return Err(VmError::Invalid);
@@ -384,6 +385,7 @@ impl<M: Machine> Space<M> {
     /// # Locks
     /// Sleeps for the map lock: no spin lock may be held.
     pub fn loan_to_anons(&self, t: &dyn Threads, at: Va, len_bytes: usize) -> Result<AnonLoan<M>, VmError> {
+        self.vm().needs_anons()?;
         if len_bytes == 0 || !at.is_page_aligned() || !Va(len_bytes as u64).is_page_aligned() {
             return Err(VmError::Invalid);
         }

@@ -67,6 +67,7 @@ impl<M: Machine> Vm<M> {
         pages: Range<u64>,
         mut target: LoanTarget<M>,
     ) -> Result<LoanTarget<M>, VmError> {
+        self.needs_anons()?;
         let _c = self.machine().scope(Cause::Vm);
         if pages.is_empty() {
             return Err(VmError::Invalid);

@@ -118,7 +118,7 @@ pub fn pass<M: Machine>(
         }
     };
     maps.from.clip(vm, range)?;
-    let prepared = prepare(vm, &mut maps.from, range, mode).and_then(|passed| {
+    let prepared = prepare(vm, t, &mut maps.from, range, mode).and_then(|passed| {
         let zeroed =
             if mode == PassMode::DonateZero { zero_fill(vm, &maps.from, range) } else { Ok(Vec::new()) };
         match zeroed {
@@ -170,6 +170,7 @@ pub fn pass<M: Machine>(
 /// The receiver's entries, still at the sender's addresses. On failure none is left.
 fn prepare<M: Machine>(
     vm: &Vm<M>,
+    t: &dyn Threads,
     map: &mut Map<M>,
     range: VaRange,
     mode: PassMode,
@@ -178,7 +179,7 @@ fn prepare<M: Machine>(
         vm.machine().execute(vm.paths().pass);
         let mut entry = match mode {
             PassMode::Share => share_entry(vm, entry),
-            PassMode::Copy => copy_entry(vm, entry),
+            PassMode::Copy => copy_entry(vm, t, entry),
             PassMode::Donate | PassMode::DonateZero => entry.duplicate(vm),
         }?;
         entry.attributes.transfer_area = false;

@@ -62,6 +62,7 @@ impl<M: Machine> Space<M> {
         how: PushDown,
     ) -> Result<usize, VmError> {
         let vm = &**self.vm();
+        vm.needs_anons()?;
         let _c = vm.machine().scope(Cause::Vm);
         if len_bytes == 0 {
             return Err(VmError::Invalid);

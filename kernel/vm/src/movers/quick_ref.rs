@@ -104,6 +104,7 @@ fn refer<M: Machine>(
         let prepared = if access == Access::Write { entry.amap_copy(vm) } else { Ok(()) };
         match prepared.and_then(|()| entry.duplicate_part(vm, part)) {
             Ok(mut entry) => {
+                entry.note_shared(vm);
                 entry.attributes.prot = if access == Access::Write { Prot::RW } else { Prot::READ };
                 entry.attributes.inherit = Inherit::None;
                 entry.attributes.transfer_area = false;

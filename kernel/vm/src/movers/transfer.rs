@@ -180,8 +180,8 @@ impl<M: Machine> Space<M> {
         let vm = self.vm();
         let _c = vm.machine().scope(Cause::Vm);
         let mut anons = Vec::with_capacity(pages.frames.len());
-        let mut error = None;
-        for &frame in &pages.frames {
+        let mut error = vm.needs_anons().err();
+        for &frame in pages.frames.iter().filter(|_| error.is_none()) {
             match Anon::of_frame(vm, frame) {
                 Ok(anon) => anons.push(anon),
                 Err(e) => {
@@ -349,6 +349,7 @@ impl<M: Machine> Space<M> {
     /// Sleeps for the map lock: no spin lock may be held.
     pub fn anflush(&self, t: &dyn Threads, at: Va, len_bytes: usize) -> Result<(), VmError> {
         let vm = &**self.vm();
+        vm.needs_anons()?;
         let _c = vm.machine().scope(Cause::Vm);
         if len_bytes == 0 {
             return Err(VmError::Invalid);

@@ -7,13 +7,16 @@
 use super::object::{Backing, Block, Object, ObjectGuard, ObjectPageError, ObjectState, Store, VnodePager};
 use crate::config::Kind;
 use crate::error::VmError;
-use crate::page::Owner;
+use crate::page::{Owner, SwapSlot};
 use crate::vm::Vm;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use pageferry_hal::{Access, LockClass, Machine, PAGE_SIZE, Pfn, Threads};
+
+/// The pages of an object, and its slots of the swap area.
+pub(crate) type Contents = (BTreeMap<u64, Pfn>, BTreeMap<u64, SwapSlot>);
 
 impl<M: Machine> Object<M> {
     pub(crate) fn add_ref(&self, vm: &Vm<M>) {
@@ -23,8 +26,17 @@ impl<M: Machine> Object<M> {
         state.refs = state.refs.checked_add(1).expect("object reference count overflows");
     }
 
-    /// The caller has removed its mappings, and flushed.
+    /// The caller has removed its mappings, and flushed. With the last reference goes that on the object behind, one
+    /// after the other, however long the chain.
     pub(crate) fn drop_ref(&self, vm: &Vm<M>) {
+        let mut behind = self.drop_one(vm);
+        while let Some(object) = behind {
+            behind = object.drop_one(vm);
+        }
+    }
+
+    /// Drops one reference; the last one gives the object's on the object behind it to the caller.
+    fn drop_one(&self, vm: &Vm<M>) -> Option<Arc<Object<M>>> {
         let mut state = self.lock();
         vm.machine().touch(self.at, vm.sizes().object_bytes, Access::Write);
         assert!(state.refs > 0, "an object's references are counted wrongly");
@@ -43,9 +55,56 @@ impl<M: Machine> Object<M> {
                 vm.frames().disown(frame);
             }
             drop(state);
+            let behind = if self.is_internal() { vm.chains().remove(self) } else { None };
             vm.structures().forget_object(self.at);
             vm.structures().free(Kind::Object, self.at);
+            return behind.map(|behind| behind.object);
         }
+        None
+    }
+
+    /// The frame of page `page` if the object has it, or fills it itself; none if only an object behind can have it.
+    ///
+    /// # Errors
+    /// [`ObjectPageError`].
+    pub(crate) fn page_in_chain(
+        self: &Arc<Self>,
+        vm: &Vm<M>,
+        state: &mut ObjectState,
+        page: u64,
+    ) -> Result<Option<Pfn>, ObjectPageError> {
+        let has = !self.is_internal() || self.has_page(state, page);
+        if !has {
+            vm.machine().touch(self.at, vm.sizes().object_bytes, Access::Read);
+            return Ok(None);
+        }
+        self.page(vm, state, page).map(Some)
+    }
+
+    /// True when the object has contents for `page`, wherever they are.
+    pub(crate) fn has_page(&self, state: &ObjectState, page: u64) -> bool {
+        state.pages.contains_key(&page) || state.swap.contains_key(&page) || state.busy.contains(&page)
+    }
+
+    /// Another reference, if there is one.
+    pub(crate) fn add_ref_if_alive(&self) -> bool {
+        let mut state = self.lock();
+        state.refs += u32::from(state.refs > 0);
+        state.refs > 0
+    }
+
+    /// One of two objects has become the other: takes all that it has, and its last reference. Its structure is still
+    /// to be given back, with [`Object::bury`].
+    pub(crate) fn take_all(&self, state: &mut ObjectState) -> Contents {
+        assert!(state.refs == 1 && state.busy.is_empty(), "only what nobody else knows is taken");
+        state.refs = 0;
+        (core::mem::take(&mut state.pages), core::mem::take(&mut state.swap))
+    }
+
+    /// Gives back the structure of an object of which nothing is left.
+    pub(crate) fn bury(&self, vm: &Vm<M>) {
+        vm.structures().forget_object(self.at);
+        vm.structures().free(Kind::Object, self.at);
     }
 
     /// The frame of page `page`, filled if it was not resident and that takes no waiting.
@@ -85,7 +144,7 @@ impl<M: Machine> Object<M> {
 
     fn fill(&self, vm: &Vm<M>, frame: Pfn, page: u64) -> Result<(), ObjectPageError> {
         match &self.store {
-            Store::Memory(Backing::Zero) | Store::Disk => {
+            Store::Memory(Backing::Zero) | Store::Disk | Store::Internal => {
                 vm.zero(frame);
                 Ok(())
             }
@@ -186,6 +245,15 @@ impl<M: Machine> Vm<M> {
             state.len_pages = page + 1;
         }
         Ok(object)
+    }
+
+    /// An object of `len_pages` pages that are in none of its frames yet, for a copy-on-write mapping. The caller holds
+    /// the one reference, and puts it in the chains.
+    ///
+    /// # Errors
+    /// [`VmError::NoMemory`].
+    pub(crate) fn internal_object(&self, len_pages: u64) -> Result<Arc<Object<M>>, VmError> {
+        self.new_object(len_pages, Store::Internal, Vec::new())
     }
 
     fn new_object(

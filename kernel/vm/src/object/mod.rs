@@ -5,5 +5,6 @@ mod life;
 mod object;
 mod pager;
 
+pub(crate) use life::Contents;
 pub use object::{Backing, Object, Pager, PagerError, VnodePager};
 pub(crate) use object::{ObjectPageError, ObjectState};

@@ -74,6 +74,9 @@ pub(crate) enum Store {
     Vnode(Arc<dyn VnodePager>),
     /// Nowhere else: the frames are a device's, and stay.
     Device,
+    /// In the swap area, or in the object that this one shadows: the memory of a copy-on-write mapping, where it is
+    /// made of shadow objects ([`crate::Anonymous::Shadows`]). A page that is in none of them is clear.
+    Internal,
 }
 
 /// A block of a file.
@@ -112,6 +115,18 @@ pub(crate) type ObjectGuard<'a, M> = <<M as Machine>::Lock<ObjectState> as SpinL
 impl ObjectState {
     pub(crate) fn refs(&self) -> u32 {
         self.refs
+    }
+
+    /// One reference goes that is not the last; what is done with the last is [`Object::drop_ref`]'s.
+    pub(crate) fn forget_ref(&mut self) {
+        self.refs -= 1;
+    }
+
+    /// The same, if it is not the last; else nothing happens, and the answer is no.
+    pub(crate) fn forget_ref_unless_last(&mut self) -> bool {
+        let others = self.refs > 1;
+        self.refs -= u32::from(others);
+        others
     }
 
     pub(crate) fn len_pages(&self) -> u64 {
@@ -168,6 +183,11 @@ impl<M: Machine> Object<M> {
     /// True for a file of either kind: it can be mapped behind its end, and written back.
     pub fn is_file(&self) -> bool {
         matches!(self.store, Store::Disk | Store::Vnode(_))
+    }
+
+    /// True for an object that can stand in a chain with another behind it.
+    pub(crate) fn is_internal(&self) -> bool {
+        matches!(self.store, Store::Internal)
     }
 
     /// Where the structure lies: names the object as long as it lives.

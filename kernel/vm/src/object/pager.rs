@@ -68,7 +68,7 @@ impl<M: Machine> Object<M> {
                 let block = state.blocks.get(page as usize)?;
                 block.written.then_some(Home::Block(block.at))
             }
-            Store::Memory(_) | Store::Device => None,
+            Store::Memory(_) | Store::Device | Store::Internal => None,
         }
     }
 
@@ -322,7 +322,7 @@ impl<M: Machine> Object<M> {
     pub(crate) fn block_of(&self, state: &ObjectState, page: u64) -> Option<u64> {
         match self.store {
             Store::Disk => Some(state.blocks[page as usize].at),
-            Store::Memory(Backing::Zero | Backing::Pager(_)) | Store::Vnode(_) => None,
+            Store::Memory(Backing::Zero | Backing::Pager(_)) | Store::Vnode(_) | Store::Internal => None,
             Store::Device => panic!("a device's page {page} is not taken"),
         }
     }

@@ -614,6 +614,14 @@ impl<M: Machine> FramesGuard<'_, M> {
         self.place(frame);
     }
 
+    /// A frame of one object becomes page `page` of another, and is mapped as it was.
+    pub(crate) fn rename(&mut self, frame: Pfn, object: &Arc<Object<M>>, page: u64) {
+        let f = self.get_mut(frame);
+        assert!(matches!(f.owner, Owner::Object(..)) && f.borrower.is_none(), "{frame:?} is no object's own");
+        f.owner = Owner::Object(Arc::downgrade(object), page);
+        self.touch(frame);
+    }
+
     /// Gives an orphan, or a frame of the kernel's data, to an anon.
     pub(crate) fn adopt(&mut self, frame: Pfn, anon: &Arc<Anon<M>>) {
         let f = self.get_mut(frame);

@@ -21,6 +21,10 @@
 //! from an object is written where it lies, if it must be, and becomes the anon's; that frees nothing, and is not
 //! counted, but a later pass may take it from there. Only what comes onto the free list counts as reclaimed.
 //!
+//! # Shadow objects
+//! Where memory is made of them, a page keeps the slot that it got first, and only neighbours of one object go
+//! together, as many as `ShadowConfig` says: pages that are not neighbours there do not become neighbours on the disk.
+//!
 //! Threads that wait for it are in `demand`.
 
 use super::frame::{Owner, Queue};
@@ -33,6 +37,7 @@ use crate::counter::VmCounter;
 use crate::error::VmError;
 use crate::object::{Object, ObjectState};
 use crate::probe::VmDefect;
+use crate::shadow::collapse;
 use crate::vm::Vm;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -246,7 +251,10 @@ impl<M: Machine> Vm<M> {
             // No owner any more: it is about to be freed.
             let scanned = match (anon, page) {
                 (Some(anon), _) => self.claim_anon(anon, frame, even_used, &mut pending),
-                (_, Some((object, page))) => self.claim_page(object, page, frame, even_used, &mut pending),
+                (_, Some((object, page))) => {
+                    pass.reclaimed += self.collapse_first(&object);
+                    self.claim_page(object, page, frame, even_used, &mut pending)
+                }
                 (None, None) => Scan::Passed,
             };
             match scanned {
@@ -285,6 +293,17 @@ impl<M: Machine> Vm<M> {
         Scan::Claimed(Victim { frame, owner: VictimOwner::Anon(anon) })
     }
 
+    /// A shadow object that was never in the swap area takes in what it can: once it was there it takes in nothing.
+    fn collapse_first(&self, object: &Arc<Object<M>>) -> usize {
+        let first = object.is_internal() && object.lock().swap.is_empty();
+        if !first || !object.add_ref_if_alive() {
+            return 0;
+        }
+        let freed = collapse(self, &mut self.chains(), object);
+        object.drop_ref(self);
+        freed
+    }
+
     fn claim_page(
         &self,
         object: Arc<Object<M>>,
@@ -295,6 +314,12 @@ impl<M: Machine> Vm<M> {
     ) -> Scan<M> {
         let mut state = object.lock();
         if state.pages().get(&page) != Some(&frame) || state.busy().contains(&page) {
+            return Scan::Passed;
+        }
+        if object.is_internal() && !state.swap.contains_key(&page) && self.swap().is_full() {
+            // As for an anon.
+            self.machine().count(VmCounter::SwapFull, 1);
+            self.frames().lock().move_to(frame, Queue::Active);
             return Scan::Passed;
         }
         if self.frames().lock().get(frame).borrower.is_some() {
@@ -360,8 +385,12 @@ impl<M: Machine> Vm<M> {
             match &victim.owner {
                 VictimOwner::Anon(anon) if dirty || anon.lock().swap.is_none() => to_swap.push(victim),
                 VictimOwner::Page(object, page) | VictimOwner::Lent(object, page) if dirty => {
-                    let block = object.block_of(&object.lock(), *page);
-                    match block {
+                    let home = {
+                        let state = object.lock();
+                        let kept = state.swap.get(page).filter(|_| self.shadows().is_some());
+                        kept.map(|slot| slot.block()).or_else(|| object.block_of(&state, *page))
+                    };
+                    match home {
                         Some(block) => to_files.push((victim, block)),
                         None => to_swap.push(victim),
                     }
@@ -372,8 +401,13 @@ impl<M: Machine> Vm<M> {
         clean.into_iter().for_each(|victim| self.finish_pageout(t, victim, Outcome::Clean(None), pass));
         // All requests of the cluster are under way before the first is waited for.
         let mut under_way = Vec::new();
+        if self.shadows().is_some() {
+            to_swap.sort_by_key(Victim::place);
+        }
         while !to_swap.is_empty() {
-            let slots = self.swap().alloc_run(&to_swap.iter().map(Victim::holder).collect::<Vec<_>>());
+            let together = self.len_together(to_swap.iter());
+            let slots =
+                self.swap().alloc_run(&to_swap[..together].iter().map(Victim::holder).collect::<Vec<_>>());
             if slots.is_empty() {
                 break;
             }
@@ -386,6 +420,7 @@ impl<M: Machine> Vm<M> {
         to_files.sort_by_key(|&(_, block)| block);
         while let Some(first) = to_files.first().map(|&(_, block)| block) {
             let len = to_files.iter().zip(first..).take_while(|&(&(_, block), at)| block == at).count();
+            let len = len.min(self.len_together(to_files.iter().map(|(victim, _)| victim)));
             let rest = to_files.split_off(len);
             let run: Vec<_> = core::mem::replace(&mut to_files, rest).into_iter().map(|(v, _)| v).collect();
             let frames = run.iter().map(|v| v.frame).collect();
@@ -400,6 +435,19 @@ impl<M: Machine> Vm<M> {
             let wrote = self.io().finish(t, ticket);
             self.finish_pageout_run(t, block, run, &slots, wrote, pass);
         }
+    }
+
+    /// How many of `victims`, of which there are some, may go in one request: all of them, or, where memory is made of
+    /// shadow objects, the first that are neighbours in one object.
+    fn len_together<'a>(&self, victims: impl Iterator<Item = &'a Victim<M>>) -> usize {
+        let Some(shadows) = self.shadows() else { return victims.count() };
+        let mut next = None;
+        let neighbours = victims.map(Victim::place).take_while(|&(object, page)| {
+            let follows = next.is_none_or(|next| next == (object, page));
+            next = Some((object, page.wrapping_add(1)));
+            follows
+        });
+        neighbours.take(shadows.cluster_pages).count()
     }
 
     /// The run of pages from `block` on was written, or not; `slots` are those of the swap area, if it went there.
@@ -545,6 +593,16 @@ impl<M: Machine> Vm<M> {
 }
 
 impl<M: Machine> Victim<M> {
+    /// Its object, by the address of the structure, and the page of it.
+    fn place(&self) -> (u64, u64) {
+        match &self.owner {
+            VictimOwner::Anon(anon) => (anon.struct_va().0.0, 0),
+            VictimOwner::Page(object, page) | VictimOwner::Lent(object, page) => {
+                (object.struct_va().0.0, *page)
+            }
+        }
+    }
+
     fn holder(&self) -> Holder<M> {
         match &self.owner {
             VictimOwner::Anon(anon) => Holder::Anon(Arc::downgrade(anon)),

@@ -143,6 +143,16 @@ impl<M: Machine> Swap<M> {
         self.full.store(false, Ordering::Relaxed);
     }
 
+    /// The slot has another holder from now on; `only` says whether the page is in no frame, before and now.
+    pub(crate) fn rename(&self, slot: SwapSlot, holder: Holder<M>, only: (bool, bool)) {
+        let mut state = self.state.lock();
+        state.assert_live(slot);
+        state.slots[slot.index as usize].used = Use::Held(holder);
+        if only.0 != only.1 {
+            state.count_only(slot, if only.1 { 1 } else { -1 });
+        }
+    }
+
     /// True when no slot was free a moment ago: what needs one cannot go out.
     pub(crate) fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)

@@ -55,5 +55,9 @@ defects! {
                           in UFFDIO_MOVE).",
         SwapSlotLeaked: "A page that goes to a new slot of the swap area does not give its old one up.",
         SwapSlotFreedEarly: "A page that comes in gives its slot up and goes on using it.",
+        ShadowUncounted: "A shadow object does not count as a reference to what it shadows.",
+        CollapseOldWins: "A collapse puts pages of the object behind in place of those that the object before it has.",
+        CollapseForgetsSlots: "A collapse frees what the object behind has in the swap area.",
+        BypassUnchecked: "An object goes past the one behind it without a look at whether it needs its pages.",
     }
 }

@@ -13,6 +13,7 @@ mod quick_ref;
 mod races;
 mod range_laws;
 mod schedule_points;
+mod shadows;
 mod shared_cow;
 mod transfer;
 mod vnode;

@@ -247,6 +247,7 @@ mod tests {
                 "ant",
                 "ant-anywhere",
                 "art-linux",
+                "bsd-vm",
                 "linux-2.6",
                 "linux-ppc",
                 "original",

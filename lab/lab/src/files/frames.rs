@@ -1,12 +1,13 @@
-//! Physical memory: `[frames]` and `[paging]` of a kernel's file.
+//! Memory: `[frames]`, `[shadows]` and `[paging]` of a kernel's file.
 //!
-//! In which order frames are used again, and what takes back those that are used no longer. A kernel without the second
-//! has memory that stays full when it is full.
+//! In which order frames are used again, what anonymous memory is made of, and what takes back frames that are used no
+//! longer. A kernel without the second has amaps and anons; one without the third has memory that stays full when it is
+//! full.
 
 use super::words::FreedToName;
 use pageferry_hal::CodePath;
 use pageferry_sourced::Sourced;
-use pageferry_vm::{FreedTo, PagingConfig, PagingPaths};
+use pageferry_vm::{Anonymous, FreedTo, PagingConfig, PagingPaths, ShadowConfig, ShadowPaths};
 use serde::{Deserialize, Serialize};
 
 /// Physical memory.
@@ -21,6 +22,39 @@ impl FramesFile {
     /// What a file that has this table, or none, says.
     pub(super) fn freed_to(table: Option<&FramesFile>) -> FreedTo {
         table.map_or(FreedTo::Head, |frames| frames.freed_to.value.into())
+    }
+}
+
+/// Chains of shadow objects, in place of amaps and anons. See [`ShadowConfig`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShadowsFile {
+    /// The most neighbouring pages of one object that go to the swap area in one request.
+    pub cluster_pages: Sourced<u64>,
+    /// Instructions of looking for a page in one object of a chain.
+    pub search: Sourced<u32>,
+    /// Instructions of putting a new object before another.
+    pub shadow: Sourced<u32>,
+    /// Instructions of marking one page at a fork.
+    pub mark: Sourced<u32>,
+    /// Instructions of one page that a collapse or a bypass looks at.
+    pub collapse: Sourced<u32>,
+}
+
+impl ShadowsFile {
+    /// What a file that has this table, or none, says.
+    pub(super) fn anonymous(table: Option<&ShadowsFile>) -> Anonymous {
+        table.map_or(Anonymous::Amaps, |shadows| {
+            Anonymous::Shadows(ShadowConfig {
+                cluster_pages: shadows.cluster_pages.value as usize,
+                paths: ShadowPaths {
+                    search: CodePath::of(shadows.search.value),
+                    shadow: CodePath::of(shadows.shadow.value),
+                    mark: CodePath::of(shadows.mark.value),
+                    collapse: CodePath::of(shadows.collapse.value),
+                },
+            })
+        })
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::catalogue::{self, AsRead, Kind, Source};
 use super::ephemeral::{EphemeralFile, SchemeName};
-use super::frames::{FramesFile, PagingFile};
+use super::frames::{FramesFile, PagingFile, ShadowsFile};
 use super::ispc::IspcFile;
 use super::locks::LocksFile;
 use super::net::{self, NetFile};
@@ -49,6 +49,9 @@ pub struct KernelFile {
     /// Physical memory; without this table as `head` says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frames: Option<FramesFile>,
+    /// Chains of shadow objects, in place of amaps and anons; without this table there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shadows: Option<ShadowsFile>,
     /// Ephemeral mappings.
     pub ephemeral: EphemeralFile,
     /// Pipes.
@@ -472,6 +475,7 @@ impl KernelFile {
                 paging: self.paging(),
                 objects: 0,
                 freed_to: FramesFile::freed_to(self.frames.as_ref()),
+                anonymous: ShadowsFile::anonymous(self.shadows.as_ref()),
             },
             ephemeral: EphemeralConfig {
                 scheme: self.ephemeral.scheme_on(&machine.board()),
@@ -579,6 +583,8 @@ pub(crate) const RANGES: Ranges = Ranges(&[
     range("sched.timer_accesses", 0, 1000),
     range("sched.stack_bytes", 0, 65_536),
     range("sched.stack_frame_bytes", 0, 65_536),
+    range("shadows.cluster_pages", 1, 1024),
+    range("shadows.*", 0, MAX_INSTRUCTIONS),
     range("paging.swap_mb", 1, 1 << 20),
     range("paging.cluster_pages", 1, 1024),
     range("paging.read_ahead_pages", 0, 1024),
@@ -680,8 +686,10 @@ mod tests {
     #[test]
     fn kernels_differ_in_policies_only() {
         let original = KernelChoice::find("original").expect("embedded").file;
-        // UVM, Linux, AnT and ART-Linux are other systems: their ways from process to process are their own.
-        let of_its_own = |name: &&str| ["uvm", "linux", "a"].iter().any(|own| name.starts_with(own));
+        // UVM and BSD VM, Linux, AnT and ART-Linux are other systems: their ways from process to process are
+        // their own.
+        let of_its_own =
+            |name: &&str| ["uvm", "bsd-vm", "linux", "a"].iter().any(|own| name.starts_with(own));
         for name in catalogue::names(Kind::Kernel).into_iter().filter(|name| !of_its_own(name)) {
             let other = KernelChoice::find(name).expect("embedded").file;
             let lengths = |k: &KernelFile| {

@@ -63,6 +63,8 @@ impl Registry {
             .with::<replay::screen::Screen>()
             .with::<sound::Sound>()
             .with::<uvm::card_send::CardSend>()
+            .with::<uvm::fork_chains::ForkChains>()
+            .with::<uvm::page_out::PageOut>()
             .with::<uvm::pass_modes::PassModes>()
             .with::<uvm::push_down::PushDown>()
             .with::<uvm::quick_reference::QuickReference>()

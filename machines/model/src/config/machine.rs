@@ -283,6 +283,10 @@ pub struct DiskConfig {
     pub access_us: Number,
     /// Between medium and memory, in 10^6 bytes a second.
     pub bandwidth_mb_s: Number,
+    /// A turn, which a write waits for that goes on where the last request ended; without, the disk has a cache for
+    /// writes, and it pays nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_us: Option<Number>,
 }
 
 /// A sound device: it plays and records at the same rate, both at once.

@@ -44,6 +44,7 @@ pub const RANGES: Ranges = Ranges(&[
     range("io.frame_buffer_bytes", 1 << 17, 1 << 26),
     range("disk.size_mb", 1, 1 << 22),
     range("disk.access_us", 0, 10_000_000),
+    range("disk.turn_us", 0, 10_000_000),
     range("disk.bandwidth_mb_s", 1, 100_000),
     range("audio.bytes_per_s", 1000, 100_000_000_000),
     range("audio.card_pages", 1, 1024),

@@ -1,8 +1,10 @@
 //! The modelled disk: blocks with real bytes, one request at a time, done at a time that is known when it is handed in.
 //!
 //! A request begins when the one before it is done. It takes the access time, unless it goes on where that one ended,
-//! and the time to move its blocks. Its bytes move when its interrupt arrives, as late as can be: a kernel that reuses
-//! a frame or writes a page meanwhile is found out. Blocks that were never written hold a pattern, not zeros.
+//! and the time to move its blocks. A write that goes on there waits for a turn, where the disk has no cache for
+//! writes: when its command arrives, its place has gone by. Its bytes move when its interrupt arrives, as late as can
+//! be: a kernel that reuses a frame or writes a page meanwhile is found out. Blocks that were never written hold a
+//! pattern, not zeros.
 //!
 //! The disk belongs to the hardware and is borrowed with it. Blocks can be declared broken, for tests.
 
@@ -35,7 +37,13 @@ impl Disk {
         let len = request.frames.len() as u64;
         assert!(len > 0, "a request to the disk moves nothing");
         assert!(request.block + len <= params.blocks, "{request:?} of {} blocks", params.blocks);
-        let access = if request.block == self.head { 0 } else { params.access };
+        let follows = request.block == self.head;
+        let access = match request.transfer {
+            _ if !follows => params.access,
+            // What follows was read ahead.
+            Transfer::Read => 0,
+            Transfer::Write => params.turn,
+        };
         let at = self.free_at.max(now) + access + len * params.block;
         self.free_at = at;
         self.head = request.block + len;

@@ -11,7 +11,9 @@ pub use pageferry_model::testing::other_kind;
 use pageferry_model::testing::{assert_sound, choices, or_other_kind, small};
 use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule, Snapshot};
 use pageferry_pmap::{PmapConfig, PmapCounter, PmapPaths, RefillConfig, RefillPaths};
-use pageferry_vm::{FreedTo, Inherit, KernelPages, PagingConfig, PagingPaths, VmConfig, VmCounter, VmPaths};
+use pageferry_vm::{
+    Anonymous, FreedTo, Inherit, KernelPages, PagingConfig, PagingPaths, VmConfig, VmCounter, VmPaths,
+};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -98,6 +100,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             paging: None,
             objects: 0,
             freed_to: FreedTo::Head,
+            anonymous: Anonymous::Amaps,
         },
         ephemeral: EphemeralConfig {
             scheme: Scheme::Cache { entries, rule: AccessedRule::Safe },
