@@ -335,3 +335,40 @@ fn hardware_finds_entries_in_both_groups_and_the_oracle_those_that_were_forgotte
     assert!(matches!(m.stale_uses()[0].why, Staleness::Undeclared(None)));
     assert!(m.snapshot().hardware.walks > 3);
 }
+
+#[test]
+fn handlers_and_walks_of_the_powerpcs_take_what_their_paper_measured() {
+    let cycles = |name: &str, fill: bool| {
+        let m = run(name, move |m| {
+            if m.board().mmu == Mmu::Hash {
+                m.set_hash_table(HashTable { at: Pa(0x10_0000), groups: 1024 });
+            }
+            let handler = m.clone();
+            m.set_refill(Box::new(move |miss| {
+                if !fill {
+                    return Err(TrapKind::NotPresent);
+                }
+                handler.mapping_changed(
+                    SpaceId(1),
+                    miss.va,
+                    None,
+                    Some(Tte::page(Pfn(9), RO | Attr::USER)),
+                    None,
+                );
+                handler.tlb_load(Slot::Replace, Asid(5), miss.va, Tte::page(Pfn(9), RO | Attr::USER));
+                Ok(())
+            }));
+            enter(m, 1, 5);
+            assert_eq!(load(m, USER).is_ok(), fill);
+        });
+        let s = m.snapshot();
+        (s.cause(Cause::Refill), s.cause(Cause::TlbMiss))
+    };
+    // Into a handler and out of it, and tlbld.
+    let (refill, walk) = cycles("ppc603", true);
+    assert_eq!((refill, walk), (32 + 3, 0));
+    // Sixteen entries that no cache has: "up to 120"; and the way to the handler of a hash miss.
+    let (refill, walk) = cycles("ppc604", false);
+    assert!((100..=120).contains(&walk), "{walk}");
+    assert!(refill >= 91, "{refill}");
+}
