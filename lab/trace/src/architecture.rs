@@ -79,8 +79,8 @@ impl Architecture {
         self.machine == 20 || self.machine == 21
     }
 
-    /// The name of a system call of Linux, where it is known: on PowerPC those that concern files, memory, processes and
-    /// the end.
+    /// The name of a system call of Linux, where it is known: on PowerPC those that concern files, memory and
+    /// processes.
     pub fn call_name(&self, number: u32) -> Option<&'static str> {
         const POWER: [(u32, &str); 46] = [
             (1, "exit"),

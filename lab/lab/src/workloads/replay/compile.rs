@@ -1,20 +1,20 @@
 //! The compile of a kernel (PPC paper): `make` runs the compiler's driver for each source, and a shell that notes its
-//! flags; the driver runs the preprocessor, then compiler and assembler at the same time with a pipe between; the linker
-//! makes one object of all.
+//! flags; the driver runs the preprocessor, then compiler and assembler at the same time with a pipe between; the
+//! linker makes one object of all.
 //!
-//! All of them are recorded runs of real programs ([`super::recorded`]): of a build of `lib/e2p` of e2fsprogs, some three
-//! thousand lines a source with its headers. Each is a process that its parent forks and that execs its image, and makes
-//! the calls about files that it made when it was recorded. Three of the sources were recorded; the others are compiled
-//! as those are, in turn.
+//! All of them are recorded runs of real programs ([`super::recorded`]): of a build of `lib/e2p` of e2fsprogs, some
+//! three thousand lines a source with its headers. Each is a process that its parent forks and that execs its image,
+//! and makes the calls about files that it made when it was recorded. Three of the sources were recorded; the others
+//! are compiled as those are, in turn.
 //!
-//! What is read and written goes through the file system. With a warm page cache all of it is in memory; with a cold one
-//! it is on the disk, where it was written and pushed out before, and comes from there. The measured part is the whole
-//! compile; the first source is not counted for the kernel's high-water mark, which is of a machine that is warm.
+//! What is read and written goes through the file system. With a warm page cache all of it is in memory; with a cold
+//! one it is on the disk, where it was written and pushed out before, and comes from there. The measured part is the
+//! whole compile; the first source is not counted for the kernel's high-water mark, which is of a machine that is warm.
 
 use super::compile_plots;
 use super::files::{FileTree, Files, Route, read_by};
 use super::image::Image;
-use super::process::{Asked, Children, Ends, Next, Replay, Wire};
+use super::process::{Children, Ends, Next, Replay, Request, Wire};
 use super::recorded::{RecordedProgram, recorded};
 use super::stage::{Stage, made_bytes, make_file, wait_for};
 use crate::error::LabError;
@@ -186,7 +186,7 @@ impl Build {
         let build = self.clone();
         let no_pipe = |_: &User<Model>| Ok(Ends::default());
         Box::new(move |user, asked| {
-            let Asked::Fork(child) = asked else { return Ok(Next::Goes) };
+            let Request::Fork(child) = asked else { return Ok(Next::Goes) };
             let source = child / 2;
             if source == 1 && child % 2 == 0 {
                 build.stage.model.take_max_kernel_entries();
@@ -216,12 +216,12 @@ impl Build {
         Box::new(move |user, asked| {
             let set = &build.programs.sources[source % SOURCES.len()];
             match (asked, pipe) {
-                (Asked::Pipe, _) => pipe = Some(user.pipe().map_err(named("pipe"))?),
-                (Asked::Fork(0), _) => {
+                (Request::Pipe, _) => pipe = Some(user.pipe().map_err(named("pipe"))?),
+                (Request::Fork(0), _) => {
                     let routes = Routes { writes: Route::to(PREPROCESSED), ..Routes::default() };
                     build.start(user, &set[0], routes, |_| Ok(Ends::default()), None)?;
                 }
-                (Asked::Fork(1), Some((from, to))) => {
+                (Request::Fork(1), Some((from, to))) => {
                     let routes = Routes { reads: Route::to(PREPROCESSED), writes: Route::Pipe };
                     let wire = wire.clone();
                     let ends = move |user: &User<Model>| {
@@ -230,7 +230,7 @@ impl Build {
                     };
                     build.start(user, &set[1], routes, ends, None)?;
                 }
-                (Asked::Fork(_), Some((from, to))) => {
+                (Request::Fork(_), Some((from, to))) => {
                     let routes = Routes { reads: Route::Pipe, writes: Route::to(&object(source)) };
                     let wire = wire.clone();
                     let ends = move |user: &User<Model>| {
@@ -242,7 +242,7 @@ impl Build {
                         user.close(end).map_err(named("close"))?;
                     }
                 }
-                (Asked::Fork(_), None) => return Err(("make a pipe", pageferry_kernel::Errno::Invalid)),
+                (Request::Fork(_), None) => return Err(("make a pipe", pageferry_kernel::Errno::Invalid)),
             }
             Ok(Next::Goes)
         })

@@ -40,7 +40,7 @@ pub(super) struct Ends {
 
 /// What a program asks for that its parent's workload has to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Asked {
+pub(super) enum Request {
     /// A pipe.
     Pipe,
     /// A child: this many it has already.
@@ -56,7 +56,7 @@ pub(super) enum Next {
 }
 
 /// Does what a program asks for.
-pub(super) type Children = Box<dyn FnMut(&User<Model>, Asked) -> Result<Next, CallError>>;
+pub(super) type Children = Box<dyn FnMut(&User<Model>, Request) -> Result<Next, CallError>>;
 
 /// A name that nothing has.
 const NO_NAME: &str = "no-such-file";
@@ -277,10 +277,10 @@ impl<'a> Replay<'a> {
                 self.shadow.clear(at, len_bytes);
                 self.user.unmap(at, len_bytes.next_multiple_of(PAGE_SIZE)).map_err(named("unmap"))
             }
-            RecordedCall::Pipe => return self.ask_parent(Asked::Pipe),
+            RecordedCall::Pipe => return self.ask_parent(Request::Pipe),
             RecordedCall::Fork if self.children.is_some() => {
                 self.forked += 1;
-                return self.ask_parent(Asked::Fork(self.forked - 1));
+                return self.ask_parent(Request::Fork(self.forked - 1));
             }
             RecordedCall::Wait if self.waited < self.forked => self.wait(),
             _ if self.files.is_some() => self.ask_of_files(asked),
@@ -294,7 +294,7 @@ impl<'a> Replay<'a> {
         self.user.null_call().map_err(named("enter the kernel"))
     }
 
-    fn ask_parent(&mut self, asked: Asked) -> Result<Next, CallError> {
+    fn ask_parent(&mut self, asked: Request) -> Result<Next, CallError> {
         match &mut self.children {
             Some(children) => children(self.user, asked),
             None => self.enter().map(|()| Next::Goes),
