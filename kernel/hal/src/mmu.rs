@@ -290,6 +290,9 @@ pub struct HashTable {
     pub at: Pa,
     /// How many groups it has: a power of two.
     pub groups: usize,
+    /// What numbers of address spaces are multiplied by for the numbers of their segments: see
+    /// [`hash::vsid`](crate::isa::hash::vsid).
+    pub scatter: u32,
 }
 
 #[cfg(test)]

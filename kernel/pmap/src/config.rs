@@ -2,6 +2,7 @@
 
 use crate::defect::PmapDefect;
 use pageferry_defects::Planted;
+use pageferry_hal::isa::hash::SCATTER;
 use pageferry_hal::{Pfn, paths};
 
 mod area;
@@ -115,6 +116,9 @@ pub struct PmapConfig {
     /// Changing more pages of a space at once than this gives the space another tag, instead of invalidating them one
     /// by one; only where entries carry tags, on a uniprocessor. `None`: never.
     pub renew_pages: Option<usize>,
+    /// Where there is a hash table: what numbers of address spaces are multiplied by, so that their pages fall into
+    /// groups far apart; an odd number.
+    pub scatter: u32,
     /// TLB entries are tagged by address space, and stay over switches, where hardware walks page tables and has tags.
     /// Elsewhere those that there are are always used.
     pub tags: bool,
@@ -163,6 +167,7 @@ impl PmapConfig {
             refill: RefillConfig::NONE,
             mapping: KernelMapping::Board,
             renew_pages: None,
+            scatter: SCATTER,
             tags: false,
             low_memory: false,
             area: None,

@@ -17,6 +17,12 @@ pub enum PmapError {
         /// How many it holds.
         capacity: usize,
     },
+    /// Numbers of address spaces would become one.
+    #[error("numbers of address spaces are scattered by {scatter}, expected an odd number")]
+    EvenScatter {
+        /// What they are multiplied by.
+        scatter: u32,
+    },
     /// The configured kernel does not fit the machine's memory.
     #[error("the machine has {frames} frames, the kernel needs {wanted}")]
     MemoryTooSmall {

@@ -79,33 +79,41 @@ impl Architecture {
         self.machine == 20 || self.machine == 21
     }
 
-    /// The name of a system call of Linux, where it is known: on PowerPC those that concern files, memory and the end.
+    /// The name of a system call of Linux, where it is known: on PowerPC those that concern files, memory and
+    /// processes.
     pub fn call_name(&self, number: u32) -> Option<&'static str> {
-        const POWER: [(u32, &str); 38] = [
+        const POWER: [(u32, &str); 46] = [
             (1, "exit"),
+            (2, "fork"),
             (3, "read"),
             (4, "write"),
             (5, "open"),
             (6, "close"),
             (10, "unlink"),
+            (11, "execve"),
             (19, "lseek"),
             (20, "getpid"),
             (33, "access"),
+            (42, "pipe"),
             (45, "brk"),
             (54, "ioctl"),
+            (63, "dup2"),
             (77, "getrusage"),
             (85, "readlink"),
             (90, "mmap"),
             (91, "munmap"),
             (106, "stat"),
             (108, "fstat"),
+            (114, "wait4"),
             (116, "sysinfo"),
+            (120, "clone"),
             (125, "mprotect"),
             (140, "_llseek"),
             (145, "readv"),
             (146, "writev"),
             (163, "mremap"),
             (173, "rt_sigaction"),
+            (189, "vfork"),
             (190, "ugetrlimit"),
             (192, "mmap2"),
             (195, "stat64"),
@@ -116,6 +124,7 @@ impl Architecture {
             (234, "exit_group"),
             (286, "openat"),
             (300, "set_robust_list"),
+            (317, "pipe2"),
             (325, "prlimit64"),
             (359, "getrandom"),
             (383, "statx"),
@@ -127,8 +136,8 @@ impl Architecture {
 
     /// Whether a call returns a number of a process or a thread, which is another at every run.
     pub(crate) fn tells_process(&self, number: u32) -> bool {
-        // getpid, getppid, gettid, set_tid_address
-        self.is_power() && [20, 64, 207, 232].contains(&number)
+        // fork, getpid, getppid, wait4, clone, vfork, gettid, set_tid_address
+        self.is_power() && [2, 20, 64, 114, 120, 189, 207, 232].contains(&number)
     }
 
     /// A value of a register as the program sees it. The emulator extends the sign.

@@ -18,5 +18,26 @@ macro_rules! bundled {
 
 /// All of them, in the order in which a build would run them.
 pub fn bundled() -> &'static [BundledTrace] {
-    bundled!("names-cpp", "names-cc1", "names-as", "runq-cc1", "runq-as", "text-cc1", "text-as")
+    bundled!(
+        "names-cpp",
+        "names-cc1",
+        "names-as",
+        "runq-cc1",
+        "runq-as",
+        "text-cc1",
+        "text-as",
+        "build-make",
+        "build-gcc",
+        "build-sh",
+        "getversion-cpp",
+        "getversion-cc1",
+        "getversion-as",
+        "pe-cpp",
+        "pe-cc1",
+        "pe-as",
+        "percent-cpp",
+        "percent-cc1",
+        "percent-as",
+        "build-ld"
+    )
 }

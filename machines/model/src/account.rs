@@ -58,6 +58,8 @@ pub struct Hardware {
     pub fetch_misses: u64,
     /// Misses at kernel addresses, of the TLBs for data and for instructions.
     pub kernel_misses: u64,
+    /// Those of them that fetches had: the kernel's text.
+    pub kernel_fetch_misses: u64,
     /// Entries of both TLBs that were in use when they were sampled, all samples together: on machines whose hardware
     /// walks no page tables, every [`SAMPLE_CYCLES`].
     pub sampled_entries: u64,
@@ -108,6 +110,7 @@ impl Hardware {
             fetch_hits: self.fetch_hits - e.fetch_hits,
             fetch_misses: self.fetch_misses - e.fetch_misses,
             kernel_misses: self.kernel_misses - e.kernel_misses,
+            kernel_fetch_misses: self.kernel_fetch_misses - e.kernel_fetch_misses,
             sampled_entries: self.sampled_entries - e.sampled_entries,
             sampled_kernel_entries: self.sampled_kernel_entries - e.sampled_kernel_entries,
             icache_lookups: self.icache_lookups - e.icache_lookups,

@@ -24,7 +24,7 @@
 //! | `today-8`, `today-64` | 8, 64 | as `today`; eight CPUs share the last cache | what is so now |
 //! | `today-arm` | 2 | hardware, from tables of four levels; it invalidates on all CPUs | what is so now |
 //! | `ppc603` | 1 | the kernel's refill handler; blocks; fetches through a TLB and a cache of their own | the papers |
-//! | `ppc604`, `ppc604-smp` | 1, 2 | hardware, from a hash table; blocks; fetches likewise | the papers |
+//! | `ppc604`, `ppc604-200`, `ppc604-smp` | 1, 1, 2 | hardware, from a hash table; blocks; as above | the papers |
 //! | `ultrasparc-iie` | 1 | the kernel's refill handlers; contexts; a cache of several colours | sf_buf paper, 4.4 |
 //! | `sh7751r` | 1 | the kernel's refill handler; tags of 8 bits, reserved entries, three sizes of pages | the papers |
 //! | `mini-soft` | 1 | the kernel's refill handler; tags of 8 bits (SH-4) | tests of kernels |
@@ -53,6 +53,7 @@ machines![
     "pentium-pro",
     "ppc603",
     "ppc604",
+    "ppc604-200",
     "ppc604-smp",
     "sh7751r",
     "today",

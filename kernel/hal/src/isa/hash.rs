@@ -32,12 +32,12 @@ pub const HPTE_PP: u64 = 3;
 const SEGMENT_SHIFT: u32 = 28;
 
 /// What numbers of address spaces are multiplied by, so that those given one after the other fall into groups far apart
-/// (Linux 2.2, mmu_context.h). It is odd: no two numbers of 20 bits become one.
-const SCATTER: u64 = 897;
+/// (Linux 2.2, mmu_context.h). Any such factor is odd: no two numbers of 20 bits become one.
+pub const SCATTER: u32 = 897;
 
-/// The segment of `va` in the address space tagged `asid`: 16 consecutive VSIDs for each.
-pub fn vsid(asid: Asid, va: Va) -> u64 {
-    ((u64::from(asid.0) * SCATTER) & 0xf_ffff) << 4 | (va.0 >> SEGMENT_SHIFT & 0xf)
+/// The segment of `va` in the address space tagged `asid`, by the kernel's `scatter`: 16 consecutive VSIDs for each.
+pub fn vsid(scatter: u32, asid: Asid, va: Va) -> u64 {
+    ((u64::from(asid.0) * u64::from(scatter)) & 0xf_ffff) << 4 | (va.0 >> SEGMENT_SHIFT & 0xf)
 }
 
 /// The VSID that the upper half of an entry holds.
@@ -46,10 +46,15 @@ pub const fn vsid_of(entry: u64) -> u64 {
 }
 
 /// The number of the address space whose segment this is: the inverse of [`vsid`].
-pub const fn asid_of(vsid: u64) -> Asid {
-    // 897 * 801,921 = 1 modulo 2^20.
-    const INVERSE: u64 = 801_921;
-    Asid((((vsid >> 4) * INVERSE) & 0xf_ffff) as u32)
+pub const fn asid_of(scatter: u32, vsid: u64) -> Asid {
+    // The inverse of an odd number modulo powers of two, by Newton: three bits are right at first, then twice as many.
+    let mut inverse = scatter;
+    let mut bits = 3;
+    while bits < 20 {
+        inverse = inverse.wrapping_mul(2u32.wrapping_sub(scatter.wrapping_mul(inverse)));
+        bits *= 2;
+    }
+    Asid(((vsid >> 4) as u32).wrapping_mul(inverse) & 0xf_ffff)
 }
 
 /// The index of the page at `va` in its segment.
@@ -59,15 +64,15 @@ fn page_index(va: Va) -> u64 {
 
 /// The group of `va`: the primary one, or the secondary one.
 pub fn group(table: HashTable, asid: Asid, va: Va, secondary: bool) -> Pa {
-    let hash = (vsid(asid, va) & 0x7_ffff) ^ page_index(va);
+    let hash = (vsid(table.scatter, asid, va) & 0x7_ffff) ^ page_index(va);
     let hash = if secondary { !hash } else { hash };
     table.at + (hash as usize & (table.groups - 1)) * GROUP_BYTES
 }
 
 /// The upper half of the entry for `va`, in its right place, with nothing below: what a look-up compares.
-pub fn tag(asid: Asid, va: Va, secondary: bool) -> u64 {
+pub fn tag(table: HashTable, asid: Asid, va: Va, secondary: bool) -> u64 {
     let h = if secondary { HPTE_H } else { 0 };
-    HPTE_V | vsid(asid, va) << 39 | h | page_index(va) >> 10 << 32
+    HPTE_V | vsid(table.scatter, asid, va) << 39 | h | page_index(va) >> 10 << 32
 }
 
 /// The bits of an entry that [`tag`] gives.
@@ -84,18 +89,21 @@ mod tests {
 
     #[test]
     fn tags_tell_pages_of_a_group_apart() {
-        let table = HashTable { at: Pa(0x10_0000), groups: 1024 };
+        let table = HashTable { at: Pa(0x10_0000), groups: 1024, scatter: SCATTER };
         let (a, b) = (Va(0x1000_0000), Va(0x1040_0000));
         assert_eq!(group(table, Asid(1), a, false), group(table, Asid(1), b, false), "ten bits apart");
-        assert_ne!(tag(Asid(1), a, false), tag(Asid(1), b, false));
-        assert_ne!(tag(Asid(1), a, false), tag(Asid(2), a, false));
-        assert_ne!(tag(Asid(1), a, false), tag(Asid(1), a, true));
-        assert_eq!(tag(Asid(3), a, true) & !TAG_MASK, 0);
+        assert_ne!(tag(table, Asid(1), a, false), tag(table, Asid(1), b, false));
+        assert_ne!(tag(table, Asid(1), a, false), tag(table, Asid(2), a, false));
+        assert_ne!(tag(table, Asid(1), a, false), tag(table, Asid(1), a, true));
+        assert_eq!(tag(table, Asid(3), a, true) & !TAG_MASK, 0);
         let (primary, secondary) = (group(table, Asid(5), a, false), group(table, Asid(5), a, true));
         assert_eq!((primary.0 - table.at.0) ^ (secondary.0 - table.at.0), 1023 * GROUP_BYTES as u64);
         for asid in (0..1 << 20).step_by(997).map(Asid) {
-            assert_eq!(asid_of(vsid_of(tag(asid, a, false))), asid);
+            for scatter in [1, 3, SCATTER, 0xf_ffff] {
+                let table = HashTable { scatter, ..table };
+                assert_eq!(asid_of(scatter, vsid_of(tag(table, asid, a, false))), asid);
+            }
         }
-        assert_eq!(frame(tag(Asid(1), a, false) | 0x1234_5000 | HPTE_R), Pfn(0x12345));
+        assert_eq!(frame(tag(table, Asid(1), a, false) | 0x1234_5000 | HPTE_R), Pfn(0x12345));
     }
 }

@@ -46,8 +46,9 @@ impl<M: Machine> Pmaps<M> {
             .filter(|e| e & HPTE_V != 0)
             .collect();
         census.valid = entries.len();
-        census.kernels = entries.iter().filter(|e| asid_of(vsid_of(**e)) == Asid::KERNEL).count();
-        census.left_behind = entries.iter().filter(|e| pv.numbers.rests(asid_of(vsid_of(**e)))).count();
+        let whose = |entry: &&u64| asid_of(second.table.scatter, vsid_of(**entry));
+        census.kernels = entries.iter().filter(|e| whose(e) == Asid::KERNEL).count();
+        census.left_behind = entries.iter().filter(|e| pv.numbers.rests(whose(e))).count();
         Some(census)
     }
 }

@@ -147,11 +147,14 @@ fn plan(
     let mut frames = (arena_bytes >> PAGE_SHIFT) + tables;
     let mut hash = None;
     if uses_hash_table(board, config) {
+        if config.scatter.is_multiple_of(2) {
+            return Err(PmapError::EvenScatter { scatter: config.scatter });
+        }
         // Two entries for each frame, as Linux takes it (64 KB for 16 MB), and 64 KB at least; aligned to its size.
         let groups = (board.frames / 4).next_power_of_two().max(1024);
         let len_frames = groups * GROUP_BYTES / PAGE_SIZE;
         let first = frames.next_multiple_of(len_frames);
-        hash = Some(HashTable { at: Pfn(first as u32).pa(), groups });
+        hash = Some(HashTable { at: Pfn(first as u32).pa(), groups, scatter: config.scatter });
         frames = first + len_frames;
     }
     if frames >= board.frames {

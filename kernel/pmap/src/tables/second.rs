@@ -81,7 +81,7 @@ impl<M: Machine> Second<M> {
         let mask = if self.defect.is(PmapDefect::TagHalfCompared) { HPTE_V | 0x3f << 32 } else { TAG_MASK };
         for secondary in [false, true] {
             searched.secondary = secondary;
-            let wanted = tag(asid, va, secondary);
+            let wanted = tag(self.table, asid, va, secondary);
             for slot in slots(group(self.table, asid, va, secondary)) {
                 let entry = m.pt_load(slot, Width::Eight);
                 searched.probes += 1;
@@ -108,7 +108,8 @@ impl<M: Machine> Second<M> {
         tte: Tte,
     ) -> bool {
         // Which of its groups an entry is in, it says itself.
-        let found = searched.found.map(|(slot, entry)| (slot, entry & TAG_MASK == tag(asid, va, true)));
+        let found =
+            searched.found.map(|(slot, entry)| (slot, entry & TAG_MASK == tag(self.table, asid, va, true)));
         let (slot, secondary) = found.or(searched.free).unwrap_or_else(|| {
             m.count(PmapCounter::HashEvictions, 1);
             cursors.victim = (cursors.victim + 1) % GROUP_ENTRIES;
@@ -124,7 +125,7 @@ impl<M: Machine> Second<M> {
         };
         let changed = if writable { HPTE_C } else { 0 };
         let mark = secondary && !self.defect.is(PmapDefect::SecondaryUnmarked);
-        let entry = tag(asid, va, mark) | tte.frame.pa().0 | HPTE_R | changed | permits;
+        let entry = tag(self.table, asid, va, mark) | tte.frame.pa().0 | HPTE_R | changed | permits;
         let taken = found.is_some() || searched.free.is_none();
         if taken && self.defect.is(PmapDefect::HalfWritten) {
             let old = m.pt_load(slot, Width::Eight);
@@ -156,7 +157,7 @@ impl<M: Machine> Second<M> {
         let mut cleared = 0;
         for slot in slots(self.table.at + group * GROUP_BYTES) {
             let entry = m.pt_load(slot, Width::Eight);
-            let asid = asid_of(vsid_of(entry));
+            let asid = asid_of(self.table.scatter, vsid_of(entry));
             if entry & HPTE_V != 0 && asid != Asid::KERNEL && goes(asid) {
                 m.pt_swap(slot, Width::Eight, 0);
                 cleared += 1;

@@ -14,6 +14,7 @@ use super::sched::SchedFile;
 use super::words::*;
 use crate::error::LabError;
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths};
+use pageferry_hal::isa::hash::SCATTER;
 use pageferry_hal::{Board, CodePath, Cycles, Mmu, PAGE_SHIFT, Region};
 use pageferry_kernel::{
     DiskConfig, DiskPaths, KernelConfig, KernelPaths, PipeConfig, SchedConfig, SocketConfig,
@@ -99,6 +100,10 @@ pub struct PmapFile {
     /// never if this is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renew_pages: Option<Sourced<u64>>,
+    /// What numbers of address spaces are multiplied by for a hash table of translations: an odd number; 897 if this is
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scatter: Option<Sourced<u64>>,
     /// TLB entries are tagged by address space and stay over switches, where hardware walks page tables and has tags;
     /// not if this is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -384,6 +389,9 @@ impl KernelFile {
                 "`fragmented` needs pmap.fragmented_percent, how many superpages are split",
             );
         }
+        if let Some(scatter) = self.pmap.scatter.as_ref().filter(|scatter| scatter.value % 2 == 0) {
+            return fault("pmap.scatter", &format!("{}, expected an odd number", scatter.value));
+        }
         let reader_maps = self.pipe.mapping.value == MappingName::ReaderPage;
         if !reader_maps && scheme != SchemeName::Original {
             return fault(
@@ -462,6 +470,7 @@ impl KernelFile {
                 low_memory: self.pmap.low_memory.as_ref().is_some_and(|low| low.value),
                 tags: self.pmap.tags.as_ref().is_some_and(|tags| tags.value),
                 renew_pages: self.pmap.renew_pages.as_ref().map(|pages| pages.value as usize),
+                scatter: self.pmap.scatter.as_ref().map_or(SCATTER, |scatter| scatter.value as u32),
                 // As communication wants it, when the kernel boots.
                 area: None,
                 choice: self
@@ -569,6 +578,7 @@ const MAX_PAGES: i64 = 1 << 28;
 /// What the numbers of a kernel file may be. What they mean is said at the fields of [`KernelFile`].
 pub(crate) const RANGES: Ranges = Ranges(&[
     range("pmap.fragmented_percent", 0, 100),
+    range("pmap.scatter", 1, (1 << 20) - 1),
     range("ephemeral.entries", 0, 1 << 24),
     range("ephemeral.list_entries", 1, 1 << 24),
     range("pipe.min_direct_bytes", 1, MAX_BUFFER),

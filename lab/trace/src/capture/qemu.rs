@@ -70,6 +70,10 @@ pub(super) fn record(
                     return Err(watched.fail("ended within a system call".into(), recorder.references()));
                 }
                 call = address as u32;
+                // A process that is waited for is named by its number.
+                if architecture.call_name(call) == Some("wait4") {
+                    arguments[0] = 0;
+                }
                 recorder.call(call, arguments.map(|a| architecture.register(a)))
             }
             RETURN => {

@@ -251,34 +251,30 @@ impl Hw {
         Ok(())
     }
 
-    /// Makes references of a program, without passing `deadline` by more than one; how many. A refused one that is the
-    /// first has executed its instructions.
+    /// Makes references of a program from the `done`-th on, without passing `deadline` by more than one. Counts `done`
+    /// up, so that a refused one can be taken up again, when it has executed its instructions.
     pub(crate) fn refer(
         &mut self,
         cpu: usize,
         references: &mut [Reference],
+        done: &mut usize,
         deadline: u64,
-    ) -> Result<usize, Exception> {
-        let len = references.len();
-        for (done, r) in references.iter_mut().enumerate() {
+    ) -> Result<(), Exception> {
+        while let Some(r) = references.get_mut(*done) {
             if r.instructions > 0 {
-                if done > 0 && self.cpus[cpu].clock > deadline {
-                    return Ok(done);
+                if *done > 0 && self.cpus[cpu].clock > deadline {
+                    return Ok(());
                 }
                 self.execute(cpu, Instructions(std::mem::take(&mut r.instructions)));
             }
-            let made = if r.access == Access::Fetch {
-                self.fetch(cpu, r.at, 1, Mode::User, u64::MAX).map(|_| ())
+            if r.access == Access::Fetch {
+                self.fetch(cpu, r.at, 1, Mode::User, u64::MAX)?;
             } else {
-                self.refer_to_data(cpu, r)
-            };
-            match made {
-                Err(refused) if done == 0 => return Err(refused),
-                Err(_) => return Ok(done),
-                Ok(()) => {}
+                self.refer_to_data(cpu, r)?;
             }
+            *done += 1;
         }
-        Ok(len)
+        Ok(())
     }
 
     fn refer_to_data(&mut self, cpu: usize, r: &mut Reference) -> Result<(), Exception> {

@@ -14,11 +14,13 @@ use crate::lock::ModelLock;
 use crate::machine::event::EventKind;
 use crate::machine::inner::{Routine, Thread};
 use crate::machine::wait::WaitCause;
+use crate::mmu::access::Exception;
 use corosensei::stack::DefaultStack;
 use pageferry_hal::{
     Access, Account, Board, Cause, Context, ContextId, CopyFault, CpuId, CpuSet, Cycles, Flush, Instructions,
     Interrupt, LockClass, Machine, Mode, Pa, Reference, Va, Width,
 };
+use std::cell::Cell;
 use std::panic::Location;
 use std::rc::Rc;
 
@@ -90,9 +92,22 @@ impl Machine for Model {
     #[track_caller]
     fn refer(&self, references: &mut [Reference]) -> Result<(), CopyFault> {
         let what = EventKind::Refers(references.len());
-        self.0.by_parts(Location::caller(), what, references.len(), |hw, cpu, done, deadline| {
-            hw.refer(cpu, &mut references[done..], deadline)
-        })
+        // Made in this part before the one that was refused: a miss is taken up where it was, and is one miss.
+        let made = Cell::new(0);
+        let all = self.0.by_parts(Location::caller(), what, references.len(), |hw, cpu, done, deadline| {
+            let mut n = made.take();
+            // One that was refused ends the part when it is made: the next may miss too.
+            let end = if n > 0 { done + n + 1 } else { references.len() };
+            match hw.refer(cpu, &mut references[done..end], &mut n, deadline) {
+                Ok(()) => Ok(n),
+                Err(Exception::Trap(_)) if n > 0 => Ok(n),
+                Err(refused) => {
+                    made.set(n);
+                    Err(refused)
+                }
+            }
+        });
+        all.map_err(|fault| CopyFault { done_bytes: fault.done_bytes + made.get(), ..fault })
     }
 
     #[track_caller]

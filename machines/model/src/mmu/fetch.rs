@@ -72,7 +72,9 @@ impl Hw {
         }
         let Some(entry) = found else {
             self.counts.fetch_misses += 1;
-            self.counts.kernel_misses += u64::from(va >= self.params.layout.user_end);
+            let kernels = u64::from(va >= self.params.layout.user_end);
+            self.counts.kernel_misses += kernels;
+            self.counts.kernel_fetch_misses += kernels;
             return self.fill(cpu, va, mode, access).map(|found| found.pa);
         };
         self.counts.fetch_hits += 1;

@@ -94,7 +94,7 @@ impl Hw {
         let asid = self.asid_for(cpu, va);
         for secondary in [false, true] {
             let first = group(table, asid, va, secondary);
-            let wanted = tag(asid, va, secondary);
+            let wanted = tag(table, asid, va, secondary);
             for (i, slot) in (0..GROUP_ENTRIES).map(|i| first + i * ENTRY_BYTES).enumerate() {
                 let begins_line = (slot.0 as usize).is_multiple_of(self.params.line_bytes);
                 let cost = match self.params.hash_probe {

@@ -64,6 +64,7 @@ fn every_machine_file_is_a_machine() {
         "mini-blocks",
         "ppc603",
         "ppc604",
+        "ppc604-200",
         "ppc604-smp",
     ] {
         assert!(files.contains_key(name), "no file for {name}");

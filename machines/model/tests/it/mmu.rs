@@ -300,13 +300,13 @@ fn blocks_come_before_pages_and_take_no_entry() {
 #[test]
 fn hardware_finds_entries_in_both_groups_and_the_oracle_those_that_were_forgotten() {
     let m = run_stale("mini-hash", |m| {
-        let table = HashTable { at: Pa(0x10_0000), groups: 1024 };
+        let table = HashTable { at: Pa(0x10_0000), groups: 1024, scatter: hash::SCATTER };
         m.set_hash_table(table);
         m.set_refill(Box::new(|_| Err(TrapKind::NotPresent)));
         enter(m, 1, 5);
         let write = |va: Va, frame: u32, secondary: bool, slot: usize, pp: u64| {
             let at = hash::group(table, Asid(5), va, secondary) + slot * hash::ENTRY_BYTES;
-            let entry = hash::tag(Asid(5), va, secondary) | Pfn(frame).pa().0 | HPTE_R | pp;
+            let entry = hash::tag(table, Asid(5), va, secondary) | Pfn(frame).pa().0 | HPTE_R | pp;
             m.pt_store(at, Width::Eight, entry);
             at
         };
@@ -334,4 +334,69 @@ fn hardware_finds_entries_in_both_groups_and_the_oracle_those_that_were_forgotte
     });
     assert!(matches!(m.stale_uses()[0].why, Staleness::Undeclared(None)));
     assert!(m.snapshot().hardware.walks > 3);
+}
+
+#[test]
+fn handlers_and_walks_of_the_powerpcs_take_what_their_paper_measured() {
+    let cycles = |name: &str, fill: bool| {
+        let m = run(name, move |m| {
+            if m.board().mmu == Mmu::Hash {
+                m.set_hash_table(HashTable { at: Pa(0x10_0000), groups: 1024, scatter: hash::SCATTER });
+            }
+            let handler = m.clone();
+            m.set_refill(Box::new(move |miss| {
+                if !fill {
+                    return Err(TrapKind::NotPresent);
+                }
+                handler.mapping_changed(
+                    SpaceId(1),
+                    miss.va,
+                    None,
+                    Some(Tte::page(Pfn(9), RO | Attr::USER)),
+                    None,
+                );
+                handler.tlb_load(Slot::Replace, Asid(5), miss.va, Tte::page(Pfn(9), RO | Attr::USER));
+                Ok(())
+            }));
+            enter(m, 1, 5);
+            assert_eq!(load(m, USER).is_ok(), fill);
+        });
+        let s = m.snapshot();
+        (s.cause(Cause::Refill), s.cause(Cause::TlbMiss))
+    };
+    // Into a handler and out of it, and tlbld.
+    let (refill, walk) = cycles("ppc603", true);
+    assert_eq!((refill, walk), (32 + 3, 0));
+    // Sixteen entries that no cache has: "up to 120"; and the way to the handler of a hash miss.
+    let (refill, walk) = cycles("ppc604", false);
+    assert!((100..=120).contains(&walk), "{walk}");
+    assert!(refill >= 91, "{refill}");
+}
+
+#[test]
+fn a_reference_that_misses_amid_others_is_one_miss() {
+    const PAGES: u64 = 100;
+    let m = run("mini-soft", |m| {
+        let soft = Soft::boot(m);
+        for page in 0..PAGES {
+            soft.map(m, 1, USER + page as usize * PAGE_SIZE, 100 + page as u32, RW);
+        }
+        soft.run_in(m, 1, 5);
+        let mut references: Vec<Reference> = (0..PAGES)
+            .map(|page| Reference {
+                instructions: 3,
+                access: Access::Read,
+                at: USER + page as usize * PAGE_SIZE,
+                word: 0,
+            })
+            .collect();
+        m.refer(&mut references).expect("all is mapped");
+        assert_eq!(u64::from(soft.misses.get()), PAGES);
+        // One that nothing maps: those before it are made.
+        let at = USER + PAGES as usize * PAGE_SIZE;
+        let last = references[PAGES as usize - 1];
+        let mut references = vec![last, Reference { at, ..last }];
+        assert_eq!(m.refer(&mut references).expect_err("nothing is mapped").done_bytes, 1);
+    });
+    assert_eq!(m.snapshot().hardware.tlb_misses, PAGES + 1);
 }

@@ -1,4 +1,5 @@
-//! One recorded program, by itself or as several processes at once, each in an address space of its own.
+//! One recorded program, by itself or as several processes at once, each in an address space of its own; or several
+//! that differ.
 
 use super::recorded::{RecordedProgram, recorded};
 use super::stage::{INPUT, Stage, install, make_file, remove, wait_for, with_input};
@@ -12,10 +13,14 @@ use pageferry_kernel::{Program, User};
 use pageferry_model::{MachineConfig, Model};
 use std::sync::Arc;
 
+/// The trace that stands for several: programs that need many entries each, and in this order.
+const MIXED: &str = "mixed";
+const IN_MIX: [&str; 4] = ["pe-cc1", "getversion-cpp", "percent-cc1", "getversion-cc1"];
+
 pub(crate) struct Copies {
     stage: Stage,
-    recorded: Arc<RecordedProgram>,
-    processes: usize,
+    /// What each process runs.
+    processes: Vec<Arc<RecordedProgram>>,
 }
 
 crate::parameters! {
@@ -42,9 +47,12 @@ impl Workload for Copies {
 
     /// The program of the parent of all.
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
-        let recorded = recorded(&p.trace.0)?;
+        let names = if p.trace.0 == MIXED { &IN_MIX[..] } else { &[p.trace.0.as_str()][..] };
+        let each = names.iter().cycle().take(p.processes).map(|name| recorded(name));
+        let processes = each.collect::<Result<Vec<_>, _>>()?;
         let layout = testbed.machine.config.board().layout;
-        if let Some(at) = recorded.misfit(&layout) {
+        for recorded in processes.iter().take(names.len()) {
+            let Some(at) = recorded.misfit(&layout) else { continue };
             let (at, start, end) = (at.0, layout.user_start.0, layout.user_end.0);
             let fitting = recorded.machines_that_fit();
             let fitting = if fitting.is_empty() {
@@ -58,29 +66,31 @@ impl Workload for Copies {
                 recorded.name
             )));
         }
-        let work = Copies { stage: Stage::new(testbed, cell.clone()), recorded, processes: p.processes };
+        let work = Copies { stage: Stage::new(testbed, cell.clone()), processes };
         Ok(first_process(cell, 0, move |user| work.run(user)))
     }
 }
 
 impl Copies {
     fn run(&self, user: &User<Model>) -> Result<(), CallError> {
-        let image = self.recorded.pages.len() * PAGE_SIZE;
-        let file = usize::try_from(self.recorded.reads_bytes).unwrap_or(usize::MAX);
-        let wanted = image.saturating_mul(self.processes + 1).saturating_add(file);
+        let image = |recorded: &Arc<RecordedProgram>| recorded.pages.len() * PAGE_SIZE;
+        let images = self.processes.iter().map(image).sum::<usize>();
+        let largest = self.processes.iter().map(image).max().unwrap_or(0);
+        let file = self.processes.iter().map(|r| r.reads_bytes).max().unwrap_or(0);
+        let file = usize::try_from(file).unwrap_or(usize::MAX);
+        let wanted = images.saturating_add(largest).saturating_add(file);
         if !self.stage.has_room(user, wanted) {
             return Ok(());
         }
-        let all = std::slice::from_ref(&self.recorded);
-        install(user, all)?;
+        install(user, &self.processes)?;
         make_file(user, INPUT, file)?;
         let watch = Stopwatch::start(&self.stage.model);
-        for _ in 0..self.processes {
-            self.stage.fork_program(user, &self.recorded, with_input)?;
+        for recorded in &self.processes {
+            self.stage.fork_program(user, recorded, with_input)?;
         }
-        wait_for(user, self.processes)?;
-        let references = self.recorded.references * self.processes as u64;
-        self.stage.finish(references, watch);
-        remove(user, &[INPUT], all)
+        wait_for(user, self.processes.len())?;
+        let references = self.processes.iter().map(|recorded| recorded.references).sum();
+        self.stage.finish(user, references, watch);
+        remove(user, &[INPUT], &self.processes)
     }
 }

@@ -3,8 +3,9 @@
 //! * [`recorded`]: a trace, read once, and what its process has to have mapped.
 //! * [`calls`]: what of its system calls is made again.
 //! * [`shadow`]: what its memory must hold.
-//! * [`process`]: one recorded program as a process.
-//! * [`compile`]: the compile of a kernel (PPC paper): preprocessor, compiler and assembler, again and again.
+//! * [`process`]: one recorded program as a process. [`files`]: the files that it has, where they are its own.
+//! * [`image`]: its file, where it execs that.
+//! * [`compile`]: the compile of a kernel (PPC paper): `make`, a shell, and what the compiler's driver starts.
 //! * [`copies`]: one program, by itself or several times at once.
 //! * [`stage`]: room, files, a process for each, and the results.
 //! * [`screen`]: a program that paints into the frame buffer, beside compilers.
@@ -17,6 +18,8 @@ mod calls;
 pub(crate) mod compile;
 mod compile_plots;
 pub(crate) mod copies;
+mod files;
+mod image;
 pub(crate) mod process;
 pub(crate) mod recorded;
 pub(crate) mod screen;

@@ -2,8 +2,12 @@
 //!
 //! Every load is checked against what must be there ([`Shadow`]), and every byte that goes through a pipe against what
 //! was written at its other end. An address that nothing maps ends the process, and the run with it.
+//!
+//! A program whose files are its own ([`Replay::with_files`]) execs its image and makes its calls about files and
+//! children as they were recorded; others have one input, and enter the kernel for the rest.
 
 use super::calls::RecordedCall;
+use super::files::{Files, OpenFile};
 use super::recorded::{RecordedProgram, SegmentKind, Step};
 use super::shadow::Shadow;
 use crate::kit::{CallError, OutcomeCell, named};
@@ -11,10 +15,13 @@ use pageferry_hal::{Access, PAGE_SHIFT, PAGE_SIZE, Prot, Reference, Va};
 use pageferry_kernel::{Errno, Fd, OpenFlags, User};
 use pageferry_model::Model;
 use pageferry_vm::{Inherit, MapAddr};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+
+/// Bytes of a line.
+const LINE_BYTES: usize = 32;
 
 /// References that are made between two looks for interrupts: some 3,000 instructions.
 const BATCH: usize = 256;
@@ -31,6 +38,29 @@ pub(super) struct Ends {
     pub(super) output_wire: Option<Wire>,
 }
 
+/// What a program asks for that its parent's workload has to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Request {
+    /// A pipe.
+    Pipe,
+    /// A child: this many it has already.
+    Fork(usize),
+}
+
+/// How the program goes on then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Next {
+    Goes,
+    /// It ends, once its children have.
+    Ends,
+}
+
+/// Does what a program asks for.
+pub(super) type Children = Box<dyn FnMut(&User<Model>, Request) -> Result<Next, CallError>>;
+
+/// A name that nothing has.
+const NO_NAME: &str = "no-such-file";
+
 /// One recorded program in a process.
 pub(super) struct Replay<'a> {
     model: &'a Model,
@@ -38,6 +68,11 @@ pub(super) struct Replay<'a> {
     cell: &'a OutcomeCell,
     recorded: Arc<RecordedProgram>,
     ends: Ends,
+    files: Option<Files>,
+    children: Option<Children>,
+    /// Children that it has had, and those of them that it waited for.
+    forked: usize,
+    waited: usize,
     shadow: Shadow,
     /// Where the heap ends.
     at_break: Option<Va>,
@@ -53,17 +88,41 @@ impl<'a> Replay<'a> {
         ends: Ends,
     ) -> Replay<'a> {
         let next_word = (user.pid().0 << 24) | 1;
-        Replay { model, user, cell, recorded, ends, shadow: Shadow::default(), at_break: None, next_word }
+        Replay {
+            model,
+            user,
+            cell,
+            recorded,
+            ends,
+            files: None,
+            children: None,
+            forked: 0,
+            waited: 0,
+            shadow: Shadow::default(),
+            at_break: None,
+            next_word,
+        }
+    }
+
+    /// Of a program that has these files, and whose children `children` makes.
+    pub(super) fn with_files(mut self, files: Files, children: Option<Children>) -> Replay<'a> {
+        (self.files, self.children) = (Some(files), children);
+        self
     }
 
     /// Maps the program, and runs it to its end.
     pub(super) fn run(mut self) -> Result<(), CallError> {
-        self.map_segments()?;
+        if self.files.is_some() {
+            self.exec()?;
+        } else {
+            self.map_segments()?;
+        }
         let recorded = self.recorded.clone();
         let mut calls = recorded.calls.iter();
+        let mut done = recorded.records.len();
         let mut batch = Vec::with_capacity(BATCH);
         let mut instructions = 0;
-        for record in &recorded.records {
+        for (i, record) in recorded.records.iter().enumerate() {
             instructions += record.instructions();
             match record.step() {
                 Step::To(access, at) => {
@@ -85,14 +144,21 @@ impl<'a> Replay<'a> {
                     self.refer(&mut batch)?;
                     self.user.compute(pageferry_hal::Instructions(std::mem::take(&mut instructions)));
                     let asked = calls.next().copied().unwrap_or(RecordedCall::Other);
-                    if asked == RecordedCall::Exit {
+                    if asked == RecordedCall::Exit || self.ask(asked)? == Next::Ends {
+                        done = i + 1;
                         break;
                     }
-                    self.ask(asked)?;
                 }
             }
         }
         self.refer(&mut batch)?;
+        if let Some(files) = &self.files {
+            let made = recorded.references * done as u64 / recorded.records.len().max(1) as u64;
+            files.tree.references.set(files.tree.references.get() + made);
+        }
+        while self.waited < self.forked {
+            self.wait()?;
+        }
         self.end()
     }
 
@@ -157,6 +223,33 @@ impl<'a> Replay<'a> {
         }
     }
 
+    /// Lets the program's image take the place of what is there, with a stack beside it.
+    fn exec(&mut self) -> Result<(), CallError> {
+        let recorded = self.recorded.clone();
+        let Some(image) = self.files.as_ref().and_then(|files| files.image(&recorded.program)) else {
+            return self.map_segments();
+        };
+        let file = self.user.open(&recorded.program, OpenFlags::READ).map_err(named("open the program"))?;
+        self.user.exec(file).map_err(named("exec"))?;
+        self.user.close(file).map_err(named("close the program"))?;
+        let base = image.base.0 >> PAGE_SHIFT;
+        for segment in &recorded.segments {
+            if segment.kind == SegmentKind::Anonymous {
+                let place = MapAddr::Replace(segment.at);
+                let mapped = self.user.map_at(place, segment.len_bytes, Prot::all(), Inherit::Copy);
+                mapped.map_err(named("map a stack"))?;
+            } else {
+                let range = segment.at.0 >> PAGE_SHIFT..(segment.at + segment.len_bytes).0 >> PAGE_SHIFT;
+                self.shadow.map_file(recorded.pages.range(range).map(|page| (*page, page - base)));
+            }
+        }
+        for (at, word) in image.header().chunks(LINE_BYTES).enumerate() {
+            let word = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+            *self.shadow.word(image.base + at * LINE_BYTES) = word;
+        }
+        Ok(())
+    }
+
     fn map(&mut self, at: Va, len_bytes: usize) -> Result<(), CallError> {
         let start = Va(at.0 & !(PAGE_SIZE as u64 - 1));
         let len = (at + len_bytes - start).next_multiple_of(PAGE_SIZE);
@@ -168,19 +261,164 @@ impl<'a> Replay<'a> {
 
     // ------------------------------------------------------------------------------------------- system calls
 
-    fn ask(&mut self, asked: RecordedCall) -> Result<(), CallError> {
+    fn ask(&mut self, asked: RecordedCall) -> Result<Next, CallError> {
         match asked {
-            RecordedCall::Read { to, len_bytes } => self.read(to, len_bytes),
-            RecordedCall::Write { from, len_bytes } => self.write(from, len_bytes),
+            RecordedCall::Read { fd, to, len_bytes } => match self.open_file(fd) {
+                Some(file) => self.read_file(&file, to, len_bytes),
+                None => self.read(to, len_bytes),
+            },
+            RecordedCall::Write { fd, from, len_bytes } => match self.open_file(fd) {
+                Some(file) => self.write_file(&file, from, len_bytes),
+                None => self.write(from, len_bytes),
+            },
             RecordedCall::Break(at) => self.set_break(at),
             RecordedCall::Map { at, len_bytes } if len_bytes > 0 => self.map(at, len_bytes),
             RecordedCall::Unmap { at, len_bytes } if len_bytes > 0 => {
                 self.shadow.clear(at, len_bytes);
                 self.user.unmap(at, len_bytes.next_multiple_of(PAGE_SIZE)).map_err(named("unmap"))
             }
-            _ => self.user.null_call().map_err(named("enter the kernel")),
+            RecordedCall::Pipe => return self.ask_parent(Request::Pipe),
+            RecordedCall::Fork if self.children.is_some() => {
+                self.forked += 1;
+                return self.ask_parent(Request::Fork(self.forked - 1));
+            }
+            RecordedCall::Wait if self.waited < self.forked => self.wait(),
+            _ if self.files.is_some() => self.ask_of_files(asked),
+            _ => self.enter(),
+        }
+        .map(|()| Next::Goes)
+    }
+
+    /// Enters the kernel, and leaves it.
+    fn enter(&self) -> Result<(), CallError> {
+        self.user.null_call().map_err(named("enter the kernel"))
+    }
+
+    fn ask_parent(&mut self, asked: Request) -> Result<Next, CallError> {
+        match &mut self.children {
+            Some(children) => children(self.user, asked),
+            None => self.enter().map(|()| Next::Goes),
         }
     }
+
+    fn wait(&mut self) -> Result<(), CallError> {
+        self.waited += 1;
+        self.user.wait().map(drop).map_err(named("wait"))
+    }
+
+    // ------------------------------------------------------------------------------------------- files of its own
+
+    fn open_file(&self, fd: u32) -> Option<Rc<OpenFile>> {
+        self.files.as_ref()?.open.get(&fd).cloned()
+    }
+
+    fn ask_of_files(&mut self, asked: RecordedCall) -> Result<(), CallError> {
+        let Some(files) = &mut self.files else { return self.enter() };
+        match asked {
+            RecordedCall::Open { fd, creates, reads_bytes } => {
+                let Some(name) = files.next_name(creates, reads_bytes) else { return self.enter() };
+                let made = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNCATE;
+                let flags = if creates { made } else { OpenFlags::READ };
+                let opened = self.user.open(&name, flags).map_err(named("open a file"))?;
+                if creates {
+                    files.tree.bytes.borrow_mut().insert(name.clone(), Vec::new());
+                }
+                files.open.insert(fd, Rc::new(OpenFile { fd: opened, name, at: Cell::new(0) }));
+                Ok(())
+            }
+            RecordedCall::Absent => match self.user.stat(NO_NAME) {
+                Err(Errno::NoFile) => Ok(()),
+                Err(errno) => Err(("look for what is not there", errno)),
+                Ok(_) => Err(("look for what is not there", Errno::Exists)),
+            },
+            RecordedCall::Stat => {
+                self.user.stat(&self.recorded.program).map(drop).map_err(named("look at a file"))
+            }
+            RecordedCall::Close { fd } => match files.open.remove(&fd).and_then(Rc::into_inner) {
+                Some(file) => self.user.close(file.fd).map_err(named("close a file")),
+                None => self.enter(),
+            },
+            RecordedCall::Duplicate { from, to } => {
+                if let Some(file) = files.open.get(&from).cloned() {
+                    files.open.insert(to, file);
+                }
+                self.enter()
+            }
+            RecordedCall::Unlink => match files.output() {
+                Some(name) if files.tree.bytes.borrow_mut().remove(&name).is_some() => {
+                    self.user.unlink(&name).map_err(named("unlink"))
+                }
+                _ => self.enter(),
+            },
+            _ => self.enter(),
+        }
+    }
+
+    /// Reads on; at the file's end from its beginning again, since where the recorded program went is not known.
+    fn read_file(&mut self, file: &OpenFile, to: Va, len_bytes: usize) -> Result<(), CallError> {
+        let mut done = 0;
+        while done < len_bytes {
+            let n = self.user.read(file.fd, to + done, len_bytes - done).map_err(named("read a file"))?;
+            if n == 0 && file.at.replace(0) == 0 {
+                break;
+            }
+            if n == 0 {
+                self.user.seek(file.fd, 0).map_err(named("seek"))?;
+                continue;
+            }
+            self.compare_file(file, to + done, n);
+            file.at.set(file.at.get() + n);
+            done += n;
+        }
+        let model = self.model;
+        self.shadow.take_over(to, len_bytes, |at| peek_word(model, at));
+        Ok(())
+    }
+
+    /// What was read of a file is what was written there.
+    fn compare_file(&self, file: &OpenFile, at: Va, len_bytes: usize) {
+        let Some(files) = &self.files else { return };
+        let mut found = vec![0; len_bytes];
+        self.model.peek(at, &mut found);
+        let all = files.tree.bytes.borrow();
+        let expected = all.get(&file.name).and_then(|b| b.get(file.at.get()..file.at.get() + len_bytes));
+        if expected != Some(&found[..]) {
+            let (name, file) = (&self.recorded.name, &file.name);
+            let fault = format!("{name}: what it reads of {file} is not what was written there");
+            self.cell.borrow_mut().damage(fault);
+        }
+    }
+
+    fn write_file(&self, file: &OpenFile, from: Va, len_bytes: usize) -> Result<(), CallError> {
+        let bytes = self.bytes_at(from, len_bytes);
+        if let Some(files) = &self.files {
+            let mut all = files.tree.bytes.borrow_mut();
+            let (whole, at) = (all.entry(file.name.clone()).or_default(), file.at.get());
+            whole.resize(whole.len().max(at + len_bytes), 0);
+            whole[at..at + len_bytes].copy_from_slice(&bytes);
+        }
+        file.at.set(file.at.get() + len_bytes);
+        let mut done = 0;
+        while done < len_bytes {
+            done += self.user.write(file.fd, from + done, len_bytes - done).map_err(named("write a file"))?;
+        }
+        Ok(())
+    }
+
+    /// What is in its memory there.
+    fn bytes_at(&self, from: Va, len_bytes: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len_bytes];
+        if !self.model.peek(from, &mut bytes) {
+            // Touched first, as the program did that made them.
+            let mut word = [0; 1];
+            (0..len_bytes).step_by(PAGE_SIZE).for_each(|i| self.user.load(from + i, &mut word));
+            self.user.load(from + (len_bytes - 1), &mut word);
+            self.model.peek(from, &mut bytes);
+        }
+        bytes
+    }
+
+    // ------------------------------------------------------------------------------------------- one input
 
     fn set_break(&mut self, at: Va) -> Result<(), CallError> {
         let page_end = |at: Va| Va(at.0.next_multiple_of(PAGE_SIZE as u64));
@@ -232,17 +470,15 @@ impl<'a> Replay<'a> {
     }
 
     fn write(&mut self, from: Va, len_bytes: usize) -> Result<(), CallError> {
-        let Some(output) = self.ends.output else { return self.user.null_call().map_err(named("write")) };
+        let Some(output) = self.ends.output else {
+            return match self.files {
+                Some(_) => self.user.print(from, len_bytes).map(drop).map_err(named("print")),
+                None => self.user.null_call().map_err(named("write")),
+            };
+        };
         if let Some(wire) = self.ends.output_wire.as_ref().filter(|_| len_bytes > 0) {
             // What the reader must find: it may read before the call is over.
-            let mut bytes = vec![0; len_bytes];
-            if !self.model.peek(from, &mut bytes) {
-                // Touched first, as the program did that made them.
-                let mut word = [0; 1];
-                (0..len_bytes).step_by(PAGE_SIZE).for_each(|i| self.user.load(from + i, &mut word));
-                self.user.load(from + (len_bytes - 1), &mut word);
-                self.model.peek(from, &mut bytes);
-            }
+            let bytes = self.bytes_at(from, len_bytes);
             wire.borrow_mut().extend(bytes);
         }
         let mut done = 0;

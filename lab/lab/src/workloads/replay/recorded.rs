@@ -2,7 +2,7 @@
 //!
 //! Traces are read once for all runs that replay them ([`recorded`]): reading one takes as long as replaying it.
 
-use super::calls::{RecordedCall, meaning};
+use super::calls::{RecordedCall, meaning, measure_files};
 use crate::error::LabError;
 use crate::input;
 use pageferry_hal::{Access, Layout, PAGE_SHIFT, PAGE_SIZE, Va};
@@ -173,6 +173,7 @@ impl RecordedProgram {
             recorded.records.push(PackedRecord::new(record.kind, record.instructions, record.address));
         }
         layout.finish(&mut recorded);
+        measure_files(&mut recorded.calls);
         Ok(recorded)
     }
 }

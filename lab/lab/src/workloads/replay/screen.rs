@@ -109,7 +109,7 @@ impl Screen {
         let (painted, own) = self.paint(user)?;
         wait_for(user, self.compilers)?;
         let references = own + self.compilers as u64 * self.recorded.references;
-        self.stage.finish(references, watch);
+        self.stage.finish(user, references, watch);
         self.compare(user, painted);
         remove(user, &[INPUT], all)
     }

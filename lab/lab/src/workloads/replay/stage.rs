@@ -6,21 +6,29 @@ use super::shadow::file_page;
 use crate::kit::{CallError, OutcomeCell, Stopwatch, named, other_process, room_for};
 use crate::record::{Metric, metric};
 use crate::run::Testbed;
-use pageferry_hal::{PAGE_SHIFT, PAGE_SIZE, Prot};
+use pageferry_hal::{PAGE_SHIFT, PAGE_SIZE, Pa, Pfn, Prot};
 use pageferry_kernel::{OpenFlags, User};
 use pageferry_model::Model;
-use pageferry_pmap::PmapCounter;
+use pageferry_pmap::{HashCensus, PmapCounter};
 use pageferry_vm::Inherit;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What is measured of recorded programs.
-pub(super) const METRICS: [Metric; 10] = [
+pub(super) const METRICS: [Metric; 13] = [
+    metric(
+        "hash_hits_percent",
+        "%",
+        "Misses of the TLBs that found their translation in the hash table, of those that looked there.",
+    ),
     metric(
         "hash_misses_per_s",
         "1/s",
         "Look-ups of a translation in the hash table that did not find it, a second.",
     ),
+    metric("hash_use_percent", "%", "Places of the hash table that were taken when the measured part ended."),
+    metric("kernel_text_misses", "count", "Misses of the TLB for instructions in the kernel's text."),
     metric(
         "kernel_tlb_high_water",
         "count",
@@ -91,9 +99,43 @@ impl Stage {
         Ok(())
     }
 
+    /// Writes files to the disk, and takes all memory that there is for a moment, so that they are nowhere else.
+    pub(super) fn push_out<'a>(
+        &self,
+        user: &User<Model>,
+        names: impl Iterator<Item = &'a String>,
+    ) -> Result<(), CallError> {
+        let mut pages = 0;
+        for name in names {
+            let file = user.open(name, OpenFlags::READ | OpenFlags::WRITE).map_err(named("open a file"))?;
+            user.sync_file(file).map_err(named("write to the disk"))?;
+            pages +=
+                user.file_size(file).map_err(named("look at a file"))?.div_ceil(PAGE_SIZE as u64) as usize;
+            user.close(file).map_err(named("close"))?;
+        }
+        let all = (user.kernel().vm().free_frames() + pages) * PAGE_SIZE;
+        let at = user.map(all, Prot::RW, Inherit::Copy).map_err(named("map memory"))?;
+        (0..all).step_by(PAGE_SIZE).for_each(|i| user.store(at + i, &[1]));
+        user.unmap(at, all).map_err(named("unmap"))
+    }
+
+    /// What is in the hash table, where there is one.
+    fn hash_census(&self, user: &User<Model>) -> Option<HashCensus> {
+        let frame = RefCell::new((Pfn(u32::MAX), Vec::new()));
+        user.kernel().vm().pmaps().hash_census(&|at: Pa| {
+            let mut frame = frame.borrow_mut();
+            if frame.0 != at.pfn() {
+                *frame = (at.pfn(), self.model.frame_bytes(at.pfn()));
+            }
+            let entry = &frame.1[at.0 as usize % PAGE_SIZE..][..8];
+            entry.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+        })
+    }
+
     /// Ends the measured part of programs that made so many references, and leaves what was found.
-    pub(super) fn finish(&self, references: u64, watch: Stopwatch) {
+    pub(super) fn finish(&self, user: &User<Model>, references: u64, watch: Stopwatch) {
         let high_water = self.model.take_max_kernel_entries();
+        let census = self.hash_census(user);
         let outcome = &mut self.cell.borrow_mut();
         watch.stop(&self.model, self.clock_mhz, references, outcome);
         // What is moved here are references, not bytes.
@@ -102,6 +144,7 @@ impl Stage {
         let Some(measured) = &outcome.measured else { return };
         let h = measured.hardware;
         let (misses, elapsed_us) = ((h.tlb_misses + h.fetch_misses) as f64, outcome.results["elapsed_us"]);
+        let hash_misses = measured.counter(PmapCounter::HashMisses);
         let percent = |part: u64, all: u64| if all == 0 { 0.0 } else { 100.0 * part as f64 / all as f64 };
         let results = [
             ("wall_s", elapsed_us / 1e6),
@@ -109,7 +152,10 @@ impl Stage {
             ("million_references_per_s", references as f64 / elapsed_us),
             ("tlb_misses_total", misses),
             ("tlb_misses_per_s", misses * 1e6 / elapsed_us),
-            ("hash_misses_per_s", measured.counter(PmapCounter::HashMisses) as f64 * 1e6 / elapsed_us),
+            ("hash_hits_percent", census.map_or(0.0, |_| 100.0 - percent(hash_misses, misses as u64))),
+            ("hash_use_percent", census.map_or(0.0, |c| percent(c.valid as u64, c.slots as u64))),
+            ("kernel_text_misses", h.kernel_fetch_misses as f64),
+            ("hash_misses_per_s", hash_misses as f64 * 1e6 / elapsed_us),
             ("kernel_tlb_misses", h.kernel_misses as f64),
             ("misses_per_million_references", misses * 1e6 / references as f64),
             ("kernel_tlb_share_percent", percent(h.sampled_kernel_entries, h.sampled_entries)),
@@ -155,6 +201,13 @@ pub(super) fn install(user: &User<Model>, all: &[Arc<RecordedProgram>]) -> Resul
         user.close(file).map_err(named("close"))?;
     }
     user.unmap(buffer, PAGE_SIZE).map_err(named("unmap"))
+}
+
+/// What [`make_file`] writes.
+pub(super) fn made_bytes(len_bytes: usize) -> Vec<u8> {
+    let pages =
+        (0..len_bytes.max(1)).step_by(PAGE_SIZE).flat_map(|at| file_page((at / PAGE_SIZE) as u64 + 7));
+    pages.take(len_bytes.max(1)).collect()
 }
 
 /// Writes a file of so many bytes.
