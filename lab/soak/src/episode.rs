@@ -132,7 +132,7 @@ impl Program {
     pub fn validate(&self) -> Result<(), String> {
         let machine = match self.steps {
             Steps::Memory(_) => self.machine.replacen(SHADOWS, "", 1),
-            Steps::Traffic(_) | Steps::Servers(_) => self.machine.clone(),
+            Steps::Traffic(_) | Steps::Servers(_) | Steps::Calls(_) => self.machine.clone(),
         };
         if !MACHINES.contains(&machine.as_str()) {
             return Err(format!(
