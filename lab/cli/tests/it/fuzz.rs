@@ -5,8 +5,7 @@
 //! are no text), and gives it to the command. Or it is a trace, sound as a file, of a program that never was; a
 //! recording of strace, changed in the same ways; or the image of a disk, cut off, of another version or damaged, in
 //! every second case with a superblock that says the right sum; or a part of a sweep, mostly with a sum that is right.
-//! It has to end by itself within [`PATIENCE`], with an
-//! exit code of its own, without a panic anywhere, and with nothing left behind.
+//! It has to end by itself within [`PATIENCE`], by an exit code of its own, without a panic, and leave nothing behind.
 //!
 //! Every case is a process of its own: what a user starts. What it does if its input is sound is as small as there is
 //! ([`TINY`], [`MEMORY_MB`], mostly one variant of a scenario), because it is the input that is tried.
@@ -405,7 +404,7 @@ struct Shipped {
 }
 
 /// Parameters for the smallest run of an experiment that is worth the name.
-const TINY: [(&str, u64); 37] = [
+const TINY: [(&str, u64); 38] = [
     ("total_bytes", 65_536),
     ("times", 2),
     ("size_bytes", 8192),
@@ -424,6 +423,7 @@ const TINY: [(&str, u64); 37] = [
     ("passes", 1),
     ("file_bytes", 65_536),
     ("n", 10),
+    ("forks", 2),
     ("pages", 4),
     ("buffers", 4),
     ("loop_instructions", 100),

@@ -9,7 +9,7 @@
 //!
 //! What can fail: mapping the image.
 
-use pageferry_hal::{Instructions, PAGE_SIZE, Prot, Va};
+use pageferry_hal::{Instructions, Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::User;
 use pageferry_model::Model;
 use pageferry_vm::Inherit;
@@ -78,17 +78,19 @@ impl Image {
         Ok(Image { at, size, misses: misses.clone(), measuring: measuring.clone() })
     }
 
-    /// Executes so many instructions of the text, on each of its pages as many.
+    /// Executes so many instructions of the text, on each of its pages as many: more than a page has are a loop there.
     pub(crate) fn run(&self, user: &User<Model>, instructions: u32) {
         self.count(user, &self.misses.own, || {
             let pages = self.size.text;
+            let instruction_bytes = user.machine().board().instruction_bytes as usize;
             for page in 0..pages {
                 let part = instructions / pages as u32 + u32::from(page == 0) * (instructions % pages as u32);
                 let place = page * APART_BYTES % (PAGE_SIZE / 2);
                 let depth_bytes = (page % (PAGE_SIZE / FRAME_BYTES) + 1) * FRAME_BYTES;
                 let frame = self.at + (self.size.bytes() - depth_bytes);
                 user.store(frame, &[1; FRAME_BYTES]);
-                user.execute_at(self.at + page * PAGE_SIZE + place, Instructions(part));
+                let at = self.at + page * PAGE_SIZE + place;
+                loop_at(user, at, part, ((PAGE_SIZE - place) / instruction_bytes) as u32);
                 if self.size.data > 0 {
                     let data = self.size.text + page % self.size.data;
                     user.load(self.at + data * PAGE_SIZE + place, &mut [0; WORD_BYTES]);
@@ -118,4 +120,13 @@ impl Image {
 pub(crate) fn misses_so_far(model: &Model) -> u64 {
     let hardware = model.snapshot().hardware;
     hardware.tlb_misses + hardware.fetch_misses
+}
+
+/// Executes instructions at an address, of which there are `max` before the first comes again.
+fn loop_at(user: &User<Model>, at: Va, instructions: u32, max: u32) {
+    let rest = instructions % max;
+    (0..instructions / max).for_each(|_| user.execute_at(at, Instructions(max)));
+    if rest > 0 || instructions == 0 {
+        user.execute_at(at, Instructions(rest));
+    }
 }

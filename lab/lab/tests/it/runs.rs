@@ -487,3 +487,12 @@ fn fewer_clusters_than_the_card_has_use_for_are_refused() {
         assert!(refused.to_string().contains("socket.clusters = 1: expected at least"), "{refused}");
     }
 }
+
+/// A path that is longer than the text of its process is a loop in it.
+#[test]
+fn a_process_executes_more_than_its_text() {
+    for experiment in ["packet", "ispc"] {
+        let settings = ["warmup=1", "stub_instructions=100000"];
+        sound(experiment, "sh7751r", "ant", &settings);
+    }
+}
