@@ -390,7 +390,7 @@ impl KernelFile {
             );
         }
         if let Some(scatter) = self.pmap.scatter.as_ref().filter(|scatter| scatter.value % 2 == 0) {
-            return fault("pmap.scatter", &format!("{}, expected an odd number", scatter.value));
+            return fault("pmap.scatter", format!("{}, expected an odd number", scatter.value));
         }
         let reader_maps = self.pipe.mapping.value == MappingName::ReaderPage;
         if !reader_maps && scheme != SchemeName::Original {
