@@ -2,8 +2,8 @@
 
 use pageferry_hal::{PAGE_SHIFT, Pa, Pfn, Va};
 
-/// A size of pages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// A size of pages, in the order in which a TLB looks for them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum PageSize {
     /// The smallest: 4 KB.
     Base,

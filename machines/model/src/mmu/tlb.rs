@@ -195,12 +195,13 @@ impl Tlb {
                 let tag = tag_of(entry.page, entry.cpu, PageSize::Base, entry.asid);
                 self.asides[aside_of(tag)] = Aside { tag, slot, size: PageSize::Base };
             }
-            // It may map what was found in a huge page before.
-            PageSize::Super if self.shifts.huge.is_some() => {
-                let huge = self.asides.iter_mut().filter(|aside| aside.size == PageSize::Huge);
-                huge.for_each(|aside| *aside = NO_ASIDE);
+            // It may map what was found before in a page of a size that is looked for behind its own.
+            size => {
+                if self.shifts.sizes().any(|other| other > size) {
+                    let behind = self.asides.iter_mut().filter(|aside| aside.size > size);
+                    behind.for_each(|aside| *aside = NO_ASIDE);
+                }
             }
-            PageSize::Super | PageSize::Huge | PageSize::Part => {}
         }
     }
 
