@@ -85,6 +85,19 @@ impl Planted {
         })
     }
 
+    /// True for one that only chains of shadow objects can show.
+    pub(crate) const fn is_of_chains(self) -> bool {
+        matches!(
+            self,
+            Planted::Vm(
+                VmDefect::ShadowUncounted
+                    | VmDefect::CollapseOldWins
+                    | VmDefect::CollapseForgetsSlots
+                    | VmDefect::BypassUnchecked
+            )
+        )
+    }
+
     /// The pmap's, if it is one.
     pub(crate) const fn in_pmap(self) -> Option<PmapDefect> {
         match self {

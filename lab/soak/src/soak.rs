@@ -153,18 +153,21 @@ impl Soak {
             result.map_err(|failure| (Some(Box::new(program)), failure))
         };
         // A defect is looked for where it can be.
-        let (in_memory, in_sockets, in_servers) = match self.defect {
+        let (in_memory, in_chains, in_sockets, in_servers) = match self.defect {
             None => {
                 run(self.calls(episode))?;
-                (true, true, true)
+                (true, true, true, true)
             }
-            Some(Planted::Net(_)) => (false, true, false),
-            Some(Planted::Ispc(_) | Planted::Area(_)) => (false, false, true),
-            Some(Planted::Vm(_) | Planted::Pmap(_)) => (true, false, false),
+            Some(defect) if defect.is_of_chains() => (false, true, false, false),
+            Some(Planted::Net(_)) => (false, false, true, false),
+            Some(Planted::Ispc(_) | Planted::Area(_)) => (false, false, false, true),
+            Some(Planted::Vm(_) | Planted::Pmap(_)) => (true, false, false, false),
         };
         if in_memory {
             run(self.program(episode))?;
             self.storms(episode).map_err(|failure| (None, failure))?;
+        }
+        if in_chains {
             run(self.shadows(episode))?;
         }
         if in_sockets {
