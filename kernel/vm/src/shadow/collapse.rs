@@ -42,6 +42,8 @@ pub(crate) fn collapse<M: Machine>(vm: &Vm<M>, chains: &mut Chains<M>, object: &
         if !state.busy().is_empty() {
             return freed;
         }
+        // The chain counts as one: without any, nothing here would ever come to an end.
+        assert!(state.refs() > 0, "an object of a chain counts no reference");
         if state.refs() == 1 {
             let contents = below.take_all(&mut state);
             drop(state);
