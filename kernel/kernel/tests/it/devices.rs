@@ -5,7 +5,7 @@ use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::{MachineConfig, Model, Options, Schedule};
 use pageferry_pmap::{KernelMapping, PmapDefect};
-use pageferry_vm::{Inherit, MapAddr};
+use pageferry_vm::{Inherit, MapAddr, PassMode};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -74,25 +74,39 @@ fn a_frame_buffer_is_painted_by_pages_and_by_a_block_that_takes_no_entries() {
     }
 }
 
-/// Whatever maps a frame buffer: a part that is unmapped, or replaced by memory, takes nothing else with it.
+/// How a part of a frame buffer goes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Going {
+    Unmapped,
+    Replaced,
+    Donated,
+}
+
+/// Whatever maps a frame buffer: a part that goes takes nothing else with it.
 #[test]
 fn a_part_of_a_frame_buffer_goes_alone() {
     let pages = FRAME_BUFFER / PAGE_SIZE;
     for mapping in MAPPINGS {
         for (first, count) in [(0, 1), (0, pages / 2), (pages / 2, pages / 2), (pages - 1, 1), (3, 7)] {
-            for replaced in [false, true] {
+            for going in [Going::Unmapped, Going::Replaced, Going::Donated] {
                 on("ppc603", mapping, move |u| {
                     u.map_frame_buffer(MapAddr::Replace(AT)).unwrap();
                     paint(u, 1 << 20);
                     let (at, len) = (AT + first * PAGE_SIZE, count * PAGE_SIZE);
-                    match replaced {
-                        true => drop(u.map_at(MapAddr::Replace(at), len, Prot::RW, Inherit::Copy).unwrap()),
-                        false => u.unmap(at, len).unwrap(),
+                    match going {
+                        Going::Unmapped => u.unmap(at, len).unwrap(),
+                        Going::Replaced => {
+                            u.map_at(MapAddr::Replace(at), len, Prot::RW, Inherit::Copy).unwrap();
+                        }
+                        Going::Donated => {
+                            let id = u.export(at, len, PassMode::Donate, ExportTo::Anyone).unwrap();
+                            u.withdraw(id).unwrap();
+                        }
                     }
                     for page in 0..pages {
                         let (at, is_gone) = (AT + page * PAGE_SIZE, (first..first + count).contains(&page));
                         let mut found = [0xff; 4];
-                        if is_gone && !replaced {
+                        if is_gone && going != Going::Replaced {
                             continue;
                         }
                         u.load(at, &mut found);
@@ -100,7 +114,7 @@ fn a_part_of_a_frame_buffer_goes_alone() {
                         assert_eq!(
                             u32::from_be_bytes(found),
                             expected,
-                            "{mapping:?} {first} {count}: {page}"
+                            "{mapping:?} {going:?} {first} {count}: {page}"
                         );
                         u.store(at, &[page as u8; 4]);
                     }

@@ -33,7 +33,7 @@ pub(super) enum Step<M: Machine> {
     /// The page is mapped so that the access will succeed.
     Done,
     /// The entry must have an amap of its own first, or an object.
-    NeedsAmap,
+    NeedsOwn,
     /// The page is copied only when write-protection that is under way has reached every CPU.
     Unflushed,
     /// The anon's page is in the swap area, or on its way.
@@ -123,7 +123,7 @@ impl<M: Machine> Space<M> {
                 Step::Fetch(object, page, read_ahead) => object.fetch(vm, t, page, read_ahead)?,
                 Step::NoFrames if vm.wait_for_memory(t) => {}
                 Step::NoFrames => return Err(VmError::NoMemory),
-                Step::NeedsAmap => self.amap_copy_at(t, page)?,
+                Step::NeedsOwn => self.amap_copy_at(t, page)?,
                 Step::Unflushed => vm.batches().wait_flushed(vm.machine()),
             }
         }
@@ -146,7 +146,7 @@ impl<M: Machine> PageFault<'_, M> {
         }
         let attributes = self.entry.attributes;
         let Some(aref) = &self.entry.amap else {
-            return if self.entry.object.is_some() { self.object(None) } else { Ok(Step::NeedsAmap) };
+            return if self.entry.object.is_some() { self.object(None) } else { Ok(Step::NeedsOwn) };
         };
         assert!(attributes.copy_on_write, "an entry that writes to its object has no amap");
         let slot = self.entry.slot(aref, self.va);
@@ -158,7 +158,7 @@ impl<M: Machine> PageFault<'_, M> {
             return self.object(Some((&mut amap, slot)));
         }
         if attributes.needs_copy {
-            return Ok(Step::NeedsAmap);
+            return Ok(Step::NeedsOwn);
         }
         self.vm.machine().count(VmCounter::ZeroFills, 1);
         self.install(&mut amap, slot, None)?;
@@ -203,7 +203,7 @@ impl<M: Machine> PageFault<'_, M> {
     fn anon(&self, amap: &mut AmapState<M>, slot: u64, anon: &Arc<Anon<M>>) -> Result<Step<M>, VmError> {
         let needs_copy = self.entry.attributes.needs_copy;
         if self.writes() && needs_copy {
-            return Ok(Step::NeedsAmap);
+            return Ok(Step::NeedsOwn);
         }
         let mut state = anon.lock();
         anon.touch(self.vm, Access::Read);
@@ -238,7 +238,7 @@ impl<M: Machine> PageFault<'_, M> {
         let attributes = self.entry.attributes;
         let promote = self.writes() && attributes.copy_on_write;
         if promote && (attributes.needs_copy || upper.is_none()) {
-            return Ok(Step::NeedsAmap);
+            return Ok(Step::NeedsOwn);
         }
         let oref = self.entry.object.as_ref().expect("the caller has seen it");
         let page = self.entry.object_page(oref, self.va);

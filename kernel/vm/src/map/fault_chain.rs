@@ -23,12 +23,12 @@ impl<M: Machine> PageFault<'_, M> {
     pub(super) fn chain(&self) -> Result<Step<M>, VmError> {
         let (vm, attributes) = (self.vm, self.entry.attributes);
         let path = vm.shadows().expect("memory is made of shadow objects").paths.search;
-        let Some(top) = &self.entry.object else { return Ok(Step::NeedsAmap) };
+        let Some(top) = &self.entry.object else { return Ok(Step::NeedsOwn) };
         if !attributes.copy_on_write {
             return self.object(None);
         }
         if self.writes() && attributes.needs_copy {
-            return Ok(Step::NeedsAmap);
+            return Ok(Step::NeedsOwn);
         }
         let (first, page) = (&top.object, self.entry.object_page(top, self.va));
         let mut chains = vm.chains();

@@ -124,17 +124,19 @@ pub(crate) fn copy_entry<M: Machine>(
             }
         }
     }
-    if vm.shadows().is_some() && !entry.must_put_behind(vm) {
-        entry.mark_pages(vm);
-    } else if vm.shadows().is_some() {
-        match entry.put_behind(vm, t) {
-            Ok(behind) => {
-                let old = child.object.replace(behind);
-                old.into_iter().for_each(|old| old.object.drop_ref(vm));
-            }
-            Err(e) => {
-                child.dispose(vm);
-                return Err(e);
+    if vm.shadows().is_some() {
+        if !entry.must_put_behind(vm) {
+            entry.mark_pages(vm);
+        } else {
+            match entry.put_behind(vm, t) {
+                Ok(behind) => {
+                    let old = child.object.replace(behind);
+                    old.into_iter().for_each(|old| old.object.drop_ref(vm));
+                }
+                Err(e) => {
+                    child.dispose(vm);
+                    return Err(e);
+                }
             }
         }
     }

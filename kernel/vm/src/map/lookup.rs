@@ -38,16 +38,9 @@ impl<M: Machine> Entry<M> {
     pub(crate) fn chain_at(&self, vm: &Vm<M>, va: Va) -> Option<(Pfn, bool)> {
         let top = self.object.as_ref()?;
         let chains = vm.chains();
-        for (depth, (object, page)) in chains.walk(&top.object, self.object_page(top, va)).enumerate() {
-            let state = object.lock();
-            if let Some(&frame) = state.pages().get(&page) {
-                return Some((frame, depth == 0 && !self.attributes.needs_copy));
-            }
-            if object.has_page(&state, page) {
-                return None;
-            }
-        }
-        None
+        let (depth, object, page) = chains.holder(&top.object, self.object_page(top, va))?;
+        let frame = *object.lock().pages().get(&page)?;
+        Some((frame, depth == 0 && !self.attributes.needs_copy))
     }
 }
 

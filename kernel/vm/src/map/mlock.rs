@@ -184,16 +184,10 @@ fn with_resident_in_chain<M: Machine, R>(
 ) -> Option<R> {
     let top = entry.object.as_ref()?;
     let chains = vm.chains();
-    let mut chain = chains.walk(&top.object, entry.object_page(top, page));
-    let chain: &mut dyn Iterator<Item = _> = if copies { &mut chain.by_ref().take(1) } else { &mut chain };
-    for (object, number) in chain {
-        let state = object.lock();
-        if let Some(&frame) = state.pages().get(&number) {
-            return (!state.busy().contains(&number)).then(|| work(frame));
-        }
-        if object.has_page(&state, number) {
-            return None;
-        }
+    let (depth, object, number) = chains.holder(&top.object, entry.object_page(top, page))?;
+    if copies && depth > 0 {
+        return None;
     }
-    None
+    let state = object.lock();
+    state.pages().get(&number).copied().filter(|_| !state.busy().contains(&number)).map(work)
 }

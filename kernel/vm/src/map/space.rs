@@ -250,7 +250,7 @@ impl<M: Machine> Space<M> {
     }
 
     /// Lets entries, and what maps them, begin and end at both ends of a range that is to be removed.
-    fn clip_to_remove(&self, map: &mut Map<M>, range: VaRange) -> Result<(), VmError> {
+    pub(crate) fn clip_to_remove(&self, map: &mut Map<M>, range: VaRange) -> Result<(), VmError> {
         let vm = &*self.vm;
         vm.pmaps().split_block(vm.frames(), self.pmap(), range)?;
         map.clip(vm, range)

@@ -117,7 +117,10 @@ pub fn pass<M: Machine>(
             VaRange::pages_from(start, range.len_pages())
         }
     };
-    maps.from.clip(vm, range)?;
+    match mode {
+        PassMode::Donate | PassMode::DonateZero => from.clip_to_remove(&mut maps.from, range)?,
+        PassMode::Share | PassMode::Copy => maps.from.clip(vm, range)?,
+    }
     let prepared = prepare(vm, t, &mut maps.from, range, mode).and_then(|passed| {
         let zeroed =
             if mode == PassMode::DonateZero { zero_fill(vm, &maps.from, range) } else { Ok(Vec::new()) };

@@ -45,9 +45,8 @@ pub(crate) fn reach<M: Machine>(chains: &Chains<M>, entry: &Entry<M>, reached: &
         len += 1;
     }
     for page in top.page..top.page + entry.len_pages() {
-        let mut chain = chains.walk(&top.object, page);
-        let has = chain.find(|(object, page)| object.has_page(&object.lock(), *page));
-        reached.1.extend(has.map(|(object, page)| (object.struct_va().0.0, page)));
+        let has = chains.holder(&top.object, page);
+        reached.1.extend(has.map(|(_, object, page)| (object.struct_va().0.0, page)));
     }
     len
 }

@@ -84,6 +84,18 @@ impl<M: Machine> Chains<M> {
         self.nodes.get(&object.struct_va().0.0).is_some_and(|node| node.shared)
     }
 
+    /// The first object of a chain that has contents for page `page` of `top`, wherever they are: how many stand before
+    /// it, and which page it is there. The object is not locked any more.
+    pub(crate) fn holder<'a>(
+        &'a self,
+        top: &'a Arc<Object<M>>,
+        page: u64,
+    ) -> Option<(usize, &'a Arc<Object<M>>, u64)> {
+        let chain = self.walk(top, page).enumerate();
+        let mut found = chain.map(|(depth, (object, page))| (depth, object, page));
+        found.find(|(_, object, page)| object.has_page(&object.lock(), *page))
+    }
+
     /// How many internal objects there are.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()

@@ -37,8 +37,9 @@ pub(crate) struct PageOut {
     clock_mhz: f64,
 }
 
-/// The stride of the scattered order, in pages: a prime, so that all pages are met.
-const STRIDE: usize = 1009;
+/// Strides of the scattered order, in pages: primes, more of them than can divide any number of pages at once. One that
+/// does not divide it meets all pages.
+const STRIDES: [usize; 3] = [1009, 1013, 1019];
 
 impl Workload for PageOut {
     const NAME: &'static str = "page-out";
@@ -77,9 +78,10 @@ impl PageOut {
         let Parameters { size_bytes, passes, order } = self.p;
         let pages = size_bytes / PAGE_SIZE;
         let at = user.map(size_bytes, Prot::RW, Inherit::Copy).map_err(named("map memory"))?;
+        let stride = STRIDES.into_iter().find(|stride| !pages.is_multiple_of(*stride)).expect("4 GB at most");
         let page_of = |i: usize| match order {
             Order::Ascending => i,
-            Order::Scattered => i * STRIDE % pages,
+            Order::Scattered => i * stride % pages,
         };
         let watch = Stopwatch::start(&self.model);
         for pass in 0..passes {
