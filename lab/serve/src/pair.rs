@@ -85,6 +85,11 @@ impl Pair {
         self.answered |= self.handed_bytes == 0 || socket.send_queue() < self.handed_bytes;
         self.machine_finished |=
             matches!(state, State::CloseWait | State::LastAck | State::Closing | State::TimeWait);
+        if state == State::Closed && !self.machine_finished {
+            // The machine has reset it. What came before is part of nothing whole, and a client that takes nothing would
+            // keep it here for ever.
+            return false;
+        }
         if socket.may_recv() {
             // More may come, or is there and was not taken yet.
             return true;

@@ -2,11 +2,14 @@
 //! server.
 
 use crate::common::server::{Server, bytes, read_header};
-use rustix::net::sockopt::set_socket_linger;
+use rustix::net::sockopt::{set_socket_linger, set_socket_recv_buffer_size};
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
+
+/// More than the host's buffers take of a file that nobody reads.
+const LARGE: usize = 6 << 20;
 
 /// A directory with files of so many bytes, each named by them.
 fn site(sizes: &[usize]) -> tempfile::TempDir {
@@ -55,27 +58,31 @@ fn more_clients_than_there_is_room_for_are_all_served() {
 
 #[test]
 fn clients_that_stay_and_do_nothing_keep_nobody_out_for_ever() {
-    let dir = site(&[100]);
-    // What each does before it stays.
+    let dir = site(&[100, LARGE]);
+    // How many do something before they stay, and what.
     type Does = fn(&mut TcpStream);
-    let kinds: [(&str, Does); 3] = [
-        ("says nothing", |_| {}),
-        ("does not close behind the end", |stream| {
+    let kinds: [(&str, usize, Does); 4] = [
+        ("says nothing", 0, |_| {}),
+        ("takes nothing", 100, |stream| {
+            set_socket_recv_buffer_size(&*stream, 4096).expect("set");
+            get(stream, LARGE);
+        }),
+        ("does not close behind the end", 40, |stream| {
             get(stream, 100);
             assert!(is_whole(stream, 100));
         }),
-        ("begins an upload", |stream| {
+        ("begins an upload", 40, |stream| {
             stream.write_all(b"PUT /new HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc").expect("sent");
         }),
     ];
     std::thread::scope(|scope| {
-        for (what, does) in kinds {
+        for (what, count, does) in kinds {
             let dir = dir.path();
             scope.spawn(move || {
                 let server = Server::start(dir, &["--json"]);
                 // Three times as many as there are processes. Not all can say what they do before others are gone.
                 let mut stay: Vec<TcpStream> = (0..150).map(|_| server.connect()).collect();
-                stay.iter_mut().take(40).for_each(does);
+                stay.iter_mut().take(count).for_each(does);
                 let mut stream = server.connect();
                 get(&mut stream, 100);
                 assert!(is_whole(&mut stream, 100), "{what}");
