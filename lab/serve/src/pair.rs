@@ -86,8 +86,8 @@ impl Pair {
         self.machine_finished |=
             matches!(state, State::CloseWait | State::LastAck | State::Closing | State::TimeWait);
         if state == State::Closed && !self.machine_finished {
-            // The machine has reset it. What came before is part of nothing whole, and a client that takes nothing would
-            // keep it here for ever.
+            // The machine has reset it. What came before is part of nothing whole, and a client that takes nothing
+            // would keep it here for ever.
             return false;
         }
         if socket.may_recv() {
