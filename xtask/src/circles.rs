@@ -49,10 +49,11 @@ pub fn arrows(tree: &Tree, package: &Package) -> Arrows {
     let mut arrows = Arrows::new();
     for root in &package.roots {
         let modules = modules::of(tree, root);
+        let paths = Paths::of(&modules);
         for (number, module) in modules.all.iter().enumerate().filter(|(_, module)| !module.tests) {
             let imported = module.imports.iter().filter(|import| !import.handed_on && !import.all);
             for path in module.named.iter().chain(imported.map(|import| &import.path)) {
-                if let Found::Item(at) = modules.find(number, path, MAX_STEPS)
+                if let Found::Item(at) = paths.find(number, path, MAX_STEPS)
                     && modules.all[at].file != module.file
                 {
                     arrows.entry(module.file.clone()).or_default().insert(modules.all[at].file.clone());
@@ -63,21 +64,51 @@ pub fn arrows(tree: &Tree, package: &Package) -> Arrows {
     arrows
 }
 
-impl Modules {
+/// The modules of a package, and from which of them each imports all names.
+struct Paths<'a> {
+    modules: &'a Modules,
+    all_of: Vec<Vec<usize>>,
+}
+
+impl<'a> Paths<'a> {
+    fn of(modules: &'a Modules) -> Paths<'a> {
+        let mut paths = Paths { modules, all_of: vec![Vec::new(); modules.all.len()] };
+        // The path of such an import may itself lead through others: each round knows more of them.
+        loop {
+            let found: Vec<Vec<usize>> =
+                (0..modules.all.len()).map(|module| paths.imported(module)).collect();
+            if found == paths.all_of {
+                return paths;
+            }
+            paths.all_of = found;
+        }
+    }
+
+    /// The modules of which a module imports all names.
+    fn imported(&self, module: usize) -> Vec<usize> {
+        let all = self.modules.all[module].imports.iter().filter(|import| import.all);
+        all.filter_map(|import| match self.find(module, &import.path, MAX_STEPS) {
+            Found::Module(other) if other != module => Some(other),
+            _ => None,
+        })
+        .collect()
+    }
+
     /// Where a path leads from a module.
     fn find(&self, from: usize, path: &[String], steps: usize) -> Found {
         let Some((first, rest)) = path.split_first() else { return Found::Elsewhere };
         let Some(steps) = steps.checked_sub(1) else { return Found::Elsewhere };
+        let parent = |module: usize| self.modules.all[module].parent.map_or(Found::Elsewhere, Found::Module);
         let mut at = match first.as_str() {
             "crate" => Found::Module(0),
             "self" => Found::Module(from),
-            "super" => self.all[from].parent.map_or(Found::Elsewhere, Found::Module),
+            "super" => parent(from),
             name => self.look_up(from, name, steps).unwrap_or(Found::Elsewhere),
         };
         for name in rest {
             let Found::Module(module) = at else { return at };
             at = match name.as_str() {
-                "super" => self.all[module].parent.map_or(Found::Elsewhere, Found::Module),
+                "super" => parent(module),
                 "self" => at,
                 // What is not seen there, a macro makes.
                 _ => self.look_up(module, name, steps).unwrap_or(Found::Item(module)),
@@ -86,27 +117,35 @@ impl Modules {
         at
     }
 
-    /// What a name means in a module.
+    /// What a name means in a module: its own, or of those whose names it has all, each looked into once.
     fn look_up(&self, module: usize, name: &str, steps: usize) -> Option<Found> {
-        let steps = steps.checked_sub(1)?;
-        let it = &self.all[module];
+        let mut seen = BTreeSet::new();
+        let mut open = vec![module];
+        while let Some(module) = open.pop() {
+            if !seen.insert(module) {
+                continue;
+            }
+            if let Some(found) = self.own(module, name, steps) {
+                return Some(found);
+            }
+            open.extend(self.all_of[module].iter().rev());
+        }
+        None
+    }
+
+    /// What a name means that a module defines, declares or imports by itself.
+    fn own(&self, module: usize, name: &str, steps: usize) -> Option<Found> {
+        let it = &self.modules.all[module];
         if it.items.contains(name) {
             return Some(Found::Item(module));
         }
         if let Some(child) = it.children.get(name) {
             return Some(Found::Module(*child));
         }
-        if let Some(import) = it.imports.iter().find(|import| import.name.as_deref() == Some(name)) {
-            // `use name::...` of another package, under the name that it has here.
-            let round = import.path.first().is_some_and(|first| first == name);
-            return Some(if round { Found::Elsewhere } else { self.find(module, &import.path, steps) });
-        }
-        it.imports.iter().filter(|import| import.all).find_map(|import| {
-            match self.find(module, &import.path, steps) {
-                Found::Module(other) if other != module => self.look_up(other, name, steps),
-                _ => None,
-            }
-        })
+        let import = it.imports.iter().find(|import| import.name.as_deref() == Some(name))?;
+        // `use name::...` of another package, under the name that it has here.
+        let round = import.path.first().is_some_and(|first| first == name);
+        Some(if round { Found::Elsewhere } else { self.find(module, &import.path, steps) })
     }
 }
 

@@ -35,13 +35,14 @@ pub(super) fn anchor(published: &str) -> String {
 /// All published statements that do not come out, each with its reason.
 pub(super) fn differences(all: &Reproduction) -> Vec<Difference> {
     let otherwise = statements(&all.comparisons).into_iter().filter(|s| !s.agrees);
-    otherwise.map(|s| difference(all, s)).collect()
+    let own = all.own();
+    otherwise.map(|s| difference(all, &own, s)).collect()
 }
 
-fn difference(all: &Reproduction, s: Statement) -> Difference {
+fn difference(all: &Reproduction, own: &[String], s: Statement) -> Difference {
     Difference {
         anchor: anchor(&s.published),
-        why: why(all, &s),
+        why: why(all, own, &s),
         rows: s.rows.into_iter().filter(|row| !row.agrees).collect(),
         what: s.what,
         published: s.published,
@@ -50,10 +51,10 @@ fn difference(all: &Reproduction, s: Statement) -> Difference {
     }
 }
 
-fn why(all: &Reproduction, s: &Statement) -> Vec<String> {
+fn why(all: &Reproduction, own: &[String], s: &Statement) -> Vec<String> {
     let stated = all.published(&s.published).and_then(|number| number.otherwise.clone());
-    let own: Vec<_> =
-        all.own().into_iter().filter(|name| s.rows.iter().any(|row| row.experiment == *name)).collect();
+    let own = own.iter().filter(|name| s.rows.iter().any(|row| row.experiment == **name));
+    let own: Vec<&str> = own.map(String::as_str).collect();
     let mut why: Vec<String> = stated.into_iter().collect();
     if !own.is_empty() {
         why.push(format!(

@@ -222,3 +222,28 @@ fn servers_from_elsewhere_are_checked() {
     assert_eq!(of(r#"{ "TouchFreed": { "piece": 9 } }"#), Ok(()), "there is no piece");
     assert!(of(r#"{ "Alloc": { "pages": 9 } }"#).unwrap_err().contains("expected pieces of 1 to 2 pages"));
 }
+
+#[test]
+fn shadow_objects_do_what_amaps_do() {
+    for episode in 0..MACHINES.len() as u64 {
+        let program = SOAK.shadows(episode);
+        program.validate().unwrap();
+        assert_eq!(program.run(), Ok(()), "{}", program.machine);
+    }
+}
+
+#[test]
+fn defects_of_chains_are_found() {
+    for defect in [
+        VmDefect::ShadowUncounted,
+        VmDefect::CollapseOldWins,
+        VmDefect::CollapseForgetsSlots,
+        VmDefect::BypassUnchecked,
+        VmDefect::PromoteWithoutRevoke,
+        VmDefect::ForkWithoutProtect,
+        VmDefect::ForkSharesWired,
+    ] {
+        let found = (0..60).any(|episode| SOAK.shadows(episode).run_planted(Planted::Vm(defect)).is_err());
+        assert!(found, "{defect:?} is not found");
+    }
+}

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 /// Time in which the host runs other things is none of the case's.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// For how long cases are tried, unless the environment says.
-const SECONDS: u64 = 60;
+const SECONDS: u64 = 25;
 /// Memory of the machines that are booted, at most: frames cost time, and nothing here uses more.
 const MEMORY_MB: u64 = 64;
 /// So much of a recording is replayed by most cases that change one.

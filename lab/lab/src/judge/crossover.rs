@@ -98,9 +98,10 @@ pub fn spreads<'a>(
     line: &CurveLine,
 ) -> Vec<(f64, Spread)> {
     let meant = |r: &&Record| {
-        let kernel = line.kernel.as_ref().is_none_or(|kernel| *kernel == r.kernel);
-        let set = line.set.iter().all(|text| r.has_setting(text));
-        r.experiment == experiment && r.machine == machine && kernel && set
+        // Settings last: each is written out to be compared.
+        (r.experiment == experiment && r.machine == machine)
+            && line.kernel.as_ref().is_none_or(|kernel| *kernel == r.kernel)
+            && line.set.iter().all(|text| r.has_setting(text))
     };
     let x = |r: &Record| r.settings.get(&curves.x)?.to_string().parse().ok();
     let mut points: Vec<(f64, f64)> = (records.filter(meant))

@@ -26,7 +26,7 @@ pub fn records(plan: &[RunSpec], runs: Vec<RunResult>, choices: Choices, diction
             all.kernels.push(spec.kernel.clone());
         }
     }
-    all.configurations = plan.iter().map(RunSpec::configuration).collect();
+    all.configurations = RunSpec::configurations(plan);
     all
 }
 

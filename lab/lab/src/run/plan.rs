@@ -137,18 +137,45 @@ impl RunSpec {
 
     /// A hash of all that the run depends on, apart from the program: SHA-256 in hexadecimal.
     pub fn configuration(&self) -> String {
-        let RunSpec { experiment, workload: _, machine, kernel, parameters, changes, set, choices } = self;
+        self.configuration_from(&self.files())
+    }
+
+    /// The hashes of the runs of a plan: [`RunSpec::configuration`] of each. Runs one after the other often are of the
+    /// same files, which are then written out once.
+    pub(crate) fn configurations(plan: &[RunSpec]) -> Vec<String> {
+        let same = |a: &RunSpec, b: &RunSpec| {
+            Arc::ptr_eq(&a.experiment, &b.experiment) && a.machine == b.machine && a.kernel == b.kernel
+        };
+        let of = |runs: &[RunSpec]| {
+            let files = runs[0].files();
+            runs.iter().map(|spec| spec.configuration_from(&files)).collect::<Vec<_>>()
+        };
+        plan.chunk_by(same).flat_map(of).collect()
+    }
+
+    /// What the hash begins with: the files that the run is of.
+    fn files(&self) -> Sha256 {
+        let RunSpec { experiment, machine, kernel, .. } = self;
+        let files = serde_json::to_vec(&(
+            (&experiment.name, &experiment.file),
+            (&machine.name, &machine.config, &kernel.name, &kernel.file),
+        ));
+        Sha256::new().chain_update(files.expect("plain data can be written as JSON"))
+    }
+
+    fn configuration_from(&self, files: &Sha256) -> String {
+        let RunSpec { experiment: _, workload: _, machine: _, kernel: _, parameters, changes, set, choices } =
+            self;
         let schedule: serde_json::Value = match choices.schedule {
             Schedule::Timed => false.into(),
             Schedule::Seeded => true.into(),
             Schedule::Pct(depth) => depth.into(),
         };
-        let all = serde_json::to_vec(&(
-            (&experiment.name, &experiment.file),
-            (&machine.name, &machine.config, &kernel.name, &kernel.file),
-            (parameters, changes, set, choices.quick, choices.seed, schedule, choices.perturbed),
+        let rest = serde_json::to_vec(&(
+            (parameters, changes, set),
+            (choices.quick, choices.seed, schedule, choices.perturbed),
         ));
-        let hash = Sha256::digest(all.expect("plain data can be written as JSON"));
+        let hash = files.clone().chain_update(rest.expect("plain data can be written as JSON")).finalize();
         hash.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
