@@ -65,10 +65,15 @@ pub const FLOORS: &[(&str, &[&[&str]])] = &[
     ("pageferry-trace", &[]),
     ("pageferry-workloads", &[&["pageferry-hal", "pageferry-abi", "pageferry-costs"]]),
     ("pageferry-processes", &[KERNEL, &["pageferry-workloads"]]),
+    ("pageferry-calls", &[KERNEL]),
     // What both kinds of machine run, and the image for metal.
     (
         "pageferry-verify",
-        &[KERNEL, &["pageferry-sourced", "pageferry-model", "pageferry-workloads", "pageferry-processes"]],
+        &[
+            KERNEL,
+            &["pageferry-sourced", "pageferry-model", "pageferry-workloads", "pageferry-processes"],
+            &["pageferry-calls"],
+        ],
     ),
     ("pageferry-freestanding", &[]),
     ("pageferry-boot", &[KERNEL, &["pageferry-freestanding", "pageferry-verify"]]),
@@ -82,7 +87,7 @@ pub const FLOORS: &[(&str, &[&[&str]])] = &[
             "pageferry-freestanding",
         ]],
     ),
-    ("pageferry-soak", &[KERNEL, &["pageferry-model"]]),
+    ("pageferry-soak", &[KERNEL, &["pageferry-model", "pageferry-calls"]]),
     (
         "pageferry-lab",
         &[

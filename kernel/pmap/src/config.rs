@@ -102,6 +102,9 @@ impl KernelMapping {
 pub struct PmapConfig {
     /// Bytes of the arena of kernel structures; rounded up to a superpage.
     pub arena_bytes: usize,
+    /// The first of these bytes that are no structure's: the kernel's own image lies there, and what it has for a heap,
+    /// where it runs in the memory that it manages. Some structures hold bytes (an mbuf has those of a short message).
+    pub image_bytes: usize,
     /// Path lengths.
     pub paths: PmapPaths,
     /// True: one shootdown for a whole range (FreeBSD 5, `IPI_INVLRNG`). False: one for each page.
@@ -161,6 +164,7 @@ impl PmapConfig {
     pub const fn new(arena_bytes: usize, paths: PmapPaths) -> PmapConfig {
         PmapConfig {
             arena_bytes,
+            image_bytes: 0,
             paths,
             ranged_shootdown: true,
             full_flush_pages: 32,

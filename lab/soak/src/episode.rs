@@ -5,7 +5,7 @@
 //! laws every so often, and in the end. When a program is run again to see where it fails, everything is checked at
 //! every step.
 
-use crate::calls::{CallStep, Calls};
+use crate::calls;
 use crate::failure::Failure;
 use crate::planted::Planted;
 use crate::program::{Op, Step};
@@ -13,6 +13,7 @@ use crate::rig::{Job, MACHINES, Rig, SHADOWS, with_rig};
 use crate::servers::{Deed, Servers};
 use crate::traffic::{Call, Traffic};
 use crate::world::{Task, World};
+use pageferry_calls::{CallStep, Calls};
 use pageferry_model::{Schedule, panics};
 use pageferry_vm::{VmError, Watch};
 use serde::{Deserialize, Serialize};
@@ -231,7 +232,7 @@ impl Program {
             }
             Steps::Traffic(traffic) => traffic.run(&self.machine, schedule, defect),
             Steps::Servers(servers) => servers.run(&self.machine, schedule, defect),
-            Steps::Calls(calls) => calls.run(&self.machine, schedule, defect),
+            Steps::Calls(calls) => calls::run(calls, &self.machine, schedule, defect),
         }
     }
 }

@@ -31,9 +31,9 @@ mod traffic;
 mod whole;
 mod world;
 
-pub use calls::{CallOp, CallStep, Calls, MAX_CALL_BYTES, MAX_REGION_PAGES};
 pub use episode::{Program, Steps};
 pub use failure::Failure;
+pub use pageferry_calls::{CallOp, CallStep, Calls, MAX_CALL_BYTES, MAX_REGION_PAGES};
 pub use pageferry_kernel::{IspcDefect, NetDefect};
 pub use pageferry_pmap::{AreaDefect, PmapDefect};
 pub use pageferry_vm::VmDefect;

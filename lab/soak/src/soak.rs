@@ -3,7 +3,6 @@
 //! An episode is one program from a seed; which machine and schedule it gets follows from its number. So an episode is
 //! the same on every machine, and the first that fails, by number, is the one that is reported.
 
-use crate::calls::Calls;
 use crate::episode::{Program, Scrutiny, Steps, seeded};
 use crate::failure::Failure;
 use crate::planted::Planted;
@@ -13,6 +12,7 @@ use crate::servers::Servers;
 use crate::shrink::shrink;
 use crate::storm::{crowd, storm};
 use crate::traffic::Traffic;
+use pageferry_calls::Calls;
 use pageferry_model::panics::quietly;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;

@@ -7,7 +7,8 @@
 //! it passes the turn on. So one CPU runs the kernel at a time, and all memory of the kernel is handed over by that
 //! counter. CPUs that wait have interrupts as they were, and take them: a shootdown arrives when it arrives, and is
 //! only counted; its handler is called at its turn. The timer is not set. At its turn the CPU sends the interrupt to
-//! itself, waits for it, and calls the handler.
+//! itself, waits for it, and calls the handler. Between two turns of its own a CPU may have to wait until another one is
+//! out of a context; an interrupt whose turn comes then is handled there.
 //!
 //! # What can fail
 //! A call of another kind than the turn's, a wait whose condition does not hold, a lock that is not as it was, turns
@@ -16,7 +17,7 @@
 use crate::lock::Spin;
 use crate::metal::Metal;
 use crate::runtime::fail;
-use crate::{apic, cpu};
+use crate::{apic, context, cpu};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::arch::asm;
@@ -58,6 +59,7 @@ pub(crate) fn machine() -> Booted {
 /// Has the run conducted by these turns. Called before the kernel is booted.
 pub(crate) fn conduct(turns: Vec<Turn>) {
     TURNS.call_once(|| turns);
+    context::while_waiting(interrupted);
 }
 
 /// What lies between here and [`pageferry_watched_to`] is counted by whoever watches the instructions.
@@ -124,6 +126,17 @@ fn handle(cpu: CpuId, interrupt: Interrupt) {
     match handler {
         Some(handler) => handler(interrupt),
         None => part(format_args!("{interrupt:?} is handled before there is a handler")),
+    }
+}
+
+/// Handles an interrupt if it is the turn of this CPU to do so.
+fn interrupted() {
+    let cpu = cpu::number();
+    let turn = TURNS.get().and_then(|turns| turns.get(NEXT.load(Ordering::Acquire)));
+    if let Some(interrupt) = turn.filter(|turn| turn.cpu == cpu).and_then(|turn| turn.call.interrupt()) {
+        HOLDS[cpu.index()].store(true, Ordering::Relaxed);
+        handle(cpu, interrupt);
+        pass_on(cpu);
     }
 }
 

@@ -66,6 +66,9 @@ static CURRENT: [AtomicU32; CpuSet::MAX_CPUS] = [const { AtomicU32::new(0) }; Cp
 /// For each stopped CPU, the context that it shall run, plus one.
 static PEN: [AtomicU32; CpuSet::MAX_CPUS] = [const { AtomicU32::new(0) }; CpuSet::MAX_CPUS];
 
+/// What a CPU does while the context that it goes to is still left by another one, if interrupts alone are not all.
+static WHILE_WAITING: spin::Once<fn()> = spin::Once::new();
+
 unsafe extern "C" {
     /// Saves the executing context in `from`, marks it left, and continues `to`.
     fn pageferry_switch(from: *const Saved, to: *const Saved);
@@ -92,6 +95,13 @@ global_asm!(
     "    pop rbp",
     "    ret",
 );
+
+/// Has every CPU call `work`, again and again, while it waits for the context that it goes to. It is still in the one
+/// that it leaves.
+#[cfg(feature = "tap")]
+pub(crate) fn while_waiting(work: fn()) {
+    WHILE_WAITING.call_once(|| work);
+}
 
 /// Makes the executing thread of control context 0, on CPU 0.
 pub(crate) fn adopt_boot_context() {
@@ -212,6 +222,9 @@ fn take(id: ContextId) -> *const Saved {
     let context = unsafe { &*context };
     while context.saved.left.compare_exchange(1, 0, Ordering::Acquire, Ordering::Relaxed).is_err() {
         cpu::pause();
+        if let Some(work) = WHILE_WAITING.get() {
+            work();
+        }
     }
     assert!(!context.over.load(Ordering::Acquire), "a context that is over is continued");
     &raw const context.saved

@@ -1,4 +1,4 @@
-//! The allocator: `talc` on what the arena has behind the image, under one spin lock. The handler of the timer wakes
+//! The allocator: `talc` on what is the image's and behind it, under one spin lock. The handler of the timer wakes
 //! threads, and run queues grow; so the lock masks interrupts.
 
 use crate::cpu;
@@ -67,15 +67,14 @@ pub(crate) fn image_end() -> u64 {
     (&raw const _end) as u64 - AMD64_LAYOUT.kernel_base.0
 }
 
-/// Takes the memory from `start`, a physical address behind the image, to the end of the arena. Called once, first of
-/// all.
-pub(crate) fn give(start: u64, arena_bytes: usize) {
-    assert!(start >= image_end() && arena_bytes <= MAPPED_AT_BASE_BYTES);
-    let len_bytes = (arena_bytes as u64).checked_sub(start).expect("the image fills the arena");
+/// Takes the memory from `start`, a physical address behind the image, to `end`, where that of structures begins. Called
+/// once, first of all.
+pub(crate) fn give(start: u64, end: usize) {
+    assert!(start >= image_end() && end <= MAPPED_AT_BASE_BYTES);
+    let len_bytes = (end as u64).checked_sub(start).expect("there is room for a heap");
     let start = (AMD64_LAYOUT.kernel_base + start as usize).0 as *mut u8;
     // SAFETY: this memory is mapped, by the first page tables and later by `pmap`, and nobody's: it begins behind the
-    // image, and the frames behind the arena are the first that the kernel takes. That a heap is given once is the
-    // caller's part.
+    // image, and structures and frames come behind it. That a heap is given once is the caller's part.
     let heap = unsafe { HEAP.lock().claim(start, len_bytes as usize) };
-    assert!(heap.is_some(), "the arena has no room for a heap");
+    assert!(heap.is_some(), "there is no room for a heap");
 }

@@ -22,9 +22,9 @@
 //!
 //! # Memory
 //! Frames are those from 0 to the end of the memory that begins at 1 MB; the hole below lies in the arena of kernel
-//! structures, with the image and its heap, and no frame is taken from that. The arena of kernel structures and the
-//! image with its heap are the same memory: on bare metal a structure is touched by being used, and its modelled
-//! address is a number that nobody reads.
+//! structures, with the image and its heap, and no frame is taken from that. The modelled addresses of structures come
+//! behind the image and its heap. Most of them are numbers that nobody reads, because on bare metal a structure is
+//! touched by being used; but an mbuf holds the bytes of a short message there.
 //!
 //! # What can fail
 //! A machine that lacks something, or a loader that asks for what there is not, ends with a line that says so, and
@@ -102,7 +102,6 @@ struct Plan {
     program: Option<(String, String)>,
     cpus: usize,
     frames: usize,
-    arena_bytes: usize,
     processors: Processors,
 }
 
@@ -120,15 +119,15 @@ extern "C" fn pageferry_boot(magic: u32, at: u64) -> ! {
     let low = handover.module.as_ref().filter(|module| is_low(module)).map_or(0, |module| module.end);
     let heap_start = heap::image_end().max(low).next_multiple_of(PAGE_SIZE as u64);
     let frames = frames(&handover, &args);
-    let arena_bytes = kernel::arena_bytes(kernel::board(1, frames));
+    let (image_bytes, arena_bytes) = (kernel::image_bytes(frames), kernel::arena_bytes(frames));
     let needed = (arena_bytes + arena_bytes / 4) as u64;
-    if (frames * PAGE_SIZE) as u64 <= needed || heap_start + (16 << 20) > arena_bytes as u64 {
+    if (frames * PAGE_SIZE) as u64 <= needed || heap_start + (16 << 20) > image_bytes as u64 {
         let (there, needed) = ((frames * PAGE_SIZE) >> 20, needed >> 20);
         fail(format_args!(
             "too little memory: {there} MB without a hole, of which {needed} are the kernel's"
         ));
     }
-    heap::give(heap_start, arena_bytes);
+    heap::give(heap_start, image_bytes);
     area::init(cpu::root());
     apic::mask_old_controllers();
     apic::find();
@@ -144,7 +143,7 @@ extern "C" fn pageferry_boot(magic: u32, at: u64) -> ! {
     take_module(handover.module.as_ref(), &args.selection, cpus, frames);
     let Args { selection, provoked, program } = args;
     let program = program.map(|Called { name, words }| (name.to_string(), words.replace(',', " ")));
-    let plan = Box::new(Plan { selection, provoked, program, cpus, frames, arena_bytes, processors });
+    let plan = Box::new(Plan { selection, provoked, program, cpus, frames, processors });
     let stack = area::Stack::new().top().0;
     // SAFETY: the new stack is nobody else's, and is never given back; the old one is left for good. What is called
     // takes the plan over, and does not return.
@@ -157,8 +156,7 @@ extern "C" fn pageferry_boot(magic: u32, at: u64) -> ! {
 /// Goes on with a guard below the stack.
 extern "C" fn boot_on_stack(plan: *mut Plan) -> ! {
     // SAFETY: [`pageferry_boot`] made it from a box, for this call.
-    let Plan { selection, provoked, program, cpus, frames, arena_bytes, processors } =
-        *unsafe { Box::from_raw(plan) };
+    let Plan { selection, provoked, program, cpus, frames, processors } = *unsafe { Box::from_raw(plan) };
     if let Err(id) = smp::start(&processors.ids[1..cpus], cpu::root()) {
         fail(format_args!("the CPU whose APIC has the number {id} does not start"));
     }
@@ -169,19 +167,19 @@ extern "C" fn boot_on_stack(plan: *mut Plan) -> ! {
     }
 
     if let Some((name, line)) = program {
-        run_program(&selection, name, line, arena_bytes);
+        run_program(&selection, name, line, frames);
     }
-    run(&selection, cpus, arena_bytes)
+    run(&selection, cpus, frames)
 }
 
 /// Boots the kernel, runs a program in ring 3, and ends the machine when all processes are gone.
 #[cfg(not(feature = "tap"))]
-fn run_program(selection: &Selection, name: String, line: String, arena_bytes: usize) -> ! {
+fn run_program(selection: &Selection, name: String, line: String, frames: usize) -> ! {
     cpu::measure_clock();
     if archive::programs().is_empty() {
         fail(format_args!("program={name} is asked for: expected an archive of programs as a module"));
     }
-    let config = kernel::config(arena_bytes, selection);
+    let config = kernel::config(frames, selection);
     // No devices: as in `run`.
     let kernel = Kernel::boot(machine(), Devices::default(), config)
         .unwrap_or_else(|e| fail(format_args!("this machine and this kernel do not go together: {e}")));
@@ -198,14 +196,16 @@ fn run_program(selection: &Selection, name: String, line: String, arena_bytes: u
 }
 
 /// Boots the kernel, and ends the machine when its processes are gone.
-fn run(selection: &Selection, cpus: usize, arena_bytes: usize) -> ! {
+fn run(selection: &Selection, cpus: usize, frames: usize) -> ! {
     #[cfg(feature = "tap")]
     conducted::pageferry_watched_from();
     // No devices, on which the soundness of `context` rests: see `assert_shared`.
-    let kernel = Kernel::boot(machine(), Devices::default(), kernel::config(arena_bytes, selection))
+    let kernel = Kernel::boot(machine(), Devices::default(), kernel::config(frames, selection))
         .unwrap_or_else(|e| fail(format_args!("this machine and this kernel do not go together: {e}")));
     let verdict = Arc::new(Verdict::default());
-    kernel.spawn("init", selection.experiment.program(cpus, &verdict)).expect("the first process");
+    kernel
+        .spawn("init", selection.experiment.program(cpus, selection.programs, &verdict))
+        .expect("the first process");
     let _ = kernel.run();
     #[cfg(feature = "tap")]
     {

@@ -35,7 +35,7 @@ pub(crate) fn count(line: &str, selection: &Selection) -> Result<(), String> {
     let (told, judged, failure) = (counts.clone(), verdict.clone(), failed.clone());
     let ran = model.run(Box::new(move |model| {
         let tap = Tap::new(model.clone(), Counting(told.clone()));
-        let config = kernel::config(kernel::arena_bytes(kernel::board(1, frames)), &selection);
+        let config = kernel::config(frames, &selection);
         let kernel = match Kernel::boot(tap, Devices::default(), config) {
             Ok(kernel) => kernel,
             Err(error) => {

@@ -38,20 +38,28 @@ pub const fn board(cpus: usize, frames: usize) -> Board {
     }
 }
 
-/// Bytes of kernel memory for the image, its heap, and the modelled addresses of structures, in superpages. The last of
-/// these decides: a structure's Rust value takes about what its modelled size says, and as much again for the rest.
-pub fn arena_bytes(board: Board) -> usize {
-    (2 * VmConfig::arena_bytes(board) + (32 << 20)).next_multiple_of(512 * PAGE_SIZE)
+/// Bytes of kernel memory for the image and its heap, in superpages: a structure's Rust value takes about what its
+/// modelled size says.
+pub fn image_bytes(frames: usize) -> usize {
+    (VmConfig::arena_bytes(board(1, frames)) + (24 << 20)).next_multiple_of(512 * PAGE_SIZE)
 }
 
-/// The configuration.
-pub fn config(arena_bytes: usize, selection: &Selection) -> KernelConfig {
+/// Bytes of kernel memory: for the image and its heap, and behind them for the modelled addresses of structures. Most of
+/// these are numbers that nobody reads; but mbufs hold bytes.
+pub fn arena_bytes(frames: usize) -> usize {
+    image_bytes(frames)
+        + (VmConfig::arena_bytes(board(1, frames)) + (8 << 20)).next_multiple_of(512 * PAGE_SIZE)
+}
+
+/// The configuration on a board with so many frames.
+pub fn config(frames: usize, selection: &Selection) -> KernelConfig {
     let is_conducted = selection.experiment.is_conducted();
     KernelConfig {
         skew_bytes: 0,
         pmap: PmapConfig {
             defect: selection.pmap_defect,
-            ..PmapConfig::new(arena_bytes, PmapPaths::all(NONE))
+            image_bytes: image_bytes(frames),
+            ..PmapConfig::new(arena_bytes(frames), PmapPaths::all(NONE))
         },
         vm: VmConfig {
             paths: VmPaths::all(NONE),

@@ -2,7 +2,7 @@
 //!
 //! * [`selection`]: what is run, as words of a command line; both machines read the same line.
 //! * [`kernel`]: the board, and the kernel that is booted on it.
-//! * [`programs`]: what its first process does. [`process`]: a process as they see it. [`verdict`]: whether every byte
+//! * [`programs`]: what its first process does; [`random`]: programs of system calls that nobody wrote. [`process`]: a process as they see it. [`verdict`]: whether every byte
 //!   was right.
 //! * [`schedule`]: the turns of a run as a file. [`counts`]: what is counted of a run that nobody conducts.
 //!
@@ -19,6 +19,7 @@ pub mod counts;
 pub mod kernel;
 pub mod process;
 pub mod programs;
+pub mod random;
 pub mod schedule;
 pub mod selection;
 pub mod verdict;

@@ -9,6 +9,7 @@
 
 use crate::counts::Counts;
 use crate::process::{Process, Watcher};
+use crate::random::Programs;
 use crate::verdict::Verdict;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -37,11 +38,13 @@ pub enum Experiment {
     Pipeline,
     /// Buffers of four sizes, copied through a pipe of sockets.
     Mixed,
+    /// Programs of system calls at random ([`Programs`]), one after the other.
+    Random,
 }
 
 impl Experiment {
     /// All of them.
-    pub const ALL: [Experiment; 7] = [
+    pub const ALL: [Experiment; 8] = [
         Experiment::Carry,
         Experiment::Echo,
         Experiment::Pipe,
@@ -49,10 +52,11 @@ impl Experiment {
         Experiment::Loan,
         Experiment::Pipeline,
         Experiment::Mixed,
+        Experiment::Random,
     ];
 
     /// What is expected where one is named.
-    pub const NAMES: &str = "experiment=carry, echo, pipe, ping-pong, loan, pipeline or mixed";
+    pub const NAMES: &str = "experiment=carry, echo, pipe, ping-pong, loan, pipeline, mixed or random";
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -64,6 +68,7 @@ impl Experiment {
             Experiment::Loan => "loan",
             Experiment::Pipeline => "pipeline",
             Experiment::Mixed => "mixed",
+            Experiment::Random => "random",
         }
     }
 
@@ -72,11 +77,17 @@ impl Experiment {
         !matches!(self, Experiment::Carry | Experiment::Echo)
     }
 
-    /// The program of the first process, on a machine with so many CPUs.
-    pub fn program<M: Machine>(self, cpus: usize, verdict: &Arc<Verdict>) -> Program<M> {
+    /// The program of the first process, on a machine with so many CPUs; `random` are those at random.
+    pub fn program<M: Machine>(self, cpus: usize, random: Programs, verdict: &Arc<Verdict>) -> Program<M> {
         let verdict = verdict.clone();
         Box::new(move |user: &User<M>| {
-            let ended = self.run(user, cpus, &verdict);
+            let ended = match self {
+                Experiment::Random => {
+                    random.run(user, &verdict);
+                    Ok(())
+                }
+                _ => self.run(user, cpus, &verdict),
+            };
             verdict.ends(ended);
         })
     }
@@ -117,6 +128,7 @@ impl Experiment {
                 rounds: 14,
                 loop_instructions: 0,
             }),
+            Experiment::Random => return Ok(()),
             Experiment::Mixed => {
                 let (send, receive) = (SendMode::Copy, ReceiveMode::Copy);
                 Checked::Mixed(mixed::Mixed { warmup_rounds: 0, rounds: 1, send, receive })

@@ -3,7 +3,9 @@
 use pageferry_hal::tap::{Call, Event, Handler, Sink, Tap, Turn};
 use pageferry_hal::{CpuId, CpuSet, Devices, Machine as _};
 use pageferry_kernel::Kernel;
+use pageferry_model::panics::quietly;
 use pageferry_model::{MachineConfig, Model, Options, Schedule, Sourced};
+use pageferry_verify::programs::Experiment;
 use pageferry_verify::{Selection, Verdict, kernel, schedule};
 use std::cell::RefCell;
 use std::fs;
@@ -97,27 +99,35 @@ pub(crate) fn record(folder: &Path, seed: &str, selection: &Selection) -> Result
     let (selection, judged) = (*selection, verdict.clone());
     let failed: Rc<RefCell<Option<String>>> = Rc::default();
     let failure = failed.clone();
-    let ran = model.run(Box::new(move |model| {
-        let over = recorder.written.clone();
-        let tap = Tap::new(model.clone(), recorder);
-        let config = kernel::config(kernel::arena_bytes(kernel::board(1, frames)), &selection);
-        let kernel = match Kernel::boot(tap, Devices::default(), config) {
-            Ok(kernel) => kernel,
-            Err(error) => {
-                *failure.borrow_mut() = Some(error.to_string());
-                return None;
+    // What panics is told in the end, in a line.
+    let (ran, _) = quietly(|| {
+        model.run(Box::new(move |model| {
+            let over = recorder.written.clone();
+            let tap = Tap::new(model.clone(), recorder);
+            let config = kernel::config(frames, &selection);
+            let kernel = match Kernel::boot(tap, Devices::default(), config) {
+                Ok(kernel) => kernel,
+                Err(error) => {
+                    *failure.borrow_mut() = Some(error.to_string());
+                    return None;
+                }
+            };
+            kernel
+                .spawn("init", selection.experiment.program(cpus, selection.programs, &judged))
+                .expect("the first process");
+            let next = kernel.run();
+            over.borrow_mut().is_over = true;
+            let state = kernel.check_quiescent();
+            if let Err(problem) = state {
+                *failure.borrow_mut() = Some(problem);
             }
-        };
-        kernel.spawn("init", selection.experiment.program(cpus, &judged)).expect("the first process");
-        let next = kernel.run();
-        over.borrow_mut().is_over = true;
-        let state = kernel.check_quiescent();
-        if let Err(problem) = state {
-            *failure.borrow_mut() = Some(problem);
-        }
-        next
-    }));
-    ran.map_err(|error| error.to_string())?;
+            next
+        }))
+    });
+    ran.map_err(|error| match selection.experiment {
+        Experiment::Random => format!("program {}: {error}", verdict.program()),
+        _ => error.to_string(),
+    })?;
     if let Some(problem) = failed.take() {
         return Err(format!("the kernel on the model: {problem}"));
     }

@@ -1,6 +1,7 @@
 //! What is run: words of the form `name=value`, on the command line of the image and in the hands of the model.
 
 use crate::programs::Experiment;
+use crate::random::Programs;
 use pageferry_ephemeral::{AccessedRule, Scheme};
 use pageferry_hal::CpuSet;
 use pageferry_hal::tap::Event;
@@ -13,6 +14,8 @@ pub use pageferry_workloads::checked::BadWord;
 pub struct Selection {
     /// The program of the first process.
     pub experiment: Experiment,
+    /// Which programs, where they are at random.
+    pub programs: Programs,
     /// How ephemeral mappings are made.
     pub scheme: SchemeName,
     /// CPUs; all that there are, if it does not say.
@@ -34,6 +37,7 @@ impl Default for Selection {
     fn default() -> Selection {
         Selection {
             experiment: Experiment::Carry,
+            programs: Programs { first: 1, count: 1 },
             scheme: SchemeName::Direct,
             cpus: None,
             frames: None,
@@ -112,6 +116,11 @@ impl Selection {
                 let named = SchemeName::ALL.into_iter().find(|scheme| scheme.name() == value);
                 self.scheme = named.ok_or(bad("scheme=direct, cache or original"))?;
             }
+            "program" => self.programs.first = value.parse().map_err(|_| bad("the number of a program"))?,
+            "programs" => {
+                let some = |count: &u32| (1..=Programs::MAX).contains(count);
+                self.programs.count = value.parse().ok().filter(some).ok_or(bad("1 to 1000 programs"))?;
+            }
             "experiment" => {
                 let named = Experiment::ALL.into_iter().find(|experiment| experiment.name() == value);
                 self.experiment = named.ok_or(bad(Experiment::NAMES))?;
@@ -145,8 +154,10 @@ impl Selection {
     /// A number for what runs, on so many CPUs and frames: a schedule of another one does not fit. Defects do not
     /// count, for a kernel with one may be conducted by a kernel without.
     pub fn fingerprint(&self, cpus: usize, frames: usize) -> u64 {
-        let numbers = [self.experiment as usize, self.scheme as usize, cpus, frames];
-        let mut bytes = [0; 32];
+        let Programs { first, count } = self.programs;
+        let numbers =
+            [self.experiment as usize, self.scheme as usize, cpus, frames, first as usize, count as usize];
+        let mut bytes = [0; 48];
         for (to, number) in bytes.chunks_exact_mut(8).zip(numbers) {
             to.copy_from_slice(&(number as u64).to_le_bytes());
         }

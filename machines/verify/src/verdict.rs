@@ -10,6 +10,7 @@ pub struct Verdict {
     wrong: AtomicU64,
     ended: AtomicU64,
     failed: AtomicU64,
+    program: AtomicU64,
 }
 
 impl Verdict {
@@ -27,6 +28,16 @@ impl Verdict {
     pub fn is_well(&self) -> bool {
         let ((right, wrong), (ended, failed)) = (self.bytes(), self.processes());
         right > 0 && wrong == 0 && ended > 0 && failed == 0
+    }
+
+    /// A program at random begins, by its number.
+    pub(crate) fn begins(&self, number: u32) {
+        self.program.store(number.into(), Ordering::Relaxed);
+    }
+
+    /// The program at random that began last.
+    pub fn program(&self) -> u64 {
+        self.program.load(Ordering::Relaxed)
     }
 
     /// A process has ended.

@@ -30,6 +30,7 @@ pub const USAGE: &str =
        metal run PROGRAM[,WORD...] [options of shell]
        metal check
        metal verify EXPERIMENT [--cpus N] [--seed S|timed] [--kernel SCHEME] [--defect NAME]
+       metal verify random [--program FIRST] [--programs N] [options of verify]
        metal verify-all [--every N] [--csv FILE]
        metal count PROGRAM[,WORD...] [--cpus N] [--kernel SCHEME]";
 
@@ -37,6 +38,10 @@ pub const USAGE: &str =
 const CPUS: RangeInclusive<usize> = 1..=64;
 /// Of the machine that QEMU makes. Of fewer the image says itself what it lacks.
 const MEMORY_MB: RangeInclusive<u32> = 2..=1 << 20;
+/// Programs at random, by number, and how many.
+const PROGRAMS: RangeInclusive<u32> = 1..=100_000_000;
+/// So many of them are run between a boot and the end: events of all are in the heap of the image.
+const IN_A_RUN: u32 = 5;
 /// Which comparisons are made: each, or every so many.
 const EVERY: RangeInclusive<usize> = 1..=1000;
 
@@ -125,20 +130,50 @@ fn verify_one(experiment: &str, options: &[&str]) -> Result<u8, String> {
         seed: "timed".into(),
         scheme: "original".into(),
         defect: None,
+        programs: None,
     };
+    let (mut first, mut count) = (1, 1);
     for option in pairs(options)? {
         match option {
+            ("--program", n) if experiment == "random" => first = number("--program", n, PROGRAMS)?,
+            ("--programs", n) if experiment == "random" => count = number("--programs", n, PROGRAMS)?,
             ("--cpus", n) => comparison.cpus = number("--cpus", n, CPUS)?,
             ("--seed", seed) => comparison.seed = seed.into(),
             ("--kernel", scheme) => comparison.scheme = scheme.into(),
             ("--defect", name) => comparison.defect = Some(name.into()),
-            (name, _) => return Err(format!("{name}: expected --cpus, --seed, --kernel or --defect")),
+            (name, _) => {
+                let more = if experiment == "random" { ", --program, --programs" } else { "" };
+                return Err(format!("{name}: expected --cpus, --seed, --kernel{more} or --defect"));
+            }
         }
     }
     let verifier = Verifier::build(comparison.defect.is_some())?;
+    if experiment == "random" {
+        return verify_random(&verifier, comparison, first, count);
+    }
     let (said, equal) = verifier.compare(&comparison)?;
     print!("{said}");
     Ok(u8::from(!equal))
+}
+
+/// Programs at random, some in each run, until one is found of which not all is the same.
+fn verify_random(verifier: &Verifier, comparison: Comparison, first: u32, count: u32) -> Result<u8, String> {
+    let end = first.saturating_add(count);
+    let mut all = 0;
+    for from in (first..end).step_by(IN_A_RUN as usize) {
+        let some = IN_A_RUN.min(end - from);
+        let comparison = Comparison { programs: Some((from, some)), ..comparison.clone() };
+        let (said, equal) = verifier.compare(&comparison)?;
+        if !equal {
+            print!("{said}");
+            println!("not the same in programs {from} to {}", from + some - 1);
+            return Ok(1);
+        }
+        let events = said.lines().find(|line| line.starts_with("all "));
+        all += events.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).unwrap_or(0);
+        println!("programs {first} to {} of {}: {all} events, all the same", from + some - 1, end - 1);
+    }
+    Ok(0)
 }
 
 /// Has one of the small programs run in ring 3, and prints what is counted of its measured part.

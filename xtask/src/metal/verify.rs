@@ -23,6 +23,8 @@ pub(super) struct Comparison {
     pub(super) scheme: String,
     /// A defect that is planted on both.
     pub(super) defect: Option<String>,
+    /// Of programs at random, the first and how many; other experiments have none.
+    pub(super) programs: Option<(u32, u32)>,
 }
 
 impl Comparison {
@@ -35,7 +37,10 @@ impl Comparison {
             format!("cpus={cpus}"),
             "frames=65536".into(),
         ];
-        words.into_iter().chain(defect.iter().map(|defect| format!("defect={defect}"))).collect()
+        let defect = defect.iter().map(|defect| format!("defect={defect}"));
+        let programs =
+            self.programs.map(|(first, count)| [format!("program={first}"), format!("programs={count}")]);
+        words.into_iter().chain(defect).chain(programs.into_iter().flatten()).collect()
     }
 }
 
@@ -167,6 +172,18 @@ fn plugin(witness: &Path, image: &Image, out: &str) -> Result<String, String> {
     Ok(format!("{},out={out},fault={fault},from={from},to={to},command={COMMAND}", witness.display()))
 }
 
+/// Programs at random.
+pub(super) fn random(programs: (u32, u32), cpus: usize, seed: &str, scheme: &str) -> Comparison {
+    Comparison {
+        experiment: "random".into(),
+        cpus,
+        seed: seed.into(),
+        scheme: scheme.into(),
+        defect: None,
+        programs: Some(programs),
+    }
+}
+
 /// What is compared by default: each experiment with each scheme that it knows, on several CPUs, in several orders.
 pub(super) fn matrix() -> Vec<Comparison> {
     let mut all = Vec::new();
@@ -177,6 +194,7 @@ pub(super) fn matrix() -> Vec<Comparison> {
             seed: seed.into(),
             scheme: scheme.into(),
             defect: None,
+            programs: None,
         });
     };
     // Pipes are what the schemes are for.
@@ -196,6 +214,10 @@ pub(super) fn matrix() -> Vec<Comparison> {
         }
     }
     add("echo", "original", 8, "3");
+    // A few; `metal verify random` takes as many as one likes.
+    for (turn, (cpus, seed)) in [(1, "timed"), (2, "5"), (4, "9")].into_iter().enumerate() {
+        all.push(random((1 + 5 * turn as u32, 5), cpus, seed, ["direct", "cache", "original"][turn]));
+    }
     all
 }
 
@@ -207,6 +229,7 @@ pub(super) fn controls() -> Vec<Comparison> {
         seed: "1".into(),
         scheme: "original".into(),
         defect: Some(defect.into()),
+        programs: None,
     };
     vec![
         control("MissingShootdown", "carry", 2),

@@ -118,7 +118,7 @@ fn plan(
     let room_bytes = arena_end - layout.kernel_base;
     let too_large = PmapError::ArenaTooLarge { arena_bytes: config.arena_bytes, room_bytes };
     let arena_bytes = config.arena_bytes.max(1).checked_next_multiple_of(granule).ok_or(too_large)?;
-    if arena_bytes >= room_bytes {
+    if arena_bytes >= room_bytes || config.image_bytes > arena_bytes {
         return Err(too_large);
     }
     let mapped_bytes = match config.mapping {
@@ -243,7 +243,7 @@ pub(crate) fn build<M: Machine>(machine: &M, config: &PmapConfig) -> Result<Buil
     };
     Ok(Built {
         tables,
-        arena: StructArena::new(layout.kernel_base, arena_bytes),
+        arena: StructArena::new(layout.kernel_base + config.image_bytes, arena_bytes - config.image_bytes),
         arena_bytes,
         paged,
         first_free: Pfn(frames as u32),

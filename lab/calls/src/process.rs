@@ -2,24 +2,28 @@
 
 use super::reference::{Backing, Open, Reference, Region, What, same_volume};
 use super::steps::{Bytes, CallOp, DESCRIPTORS, MAX_REGION_PAGES, NAMES, REGIONS};
-use pageferry_hal::{PAGE_SIZE, Prot, Va};
+use super::world::Judge;
+use alloc::rc::Rc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use pageferry_hal::{Machine, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Fd, OpenFlags, Program, SendMode, User};
-use pageferry_model::Model;
 use pageferry_vm::{Inherit, Madvise, MapAddr};
-use std::cell::RefCell;
-use std::rc::Rc;
-
-type U = User<Model>;
 
 /// The most that a file becomes.
 const MAX_FILE_BYTES: usize = 60_000;
 
 /// A process at one of its steps.
-pub(super) struct Actor<'a> {
-    pub(super) u: &'a U,
+pub(super) struct Actor<'a, M: Machine> {
+    pub(super) u: &'a User<M>,
     pub(super) reference: &'a RefCell<Reference>,
     /// What a child of this number does.
-    pub(super) life: &'a dyn Fn(usize) -> Program<Model>,
+    pub(super) life: &'a dyn Fn(usize) -> Program<M>,
+    /// The first of the names that there are.
+    pub(super) first_name: usize,
+    /// Who is told what was compared.
+    pub(super) judge: &'a dyn Judge<M>,
     /// Its number.
     pub(super) me: usize,
 }
@@ -33,12 +37,12 @@ struct Buffer {
     at: Va,
 }
 
-impl Actor<'_> {
+impl<M: Machine> Actor<'_, M> {
     /// Makes a step; false when it was the last of this process.
     pub(super) fn step(&self, op: CallOp) -> bool {
         match op {
             CallOp::Open { name, create, exclusive, truncate, append } => {
-                self.open(name % NAMES.len(), create, exclusive, truncate, append);
+                self.open(self.name(name), create, exclusive, truncate, append);
             }
             CallOp::Close { fd } => self.close(fd),
             CallOp::Duplicate { fd } => self.duplicate(fd),
@@ -54,13 +58,13 @@ impl Actor<'_> {
                 }
             }
             CallOp::Unlink { name } => {
-                let name = name % NAMES.len();
+                let name = self.name(name);
                 let was = self.reference.borrow_mut().names.remove(&name).is_some();
                 assert_eq!(self.u.unlink(NAMES[name]), if was { Ok(()) } else { Err(Errno::NoFile) });
             }
-            CallOp::Rename { from, to } => self.rename(from % NAMES.len(), to % NAMES.len()),
-            CallOp::Link { from, to } => self.link(from % NAMES.len(), to % NAMES.len()),
-            CallOp::Stat { name } => self.stat(name % NAMES.len()),
+            CallOp::Rename { from, to } => self.rename(self.name(from), self.name(to)),
+            CallOp::Link { from, to } => self.link(self.name(from), self.name(to)),
+            CallOp::Stat { name } => self.stat(self.name(name)),
             CallOp::Pipe => self.pair(false),
             CallOp::SocketPair => self.pair(true),
             CallOp::Send { fd, from, auto } => {
@@ -110,6 +114,11 @@ impl Actor<'_> {
     }
 
     // ------------------------------------------------------------------------------------------- what there is
+
+    /// A name, by any number.
+    fn name(&self, which: usize) -> usize {
+        self.first_name + which % (NAMES.len() - self.first_name)
+    }
 
     /// A descriptor of this process, by any number.
     fn descriptor(&self, which: usize) -> Option<(Fd, usize, What)> {
@@ -184,6 +193,7 @@ impl Actor<'_> {
         let found = self.load(at, expected.len());
         let differs = found.iter().zip(&expected).position(|(one, other)| one != other);
         assert_eq!(differs, None, "region {region} at {at:?} has other bytes than it should, from there on");
+        self.judge.compared(&found);
     }
 
     fn has(&self, fd: Fd, open: usize) {
@@ -263,7 +273,7 @@ impl Actor<'_> {
         let (Some((fd, open, what)), Some(buffer)) = (self.descriptor(which), self.room(to)) else {
             return;
         };
-        let call = |u: &U| match at {
+        let call = |u: &User<M>| match at {
             Some(at) => u.read_at(fd, at, buffer.at, buffer.len),
             None => u.read(fd, buffer.at, buffer.len),
         };
@@ -291,10 +301,15 @@ impl Actor<'_> {
         }
     }
 
+    fn compares(&self, found: &[u8], bytes: &[u8]) {
+        assert!(found == bytes, "other bytes have come than should");
+        self.judge.compared(found);
+    }
+
     /// A call has put these bytes into a buffer.
     fn arrived(&self, buffer: Buffer, bytes: &[u8]) {
         let found = self.load(buffer.at, bytes.len());
-        assert!(found == bytes, "other bytes have come than should");
+        self.compares(&found, bytes);
         self.stored(buffer, bytes);
     }
 
@@ -317,7 +332,7 @@ impl Actor<'_> {
         let (Some((fd, open, what)), Some(buffer)) = (self.descriptor(which), self.buffer(from)) else {
             return;
         };
-        let call = |u: &U| match at {
+        let call = |u: &User<M>| match at {
             Some(at) => u.write_at(fd, at, buffer.at, buffer.len),
             None => u.write(fd, buffer.at, buffer.len),
         };
@@ -452,7 +467,7 @@ impl Actor<'_> {
         self.has(other, opens[1]);
     }
 
-    fn send(&self, which: usize, from: Bytes, call: impl Fn(&U, Fd, Buffer) -> Result<usize, Errno>) {
+    fn send(&self, which: usize, from: Bytes, call: impl Fn(&User<M>, Fd, Buffer) -> Result<usize, Errno>) {
         let (Some((fd, _, What::End { output: Some(output), .. })), Some(buffer)) =
             (self.descriptor(which), self.buffer(from))
         else {
@@ -470,7 +485,7 @@ impl Actor<'_> {
         }
         let answer = received.as_ref().map(|got| got.len_bytes).map_err(|e| *e);
         if let (Some(bytes), Ok(got)) = (self.taken(input, len, answer), received) {
-            assert!(self.load(got.at, got.len_bytes) == bytes, "other bytes have come than should");
+            self.compares(&self.load(got.at, got.len_bytes), &bytes);
             let pages = got.len_bytes.next_multiple_of(PAGE_SIZE);
             assert_eq!(self.u.anflush(got.at, pages), Ok(()));
         }

@@ -1,11 +1,12 @@
 //! The plain copying model: what files, streams and memory hold, and who refers to them.
 
 use super::steps::NAMES;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::RefCell;
 use pageferry_hal::{PAGE_SIZE, Va};
 use pageferry_kernel::Fd;
-use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
 
 /// A file.
 #[derive(Default)]

@@ -1,72 +1,71 @@
-//! The machine with its kernel, a volume, and the processes, which take turns: a process waits until the next step is
-//! its own.
+//! The processes, which take turns: a process waits until the next step is its own.
 
 use super::process::Actor;
 use super::reference::{Holdings, Reference};
-use super::steps::{CallStep, Calls, NAMES, PROCESSES};
-use crate::failure::Failure;
-use crate::planted::Planted;
-use crate::rig::config;
-use crate::whole::{self, MEMORY_MB};
-use pageferry_hal::{Machine as _, PAGE_SIZE, Prot};
+use super::steps::{CallStep, Calls, NAMES, ON_VOLUME, PROCESSES};
+use alloc::boxed::Box;
+use alloc::rc::Rc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
+use pageferry_hal::{Machine, PAGE_SIZE, Prot};
 use pageferry_kernel::{OpenFlags, Program, User};
-use pageferry_model::{Model, Options, Schedule};
 use pageferry_vm::Inherit;
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 
-type U = User<Model>;
-
-const SPIN_LIMIT: u64 = 1_000_000;
 /// The volume's disk.
 const DISK_BYTES: u64 = 4 << 20;
-/// Steps between two looks at all laws.
-const CHECK_EVERY: usize = 16;
+/// Steps between two looks at the kernel.
+const LOOK_EVERY: usize = 16;
 /// Pages of the longest file.
 const FILE_PAGES: usize = 16;
 
+/// Who looks on.
+pub trait Judge<M: Machine> {
+    /// These bytes were compared with what they should be, and were right.
+    fn compared(&self, bytes: &[u8]);
+
+    /// No process is in the middle of a step; on several CPUs one may be in the middle of its end.
+    fn between_steps(&self, user: &User<M>);
+}
+
 /// What all processes know.
-struct World {
+struct World<M: Machine> {
     reference: RefCell<Reference>,
     steps: Vec<CallStep>,
     /// The step that is to be made next; behind the last, each process has a turn to end.
     turn: Rc<Cell<usize>>,
+    judge: Box<dyn Judge<M>>,
 }
 
 impl Calls {
-    /// Runs it on a machine, and looks at what is left behind.
+    /// What a process does that has these steps made, by itself and by others, and looks at the files in the end. It
+    /// makes a memory disk and a volume, and leaves nothing behind. `at` is the step at which they are, for whoever
+    /// has to say where one of them panicked.
     ///
-    /// # Errors
-    /// At which step what was wrong.
-    pub(crate) fn run(
+    /// The processes panic where the kernel answers wrongly.
+    pub fn program<M: Machine>(
         &self,
-        machine: &str,
-        schedule: Schedule,
-        defect: Option<Planted>,
-    ) -> Result<(), Failure> {
-        let options = Options::new(schedule).spin_limit(SPIN_LIMIT);
-        let m = Model::new(&config(machine, MEMORY_MB), options).expect("a valid machine");
-        let config = whole::kernel(machine, &m, defect.and_then(Planted::in_net), self.seed);
-        let at = Rc::new(Cell::new(0));
+        at: Rc<Cell<usize>>,
+        judge: impl Judge<M> + 'static,
+    ) -> impl FnOnce(&User<M>) + 'static {
+        at.set(0);
         let world = Rc::new(World {
             reference: RefCell::new(Reference {
                 processes: (0..PROCESSES).map(|_| None).collect(),
                 ..Reference::default()
             }),
             steps: self.steps.clone(),
-            turn: at.clone(),
+            turn: at,
+            judge: Box::new(judge),
         });
         let block_bytes = [512, 1024, 2048, 4096][(self.seed / 7 % 4) as usize];
-        whole::run(&m, config, &at, move |u| {
-            u.kernel().vm().plant(defect.and_then(Planted::in_vm));
-            world.first(u, block_bytes);
-        })
+        move |user: &User<M>| world.first(user, block_bytes)
     }
 }
 
-impl World {
+impl<M: Machine> World<M> {
     /// The first process: makes the volume and another process, and looks at the files in the end.
-    fn first(self: &Rc<World>, u: &U, block_bytes: u32) {
+    fn first(self: &Rc<World<M>>, u: &User<M>, block_bytes: u32) {
         u.attach_memory_disk(DISK_BYTES).expect("a disk");
         u.make_volume(block_bytes).expect("a volume");
         self.reference.borrow_mut().processes[0] = Some(Holdings::default());
@@ -98,14 +97,17 @@ impl World {
     }
 
     /// What process number `me` does.
-    fn life(self: &Rc<World>, me: usize) -> Program<Model> {
+    fn life(self: &Rc<World<M>>, me: usize) -> Program<M> {
         let world = self.clone();
-        Box::new(move |u: &U| World::live(&world, u, me))
+        Box::new(move |u: &User<M>| World::live(&world, u, me))
     }
 
-    fn live(world: &Rc<World>, u: &U, me: usize) {
+    fn live(world: &Rc<World<M>>, u: &User<M>, me: usize) {
         let life = |child| world.life(child);
-        let actor = Actor { u, reference: &world.reference, me, life: &life };
+        // Files in memory go to a disk of the machine's, and need one.
+        let first_name = if u.kernel().free_file_blocks() > 0 { 0 } else { ON_VOLUME };
+        let (reference, judge) = (&world.reference, &*world.judge);
+        let actor = Actor { u, reference, me, life: &life, first_name, judge };
         loop {
             let turn = world.turn.get();
             match world.actor() {
@@ -127,9 +129,8 @@ impl World {
                     false
                 }
             };
-            // On several CPUs others may be in the middle of their end.
-            if turn.is_multiple_of(CHECK_EVERY) && u.machine().cpus().len() == 1 {
-                u.kernel().check().unwrap_or_else(|law| panic!("a law is broken: {law}"));
+            if turn.is_multiple_of(LOOK_EVERY) {
+                world.judge.between_steps(u);
             }
             if !goes_on {
                 break;
@@ -141,7 +142,7 @@ impl World {
     }
 
     /// All files hold what they should, those of the volume behind a mount.
-    fn compare_files(&self, u: &U) {
+    fn compare_files(&self, u: &User<M>) {
         let buffer = u.map(FILE_PAGES * PAGE_SIZE, Prot::RW, Inherit::Copy).expect("memory");
         let reference = self.reference.borrow();
         for (name, node) in &reference.names {
@@ -151,10 +152,12 @@ impl World {
             let mut found = vec![0; len];
             u.load(buffer, &mut found);
             assert!(found == *expected, "{name} holds other bytes than it should, in the end");
+            self.judge.compared(&found);
             u.close(fd).expect("it is open");
         }
         for name in reference.names.keys() {
             u.unlink(NAMES[*name]).expect("it is there");
         }
+        u.unmap(buffer, FILE_PAGES * PAGE_SIZE).expect("it is mapped");
     }
 }

@@ -1,6 +1,10 @@
 //! What processes ask of the kernel, as plain data.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
 use rand::{Rng, RngExt};
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 /// Processes at a time.
@@ -17,11 +21,15 @@ const MAX_OFFSET: u64 = 40_000;
 /// Names of files: the first half in memory, the others on the volume.
 pub(super) const NAMES: [&str; 6] = ["/c0", "/c1", "/c2", "/mnt/d0", "/mnt/d1", "/mnt/d2"];
 
+/// The first of them that is on the volume.
+pub(super) const ON_VOLUME: usize = NAMES.len() / 2;
+
 /// Sizes at which something begins or ends: blocks and fragments, pages, clusters, what a pipe takes.
 const LIMITS: [usize; 9] = [1, 512, 2048, 4096, 8192, 12_288, 16_384, 100, 18_432];
 
 /// What is done, under which kernel.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Calls {
     /// Chooses among the kernels, and blocks of the volume.
     pub seed: u64,
@@ -30,7 +38,8 @@ pub struct Calls {
 }
 
 /// A step of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct CallStep {
     /// The process, by any number.
     pub process: usize,
@@ -39,7 +48,8 @@ pub struct CallStep {
 }
 
 /// Bytes in a region of memory: all numbers are taken modulo what there is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 pub struct Bytes {
     /// The region.
     pub region: usize,
@@ -51,7 +61,8 @@ pub struct Bytes {
 
 /// What a process does. Descriptors, regions and names are given by any number; what makes no sense at the time is left
 /// out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum CallOp {
     Open {
@@ -242,8 +253,8 @@ impl CallStep {
 }
 
 impl Calls {
-    /// Anything.
-    pub(crate) fn random(rng: &mut impl Rng, steps: usize) -> Calls {
+    /// Anything, of so many steps.
+    pub fn random(rng: &mut impl Rng, steps: usize) -> Calls {
         Calls {
             seed: rng.random_range(0..1 << 20),
             steps: (0..steps).map(|_| CallStep::random(rng)).collect(),

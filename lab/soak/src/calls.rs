@@ -1,0 +1,49 @@
+//! Random programs of system calls on a modelled machine with a whole kernel. What they are, and what they compare, is
+//! in `pageferry_calls`.
+
+use crate::failure::Failure;
+use crate::planted::Planted;
+use crate::rig::config;
+use crate::whole::{self, MEMORY_MB};
+use pageferry_calls::{Calls, Judge};
+use pageferry_hal::Machine as _;
+use pageferry_kernel::User;
+use pageferry_model::{Model, Options, Schedule};
+use std::cell::Cell;
+use std::rc::Rc;
+
+const SPIN_LIMIT: u64 = 1_000_000;
+
+/// Runs them on a machine, and looks at what is left behind.
+///
+/// # Errors
+/// At which step what was wrong.
+pub(crate) fn run(
+    calls: &Calls,
+    machine: &str,
+    schedule: Schedule,
+    defect: Option<Planted>,
+) -> Result<(), Failure> {
+    let options = Options::new(schedule).spin_limit(SPIN_LIMIT);
+    let m = Model::new(&config(machine, MEMORY_MB), options).expect("a valid machine");
+    let config = whole::kernel(machine, &m, defect.and_then(Planted::in_net), calls.seed);
+    let at = Rc::new(Cell::new(0));
+    let program = calls.program(at.clone(), Laws);
+    whole::run(&m, config, &at, move |u| {
+        u.kernel().vm().plant(defect.and_then(Planted::in_vm));
+        program(u);
+    })
+}
+
+/// Looks at all laws between steps, where nobody else can be in the middle of anything.
+struct Laws;
+
+impl Judge<Model> for Laws {
+    fn compared(&self, _: &[u8]) {}
+
+    fn between_steps(&self, user: &User<Model>) {
+        if user.machine().cpus().len() == 1 {
+            user.kernel().check().unwrap_or_else(|law| panic!("a law is broken: {law}"));
+        }
+    }
+}
