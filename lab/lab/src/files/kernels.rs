@@ -462,6 +462,7 @@ impl KernelFile {
         KernelConfig {
             pmap: PmapConfig {
                 arena_bytes,
+                image_bytes: 0,
                 paths: self.paths.pmap.lengths(),
                 ranged_shootdown: self.pmap.ranged_shootdown.value,
                 full_flush_pages: self.pmap.full_flush_pages.value as usize,
