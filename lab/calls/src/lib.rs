@@ -10,17 +10,18 @@
 //! stream which bytes come next and whether any are to come. How much of a stream a call takes is the kernel's choice.
 //!
 //! A process that is answered wrongly panics: what went wrong is the kernel's, and its runner says so. What all
-//! processes know is shared without atomics; so one CPU at a time goes on, as on the modelled machine, or on metal where
-//! that conducts.
+//! processes know is shared without atomics; so one CPU at a time goes on, as on the modelled machine, or on metal
+//! where that conducts.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod judge;
 mod process;
 mod reference;
 mod steps;
 mod world;
 
+pub use judge::Judge;
 pub use steps::{Bytes, CallOp, CallStep, Calls, MAX_CALL_BYTES, MAX_REGION_PAGES};
-pub use world::Judge;

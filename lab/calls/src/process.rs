@@ -1,8 +1,8 @@
 //! A process: makes its steps, and compares what the kernel answers with what the model says.
 
+use super::judge::Judge;
 use super::reference::{Backing, Open, Reference, Region, What, same_volume};
 use super::steps::{Bytes, CallOp, DESCRIPTORS, MAX_REGION_PAGES, NAMES, REGIONS};
-use super::world::Judge;
 use alloc::rc::Rc;
 use alloc::vec;
 use alloc::vec::Vec;

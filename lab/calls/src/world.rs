@@ -1,5 +1,6 @@
 //! The processes, which take turns: a process waits until the next step is its own.
 
+use super::judge::Judge;
 use super::process::Actor;
 use super::reference::{Holdings, Reference};
 use super::steps::{CallStep, Calls, NAMES, ON_VOLUME, PROCESSES};
@@ -18,15 +19,6 @@ const DISK_BYTES: u64 = 4 << 20;
 const LOOK_EVERY: usize = 16;
 /// Pages of the longest file.
 const FILE_PAGES: usize = 16;
-
-/// Who looks on.
-pub trait Judge<M: Machine> {
-    /// These bytes were compared with what they should be, and were right.
-    fn compared(&self, bytes: &[u8]);
-
-    /// No process is in the middle of a step; on several CPUs one may be in the middle of its end.
-    fn between_steps(&self, user: &User<M>);
-}
 
 /// What all processes know.
 struct World<M: Machine> {

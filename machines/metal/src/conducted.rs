@@ -7,8 +7,8 @@
 //! it passes the turn on. So one CPU runs the kernel at a time, and all memory of the kernel is handed over by that
 //! counter. CPUs that wait have interrupts as they were, and take them: a shootdown arrives when it arrives, and is
 //! only counted; its handler is called at its turn. The timer is not set. At its turn the CPU sends the interrupt to
-//! itself, waits for it, and calls the handler. Between two turns of its own a CPU may have to wait until another one is
-//! out of a context; an interrupt whose turn comes then is handled there.
+//! itself, waits for it, and calls the handler. Between two turns of its own a CPU may have to wait until another one
+//! is out of a context; an interrupt whose turn comes then is handled there.
 //!
 //! # What can fail
 //! A call of another kind than the turn's, a wait whose condition does not hold, a lock that is not as it was, turns

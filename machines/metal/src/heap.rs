@@ -67,8 +67,8 @@ pub(crate) fn image_end() -> u64 {
     (&raw const _end) as u64 - AMD64_LAYOUT.kernel_base.0
 }
 
-/// Takes the memory from `start`, a physical address behind the image, to `end`, where that of structures begins. Called
-/// once, first of all.
+/// Takes the memory from `start`, a physical address behind the image, to `end`, where that of structures begins.
+/// Called once, first of all.
 pub(crate) fn give(start: u64, end: usize) {
     assert!(start >= image_end() && end <= MAPPED_AT_BASE_BYTES);
     let len_bytes = (end as u64).checked_sub(start).expect("there is room for a heap");

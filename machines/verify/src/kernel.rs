@@ -44,8 +44,8 @@ pub fn image_bytes(frames: usize) -> usize {
     (VmConfig::arena_bytes(board(1, frames)) + (24 << 20)).next_multiple_of(512 * PAGE_SIZE)
 }
 
-/// Bytes of kernel memory: for the image and its heap, and behind them for the modelled addresses of structures. Most of
-/// these are numbers that nobody reads; but mbufs hold bytes.
+/// Bytes of kernel memory: for the image and its heap, and behind them for the modelled addresses of structures. Most
+/// of these are numbers that nobody reads; but mbufs hold bytes.
 pub fn arena_bytes(frames: usize) -> usize {
     image_bytes(frames)
         + (VmConfig::arena_bytes(board(1, frames)) + (8 << 20)).next_multiple_of(512 * PAGE_SIZE)

@@ -50,7 +50,8 @@ fn selection(words: &[&str]) -> Result<Selection, String> {
             Ok(true) => {}
             Ok(false) => {
                 return Err(format!(
-                    "`{word}`: expected experiment=, program=, programs=, scheme=, pipes=, preempt=, cpus=, frames= or defect="
+                    "`{word}`: expected experiment=, program=, programs=, scheme=, pipes=, preempt=, cpus=, frames= or \
+                     defect="
                 ));
             }
             Err(bad) => return Err(bad.to_string()),

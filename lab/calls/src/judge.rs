@@ -1,0 +1,13 @@
+//! Who looks on while programs run. Holds nothing and locks nothing; what it finds wrong it panics for.
+
+use pageferry_hal::Machine;
+use pageferry_kernel::User;
+
+/// Who looks on.
+pub trait Judge<M: Machine> {
+    /// These bytes were compared with what they should be, and were right.
+    fn compared(&self, bytes: &[u8]);
+
+    /// No process is in the middle of a step; on several CPUs one may be in the middle of its end.
+    fn between_steps(&self, user: &User<M>);
+}
