@@ -26,6 +26,8 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering
 use pageferry_hal::tap::{Call, Event, Handler, Sink, Tap, Turn};
 use pageferry_hal::{CpuId, CpuSet, Interrupt, SpinLock};
 
+/// So many are kept, and then written.
+const MAX_EVENTS: usize = 4096;
 /// Where the events go: QEMU writes what is sent to this port to a file.
 const EVENT_PORT: u16 = 0xe9;
 
@@ -39,7 +41,7 @@ static HOLDS: [AtomicBool; CpuSet::MAX_CPUS] = [const { AtomicBool::new(false) }
 static ARRIVED: [AtomicU64; CpuSet::MAX_CPUS] = [const { AtomicU64::new(0) }; CpuSet::MAX_CPUS];
 /// What is to be done about interrupts; set once, never freed.
 static HANDLER: AtomicPtr<Handler> = AtomicPtr::new(core::ptr::null_mut());
-/// What was done. The lock is taken by no interrupt handler: what is called for them at once only counts.
+/// What was done and is not written yet. The lock is taken by no interrupt handler: what is called for them at once only counts.
 static EVENTS: Spin<Vec<Event>> = Spin::new(Vec::new());
 /// The events are written: what comes later is none.
 static OVER: AtomicBool = AtomicBool::new(false);
@@ -80,13 +82,17 @@ pub(crate) extern "C" fn pageferry_watched_to() {
     unsafe { asm!("nop", "nop", options(nomem, nostack, preserves_flags)) }
 }
 
-/// Writes the events; called once, when the kernel has run.
+/// Writes the events that are not written yet; called once, when the kernel has run.
 pub(crate) fn write_events() {
     if !OVER.swap(true, Ordering::AcqRel) {
-        for event in EVENTS.lock().iter() {
-            for word in event.encode() {
-                cpu::write_bytes(EVENT_PORT, &word.to_le_bytes());
-            }
+        write(&mut EVENTS.lock());
+    }
+}
+
+fn write(events: &mut Vec<Event>) {
+    for event in events.drain(..) {
+        for word in event.encode() {
+            cpu::write_bytes(EVENT_PORT, &word.to_le_bytes());
         }
     }
 }
@@ -205,7 +211,11 @@ impl Sink for Conducted {
 
     fn tells(&self, event: Event) {
         if !OVER.load(Ordering::Relaxed) {
-            EVENTS.lock().push(event);
+            let mut events = EVENTS.lock();
+            events.push(event);
+            if events.len() >= MAX_EVENTS {
+                write(&mut events);
+            }
         }
     }
 }

@@ -40,7 +40,7 @@ const CPUS: RangeInclusive<usize> = 1..=64;
 const MEMORY_MB: RangeInclusive<u32> = 2..=1 << 20;
 /// Programs at random, by number, and how many.
 const PROGRAMS: RangeInclusive<u32> = 1..=100_000_000;
-/// So many of them are run between a boot and the end: events of all are in the heap of the image.
+/// So many of them are run between a boot and the end: the turns of all are in the memory of the image.
 const IN_A_RUN: u32 = 5;
 /// Which comparisons are made: each, or every so many.
 const EVERY: RangeInclusive<usize> = 1..=1000;
