@@ -100,13 +100,12 @@ impl<M: Machine> Pmaps<M> {
     pub fn bootstrap(machine: M, config: PmapConfig) -> Result<(Pmaps<M>, Bootstrap), PmapError> {
         let _c = machine.scope(Cause::Boot);
         let board = machine.board();
-        let Built { tables, mut arena, arena_bytes, paged, first_free } =
-            bootstrap::build(&machine, &config)?;
+        let Built { tables, mut arena, paged, first_free } = bootstrap::build(&machine, &config)?;
         let entry_bytes = match board.pointer {
             Width::Four => 24,
             Width::Eight => 48,
         };
-        let capacity = (arena_bytes / 4 / entry_bytes).min(2 * board.frames);
+        let capacity = (arena.left_bytes() / 4 / entry_bytes).min(2 * board.frames);
         let entries = arena.array("reverse mappings", capacity, entry_bytes)?;
         let request = arena.array("shootdown request", 1, REQUEST_BYTES)?;
         if config.refill.reload != Reload::Fast && tables.layout.direct_map.is_none() {

@@ -41,7 +41,8 @@ static HOLDS: [AtomicBool; CpuSet::MAX_CPUS] = [const { AtomicBool::new(false) }
 static ARRIVED: [AtomicU64; CpuSet::MAX_CPUS] = [const { AtomicU64::new(0) }; CpuSet::MAX_CPUS];
 /// What is to be done about interrupts; set once, never freed.
 static HANDLER: AtomicPtr<Handler> = AtomicPtr::new(core::ptr::null_mut());
-/// What was done and is not written yet. The lock is taken by no interrupt handler: what is called for them at once only counts.
+/// What was done and is not written yet. The lock is taken by no interrupt handler: what is called for them at once
+/// only counts.
 static EVENTS: Spin<Vec<Event>> = Spin::new(Vec::new());
 /// The events are written: what comes later is none.
 static OVER: AtomicBool = AtomicBool::new(false);

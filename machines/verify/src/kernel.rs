@@ -47,8 +47,9 @@ pub fn image_bytes(frames: usize) -> usize {
 /// Bytes of kernel memory: for the image and its heap, and behind them for the modelled addresses of structures. Most
 /// of these are numbers that nobody reads; but mbufs hold bytes.
 pub fn arena_bytes(frames: usize) -> usize {
-    image_bytes(frames)
-        + (VmConfig::arena_bytes(board(1, frames)) + (8 << 20)).next_multiple_of(512 * PAGE_SIZE)
+    // A quarter of those of structures is for reverse mappings (`pmap`).
+    let structure_bytes = VmConfig::arena_bytes(board(1, frames)) / 2 * 3 + (16 << 20);
+    image_bytes(frames) + structure_bytes.next_multiple_of(512 * PAGE_SIZE)
 }
 
 /// The configuration on a board with so many frames.

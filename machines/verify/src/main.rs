@@ -50,7 +50,7 @@ fn selection(words: &[&str]) -> Result<Selection, String> {
             Ok(true) => {}
             Ok(false) => {
                 return Err(format!(
-                    "`{word}`: expected experiment=, program=, programs=, scheme=, pipes=, preempt=, cpus=, frames= or \
+                    "`{word}`: expected experiment=, first=, programs=, scheme=, pipes=, preempt=, cpus=, frames= or \
                      defect="
                 ));
             }

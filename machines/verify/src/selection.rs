@@ -116,7 +116,7 @@ impl Selection {
                 let named = SchemeName::ALL.into_iter().find(|scheme| scheme.name() == value);
                 self.scheme = named.ok_or(bad("scheme=direct, cache or original"))?;
             }
-            "program" => self.programs.first = value.parse().map_err(|_| bad("the number of a program"))?,
+            "first" => self.programs.first = value.parse().map_err(|_| bad("the number of a program"))?,
             "programs" => {
                 let some = |count: &u32| (1..=Programs::MAX).contains(count);
                 self.programs.count = value.parse().ok().filter(some).ok_or(bad("1 to 1000 programs"))?;

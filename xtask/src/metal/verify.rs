@@ -39,7 +39,7 @@ impl Comparison {
         ];
         let defect = defect.iter().map(|defect| format!("defect={defect}"));
         let programs =
-            self.programs.map(|(first, count)| [format!("program={first}"), format!("programs={count}")]);
+            self.programs.map(|(first, count)| [format!("first={first}"), format!("programs={count}")]);
         words.into_iter().chain(defect).chain(programs.into_iter().flatten()).collect()
     }
 }

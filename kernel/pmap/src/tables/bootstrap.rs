@@ -76,7 +76,6 @@ impl KernelTables {
 pub(crate) struct Built {
     pub(crate) tables: KernelTables,
     pub(crate) arena: StructArena,
-    pub(crate) arena_bytes: usize,
     pub(crate) paged: VaRange,
     pub(crate) first_free: Pfn,
 }
@@ -244,7 +243,6 @@ pub(crate) fn build<M: Machine>(machine: &M, config: &PmapConfig) -> Result<Buil
     Ok(Built {
         tables,
         arena: StructArena::new(layout.kernel_base + config.image_bytes, arena_bytes - config.image_bytes),
-        arena_bytes,
         paged,
         first_free: Pfn(frames as u32),
     })
