@@ -6,13 +6,15 @@ use crate::planted::Planted;
 use crate::rig::config;
 use crate::whole::{self, MEMORY_MB};
 use pageferry_calls::{Calls, Judge};
-use pageferry_hal::Machine as _;
+use pageferry_hal::{Cycles, Machine as _};
 use pageferry_kernel::User;
 use pageferry_model::{Model, Options, Schedule};
 use std::cell::Cell;
 use std::rc::Rc;
 
 const SPIN_LIMIT: u64 = 1_000_000;
+/// A program takes less than a hundredth of that.
+const CYCLE_LIMIT: Cycles = Cycles(100_000_000_000);
 
 /// Runs them on a machine, and looks at what is left behind.
 ///
@@ -24,7 +26,7 @@ pub(crate) fn run(
     schedule: Schedule,
     defect: Option<Planted>,
 ) -> Result<(), Failure> {
-    let options = Options::new(schedule).spin_limit(SPIN_LIMIT);
+    let options = Options::new(schedule).spin_limit(SPIN_LIMIT).cycle_limit(CYCLE_LIMIT);
     let m = Model::new(&config(machine, MEMORY_MB), options).expect("a valid machine");
     let config = whole::kernel(machine, &m, defect.and_then(Planted::in_net), calls.seed);
     let at = Rc::new(Cell::new(0));

@@ -78,6 +78,8 @@ pub(crate) fn with_shadows(name: &str) -> String {
 }
 
 const PATH: CodePath = CodePath::of(20);
+/// What no program here takes a hundredth of: more is a kernel in a loop.
+const CYCLE_LIMIT: Cycles = Cycles(1_000_000_000_000);
 
 const PATHS: VmPaths = VmPaths::all(PATH);
 
@@ -144,7 +146,8 @@ fn run_with(
     defect: Option<Planted>,
     body: impl FnOnce(&Rig) + 'static,
 ) -> Result<(), String> {
-    let (config, options) = (config(site.machine, site.memory_mb), Options::new(site.schedule));
+    let (config, options) =
+        (config(site.machine, site.memory_mb), Options::new(site.schedule).cycle_limit(CYCLE_LIMIT));
     let m = if site.flat { Model::flat(&config, options) } else { Model::new(&config, options) };
     let (m, paging) = (m.expect("a valid machine"), site.paging);
     let name = site.machine.to_owned();
