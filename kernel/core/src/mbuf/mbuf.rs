@@ -26,8 +26,7 @@ pub const SMALL_BYTES: usize = MBUF_BYTES - HEADER_BYTES;
 /// From this size on, bytes go into a cluster (`MINCLSIZE`).
 pub const MIN_CLUSTER_BYTES: usize = 2 * SMALL_BYTES + 8;
 
-/// A page of the pool's, and its address where there is no direct map. The page is missing only on its way to a
-/// process.
+/// A page of the pool's, and its address where there is no direct map.
 #[derive(Debug)]
 pub struct Cluster {
     pub(super) mapped_at: Option<Va>,

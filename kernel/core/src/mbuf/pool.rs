@@ -70,6 +70,15 @@ pub struct Pool<M: Machine> {
     pub(super) state: M::Lock<State>,
 }
 
+/// What is left of an mbuf when the page of its cluster was taken out.
+struct Emptied {
+    at: StructVa,
+    /// What it showed of the page.
+    bytes: Range<usize>,
+    /// The cluster's address.
+    mapped_at: Option<Va>,
+}
+
 /// A cluster that could not be given away: all is as before.
 pub struct NotDonated {
     pub(crate) error: VmError,
@@ -335,6 +344,9 @@ impl<M: Machine> Pool<M> {
             Storage::Cluster(shared) => {
                 self.machine.execute(self.paths.cluster);
                 if let Some(cluster) = Arc::into_inner(shared) {
+                    if self.has_lost_its_page(&cluster) {
+                        return cluster.pages.forget();
+                    }
                     let done = |&frame| self.machine.trace_flow(Flow::Page(frame), FlowStep::Done);
                     cluster.pages.frames().iter().for_each(done);
                     self.state.lock().free.push(cluster);
@@ -444,9 +456,11 @@ impl<M: Machine> Pool<M> {
             Storage::Disposable(disposable) => Arc::strong_count(disposable),
             _ => return false,
         };
-        let whole = mbuf.len == PAGE_SIZE || self.defect.is(NetDefect::FlipOfPart);
-        let alone = references == 1 || self.defect.is(NetDefect::FlipOfShared);
-        mbuf.offset == 0 && whole && alone
+        let (offset, end) = (mbuf.offset, mbuf.offset + mbuf.len);
+        let begins = offset == 0 || self.defect.is(NetDefect::FlipWithHeaders);
+        let whole = begins && end == PAGE_SIZE || offset == 0 && self.defect.is(NetDefect::FlipOfPart);
+        let alone = references == 1 || (self.defect.is(NetDefect::FlipOfShared) && !mbuf.is_disposable());
+        whole && alone
     }
 
     /// Takes the pages out of donatable clusters: the kernel maps them no more. Then `give` puts them somewhere, and
@@ -464,7 +478,10 @@ impl<M: Machine> Pool<M> {
         let mut emptied = Vec::with_capacity(mbufs.len());
         for mbuf in mbufs {
             let Storage::Cluster(shared) = mbuf.storage else { panic!("only clusters are donated") };
-            let cluster = Arc::into_inner(shared).expect("a cluster with two references is not donated");
+            let cluster = match Arc::try_unwrap(shared) {
+                Ok(cluster) => cluster,
+                Err(shared) => self.taken_from_others(&shared),
+            };
             if let Some(va) = cluster.mapped_at {
                 change.merge(self.vm.pmaps().kremove(VaRange::pages_from(va, 1)));
             }
@@ -472,22 +489,49 @@ impl<M: Machine> Pool<M> {
                 None => pages = Some(cluster.pages),
                 Some(all) => all.append(cluster.pages),
             }
-            emptied.push((mbuf.at, cluster.mapped_at));
+            let bytes = mbuf.offset..mbuf.offset + mbuf.len;
+            emptied.push(Emptied { at: mbuf.at, bytes, mapped_at: cluster.mapped_at });
         }
-        change.flush(self.vm.pmaps());
+        match self.defect.is(NetDefect::FlippedNotFlushed) {
+            true => change.not_cached(self.vm.pmaps()),
+            false => _ = change.flush(self.vm.pmaps()),
+        }
         let count = emptied.len();
         match give(pages.expect("at least one page is donated")) {
             Ok(given) => {
                 self.machine.count(KernelCounter::PagesDonated, count as u64);
-                emptied.into_iter().for_each(|(at, mapped_at)| self.refill(at, mapped_at));
+                emptied.into_iter().for_each(|emptied| self.refill(emptied));
                 Ok(given)
             }
-            Err((error, pages)) => Err(NotDonated { error, back: self.put_back(emptied, pages) }),
+            Err((error, pages)) => Err(self.refused(error, self.put_back(emptied, pages))),
         }
     }
 
-    /// Frees the mbuf at `at`, whose cluster has lost its page, and gives the cluster another if there is one.
-    fn refill(&self, at: StructVa, mapped_at: Option<Va>) {
+    /// What becomes of mbufs whose pages were refused: they are the caller's again, in their order.
+    pub(super) fn refused(&self, error: VmError, mut back: Vec<Mbuf>) -> NotDonated {
+        if self.defect.is(NetDefect::FlipRefusedReversed) {
+            back.reverse();
+        }
+        if self.defect.is(NetDefect::FlipRefusedLost) {
+            back.drain(..).for_each(|mbuf| self.free(mbuf));
+        }
+        NotDonated { error, back }
+    }
+
+    /// What [`NetDefect::FlipOfShared`] takes: the page of a cluster that others show, who go on doing so.
+    fn taken_from_others(&self, shared: &Cluster) -> Cluster {
+        assert!(self.defect.is(NetDefect::FlipOfShared), "a cluster with two references is not donated");
+        Cluster { mapped_at: shared.mapped_at, pages: shared.pages.claimed_again() }
+    }
+
+    /// True for a cluster whose page [`NetDefect::FlipOfShared`] has taken: freeing what showed it frees no page
+    /// (page-flip paper, Approaches: the routines that free skbs accept a fragment without page).
+    fn has_lost_its_page(&self, cluster: &Cluster) -> bool {
+        self.defect.is(NetDefect::FlipOfShared) && !self.vm.are_the_kernels(&cluster.pages)
+    }
+
+    /// Frees an mbuf whose cluster has lost its page, and gives the cluster another if there is one.
+    fn refill(&self, Emptied { at, mapped_at, .. }: Emptied) {
         self.machine.execute(self.paths.mbuf);
         self.machine.execute(self.paths.cluster);
         self.machine.touch(at, HEADER_BYTES, Access::Write);
@@ -509,16 +553,16 @@ impl<M: Machine> Pool<M> {
         }
     }
 
-    fn put_back(&self, emptied: Vec<(StructVa, Option<Va>)>, mut pages: KernelPages) -> Vec<Mbuf> {
+    fn put_back(&self, emptied: Vec<Emptied>, mut pages: KernelPages) -> Vec<Mbuf> {
         let mut back = Vec::with_capacity(emptied.len());
-        for (at, mapped_at) in emptied {
+        for Emptied { at, bytes, mapped_at } in emptied {
             let rest = pages.split_off(1);
             let pages = core::mem::replace(&mut pages, rest);
             if let Some(va) = mapped_at {
                 self.vm.pmaps().kenter(va, pages.frames(), Prot::RW).not_cached(self.vm.pmaps());
             }
             let storage = Storage::Cluster(Arc::new(Cluster { mapped_at, pages }));
-            back.push(Mbuf { at, storage, offset: 0, len: PAGE_SIZE });
+            back.push(Mbuf { at, storage, offset: bytes.start, len: bytes.len() });
         }
         back
     }

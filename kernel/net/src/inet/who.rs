@@ -90,4 +90,14 @@ impl<M: Machine> SocketOps<M> for InetSocket<M> {
         let result = self.send_from(call, &mut supply, wait);
         outcome(UioRw::Write, supply.done(), result)
     }
+
+    fn tee(
+        &self,
+        call: &Syscall<'_, M>,
+        to: &dyn SocketOps<M>,
+        len: usize,
+        wait: WaitFlag,
+    ) -> Result<usize, Errno> {
+        self.tee_stream(call, to.peer_buffer()?, len, wait)
+    }
 }

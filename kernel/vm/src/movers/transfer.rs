@@ -18,7 +18,7 @@ use crate::anon::{Amap, AmapState, Anon};
 use crate::config::Kind;
 use crate::error::VmError;
 use crate::map::{Advice, AmapRef, Attributes, Entry, Inherit, Map, collect_entries, of_colour, page_range};
-use crate::page::{KernelUse, Wired};
+use crate::page::{KernelUse, Owner, Wired};
 use crate::probe::{Tally, VmDefect};
 use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
@@ -61,6 +61,17 @@ impl KernelPages {
     /// When there are fewer than `first`.
     pub fn split_off(&mut self, first: usize) -> KernelPages {
         KernelPages { frames: self.frames.split_off(first), tally: self.tally.clone() }
+    }
+
+    /// For a defect: the same frames once more, as if they were others.
+    pub fn claimed_again(&self) -> KernelPages {
+        self.tally.kernel_pages.add(self.frames.len());
+        KernelPages { frames: self.frames.clone(), tally: self.tally.clone() }
+    }
+
+    /// For a defect: lets go of frames that are the kernel's no more.
+    pub fn forget(self) {
+        self.into_frames();
     }
 
     fn into_frames(mut self) -> Vec<Pfn> {
@@ -117,6 +128,15 @@ impl<M: Machine> Vm<M> {
         let frames = self.kernel_frames(t, KernelUse::Data, len_pages)?;
         self.tally().kernel_pages.add(len_pages);
         Ok(KernelPages { frames, tally: self.tally().clone() })
+    }
+
+    /// True while they are the kernel's. They are, but for a defect.
+    ///
+    /// # Locks
+    /// Takes the page queues.
+    pub fn are_the_kernels(&self, pages: &KernelPages) -> bool {
+        let table = self.frames().lock();
+        pages.frames.iter().all(|&frame| matches!(table.get(frame).owner, Owner::Kernel(KernelUse::Data)))
     }
 
     /// Gives such frames back. The kernel maps them no more, and has flushed.
@@ -266,12 +286,16 @@ impl<M: Machine> Space<M> {
         if !map.covers(vm, range) {
             return Err(VmError::Fault(range.start()));
         }
-        let takes = |a: Attributes| a.copy_on_write && a.prot.contains(Prot::RW);
+        let writable =
+            |a: Attributes| a.prot.contains(Prot::RW) || vm.has(VmDefect::TransferIntoReadOnly);
+        let takes = |a: Attributes| a.copy_on_write && writable(a);
         if !map.overlapping(range).all(|e| takes(e.attributes)) {
             return Err(VmError::Access);
         }
         copy_amaps(vm, &mut map, range)?;
-        refuse_wired(vm, &map, range)?;
+        if !vm.has(VmDefect::TransferOverWired) {
+            refuse_wired(vm, &map, range)?;
+        }
         reserve(vm, &map, range)?;
         commit(anons);
         let mut replaced = Vec::new();
@@ -292,7 +316,13 @@ impl<M: Machine> Space<M> {
         }
         assert!(anons.next().is_none(), "as many pages as anons");
         drop(map);
-        replaced.iter().for_each(|anon| anon.drop_ref(vm));
+        for anon in replaced {
+            let twice = vm.has(VmDefect::TransferFreesShared) && anon.lock().refs > 1;
+            anon.drop_ref(vm);
+            if twice {
+                anon.drop_ref(vm);
+            }
+        }
         Ok(range.start())
     }
 
@@ -335,7 +365,10 @@ impl<M: Machine> Space<M> {
                 }
             }
         }
-        pending.flush(vm.pmaps());
+        match vm.has(VmDefect::TransferWithoutFlush) {
+            true => pending.not_cached(vm.pmaps()),
+            false => _ = pending.flush(vm.pmaps()),
+        }
     }
 
     /// Removes the anons of a range and keeps its amaps, so that the next transfer finds them (UVM paper, 4.2.2). What
@@ -399,7 +432,11 @@ pub(crate) fn part<M: Machine>(
 pub(crate) fn copy_amaps<M: Machine>(vm: &Vm<M>, map: &mut Map<M>, range: VaRange) -> Result<(), VmError> {
     let starts: Vec<Va> = map.overlapping(range).map(|e| e.range.start()).collect();
     for start in starts {
-        map.look_up_mut(vm, start).expect("just seen").amap_copy(vm)?;
+        let entry = map.look_up_mut(vm, start).expect("just seen");
+        if entry.amap.is_some() && vm.has(VmDefect::TransferForgetsCopy) {
+            continue;
+        }
+        entry.amap_copy(vm)?;
     }
     Ok(())
 }
