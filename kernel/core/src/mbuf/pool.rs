@@ -30,6 +30,7 @@ use crate::sched::Sched;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
 use pageferry_abi::Errno;
 use pageferry_defects::Planted;
 use pageferry_ephemeral::{Ephemeral, KernelAddresses};
@@ -243,7 +244,7 @@ impl<M: Machine> Pool<M> {
             None => self.vm.kernel_pages(1)?,
         };
         match self.addresses.map(pages.frames(), Prot::RW) {
-            Ok(mapped) => Ok(Cluster { mapped_at: mapped.map(|range| range.start()), pages }),
+            Ok(mapped) => Ok(Cluster::new(mapped.map(|range| range.start()), pages)),
             Err(e) => {
                 self.vm.free_kernel_pages(pages);
                 Err(e.into())
@@ -344,7 +345,9 @@ impl<M: Machine> Pool<M> {
             Storage::Cluster(shared) => {
                 self.machine.execute(self.paths.cluster);
                 if let Some(cluster) = Arc::into_inner(shared) {
-                    if self.has_lost_its_page(&cluster) {
+                    // Freeing what showed a page that has become a process's frees no page (page-flip paper,
+                    // Approaches: the routines that free skbs accept a fragment without page).
+                    if cluster.is_robbed.load(Relaxed) {
                         return cluster.pages.forget();
                     }
                     let done = |&frame| self.machine.trace_flow(Flow::Page(frame), FlowStep::Done);
@@ -521,13 +524,8 @@ impl<M: Machine> Pool<M> {
     /// What [`NetDefect::FlipOfShared`] takes: the page of a cluster that others show, who go on doing so.
     fn taken_from_others(&self, shared: &Cluster) -> Cluster {
         assert!(self.defect.is(NetDefect::FlipOfShared), "a cluster with two references is not donated");
-        Cluster { mapped_at: shared.mapped_at, pages: shared.pages.claimed_again() }
-    }
-
-    /// True for a cluster whose page [`NetDefect::FlipOfShared`] has taken: freeing what showed it frees no page
-    /// (page-flip paper, Approaches: the routines that free skbs accept a fragment without page).
-    fn has_lost_its_page(&self, cluster: &Cluster) -> bool {
-        self.defect.is(NetDefect::FlipOfShared) && !self.vm.are_the_kernels(&cluster.pages)
+        shared.is_robbed.store(true, Relaxed);
+        Cluster::new(shared.mapped_at, shared.pages.claimed_again())
     }
 
     /// Frees an mbuf whose cluster has lost its page, and gives the cluster another if there is one.
@@ -542,7 +540,7 @@ impl<M: Machine> Pool<M> {
         let mut state = self.state.lock();
         state.mbufs.free(at);
         match pages {
-            Some(pages) => state.free.push(Cluster { mapped_at, pages }),
+            Some(pages) => state.free.push(Cluster::new(mapped_at, pages)),
             None => {
                 state.clusters -= 1;
                 drop(state);
@@ -561,7 +559,7 @@ impl<M: Machine> Pool<M> {
             if let Some(va) = mapped_at {
                 self.vm.pmaps().kenter(va, pages.frames(), Prot::RW).not_cached(self.vm.pmaps());
             }
-            let storage = Storage::Cluster(Arc::new(Cluster { mapped_at, pages }));
+            let storage = Storage::Cluster(Arc::new(Cluster::new(mapped_at, pages)));
             back.push(Mbuf { at, storage, offset: bytes.start, len: bytes.len() });
         }
         back
@@ -609,7 +607,7 @@ impl<M: Machine> Pool<M> {
             change.merge(self.vm.pmaps().kremove(VaRange::pages_from(va, 1)));
         }
         change.flush(self.vm.pmaps());
-        for Cluster { mapped_at, pages } in free {
+        for Cluster { mapped_at, pages, .. } in free {
             mapped_at.iter().for_each(|&va| KernelAddresses::free(&*self.vm, VaRange::pages_from(va, 1)));
             self.vm.free_kernel_pages(pages);
         }

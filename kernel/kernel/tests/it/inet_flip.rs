@@ -8,8 +8,9 @@ use crate::common::*;
 use crate::inet_zero_copy::with_source_over;
 use pageferry_hal::*;
 use pageferry_kernel::*;
-use pageferry_model::RunError;
 use pageferry_model::net::Wire;
+use pageferry_model::net::smol::{Service, SmolConfig, SmolFarEnd};
+use pageferry_model::{RunError, Schedule, Sourced};
 use pageferry_vm::KernelPages;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -73,7 +74,10 @@ impl Buffer {
         u.load(self.all, &mut there);
         let differs = there.iter().zip(&self.copy).position(|(a, b)| a != b);
         if let Some(at) = differs {
-            self.note(format!("byte {} of the buffer, at {heard} of the stream", at as isize - PAGE as isize));
+            self.note(format!(
+                "byte {} of the buffer, at {heard} of the stream",
+                at as isize - PAGE as isize
+            ));
         }
         differs.is_none()
     }
@@ -306,6 +310,65 @@ fn a_clone_keeps_its_bytes_and_the_last_one_gets_the_page() {
                 Clone::Early | Clone::Flipped => assert!(flipped >= 10, "{name}, {clone:?}: {flipped}"),
             }
         }
+    }
+}
+
+/// Sends on to an echo, where they lie, what comes from a source: and receives it by flips itself, and writes over it at
+/// once. The wire loses frames, so that some are sent again when their page could be another's.
+pub(crate) fn relayed(name: &str, config: KernelConfig, seen: &Seen) -> Ended {
+    const LEN: usize = 6 * CHUNK;
+    let mut far = SmolFarEnd::new(SmolConfig {
+        ip: FAR_ADDRESS,
+        seed: 1,
+        mtu_bytes: PAGE_MTU as usize,
+        ..SmolConfig::default()
+    });
+    far.listen(SOURCE.port(), Service::Source(LEN as u64));
+    let echo = far.listen(ECHO.port(), Service::Echo);
+    let m = machine_by(name, Schedule::Timed, |config| {
+        let nic = config.nic.as_mut().expect("it has a card");
+        nic.mtu_bytes = Sourced::assumed(PAGE_MTU, "a test's");
+        nic.header_split = Sourced::assumed(true, "a test's");
+    });
+    m.attach_over(Wire { seed: 7, loss_ppm: 60_000, delay_ns: 200_000, ..Wire::default() }, Box::new(far));
+    let noted = seen.clone();
+    let ended = try_run_on(m, name, config, move |u| {
+        let (from, to) = (connected(u, SOURCE), connected(u, ECHO));
+        let seen = noted.clone();
+        fork(u, "hears the echo", move |u| {
+            let mut buffer = Buffer::new(u, &seen);
+            receive(u, to, How::Copy, &mut buffer, 0, LEN);
+        });
+        let mut buffer = Buffer::new(u, &noted);
+        let mut sent = 0;
+        while sent < LEN {
+            match u.tee(from, to, CHUNK) {
+                Ok(len) if receive(u, from, How::Flip, &mut buffer, sent, len) == len => sent += len,
+                Err(Errno::WouldBlock) => u.sleep_for(MS).expect("alive"),
+                wrong => {
+                    buffer.note(format!("{wrong:?}, at {sent} of the stream"));
+                    break;
+                }
+            }
+            buffer.scribble(u);
+        }
+        u.shutdown(to, Shutdown::Send).and_then(|()| u.close(from)).expect("open");
+        u.wait().expect("who hears");
+        u.close(to).expect("open");
+    });
+    let heard = echo.all().iter().map(|talk| talk.received).sum::<u64>();
+    if heard != LEN as u64 {
+        seen.borrow_mut().get_or_insert(format!("the echo has heard {heard} bytes"));
+    }
+    ended
+}
+
+#[test]
+fn what_is_sent_on_where_it_lies_is_what_came_however_often_it_is_sent() {
+    for name in ["xeon-mp", "today"] {
+        let seen = Seen::default();
+        sound(&relayed(name, internet(), &seen), name);
+        assert_eq!(*seen.borrow(), None, "{name}");
     }
 }
 

@@ -39,6 +39,8 @@ enum Scene {
     Damage,
     /// Another socket has the packets, too.
     Tapped,
+    /// What comes is sent on where it lies, too.
+    Relayed,
     /// A child has the buffer, too: as a copy, or as the same memory.
     Forked,
     Shared,
@@ -215,8 +217,12 @@ fn found(scene: Scene, plant: Plant) -> Option<(Found, String)> {
     if scene == Scene::Tapped {
         return verdict(&tapped("xeon-mp", config, Clone::Late, &seen), &seen);
     }
+    if scene == Scene::Relayed {
+        return verdict(&relayed("xeon-mp", config, &seen), &seen);
+    }
     let mtu = if scene == Scene::ShortFrames { 1500 } else { PAGE_MTU };
-    let wire = Wire { seed: 3, corrupt_ppm: if scene == Scene::Damage { 60_000 } else { 0 }, ..Wire::default() };
+    let wire =
+        Wire { seed: 3, corrupt_ppm: if scene == Scene::Damage { 60_000 } else { 0 }, ..Wire::default() };
     // A frame that was flipped or freed is soon received into again.
     let m = with_source_and_ring(wire, "xeon-mp", mtu, scene != Scene::Unsplit, LEN as u64, Some(24));
     let noted = seen.clone();
@@ -230,8 +236,9 @@ fn found(scene: Scene, plant: Plant) -> Option<(Found, String)> {
 }
 
 /// What is planted, where it shows, and what finds it there.
-const DEFECTS: [(Plant, Scene, Found); 17] = [
+const DEFECTS: [(Plant, Scene, Found); 18] = [
     (Plant::Net(NetDefect::FlipOfShared), Scene::Tapped, Found::Bytes),
+    (Plant::Net(NetDefect::FlipOfShared), Scene::Relayed, Found::Bytes),
     (Plant::Net(NetDefect::FlipOfPart), Scene::ShortFrames, Found::Bytes),
     (Plant::Net(NetDefect::FlipWithHeaders), Scene::Unsplit, Found::Bytes),
     (Plant::Net(NetDefect::SumsIgnored), Scene::Damage, Found::Bytes),

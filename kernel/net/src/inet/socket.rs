@@ -135,6 +135,17 @@ impl<M: Machine> InetSocket<M> {
         own.tee(call, &target, len, wait)
     }
 
+    /// The buffer that what a stream sends goes to.
+    pub(super) fn send_buffer(&self) -> Result<StructVa, Errno> {
+        if self.kind == SocketKind::Datagram {
+            return Err(Errno::NotSupported);
+        }
+        if self.no_send.load(Ordering::Relaxed) {
+            return Err(Errno::BrokenPipe);
+        }
+        Ok(self.net.buffers(self.id)?.send.at())
+    }
+
     /// Sends a datagram to `remote`, or to where the socket is connected to.
     pub fn send_datagram(
         &self,

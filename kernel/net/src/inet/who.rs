@@ -14,7 +14,7 @@ use core::net::SocketAddrV4;
 use pageferry_abi::{Errno, Shutdown, SocketKind, SocketOption};
 use pageferry_core::fs::{File, FilePart, NewSocket, Rights, SocketOps, VnodeOps};
 use pageferry_core::proc::{Syscall, Uio, UioRw, WaitFlag, outcome};
-use pageferry_hal::Machine;
+use pageferry_hal::{Machine, StructVa};
 
 /// Where sockets are made.
 pub trait Protocols<M: Machine> {
@@ -99,5 +99,9 @@ impl<M: Machine> SocketOps<M> for InetSocket<M> {
         wait: WaitFlag,
     ) -> Result<usize, Errno> {
         self.tee_stream(call, to.peer_buffer()?, len, wait)
+    }
+
+    fn peer_buffer(&self) -> Result<StructVa, Errno> {
+        self.send_buffer()
     }
 }

@@ -18,7 +18,7 @@ use crate::anon::{Amap, AmapState, Anon};
 use crate::config::Kind;
 use crate::error::VmError;
 use crate::map::{Advice, AmapRef, Attributes, Entry, Inherit, Map, collect_entries, of_colour, page_range};
-use crate::page::{KernelUse, Owner, Wired};
+use crate::page::{KernelUse, Wired};
 use crate::probe::{Tally, VmDefect};
 use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
@@ -128,15 +128,6 @@ impl<M: Machine> Vm<M> {
         let frames = self.kernel_frames(t, KernelUse::Data, len_pages)?;
         self.tally().kernel_pages.add(len_pages);
         Ok(KernelPages { frames, tally: self.tally().clone() })
-    }
-
-    /// True while they are the kernel's. They are, but for a defect.
-    ///
-    /// # Locks
-    /// Takes the page queues.
-    pub fn are_the_kernels(&self, pages: &KernelPages) -> bool {
-        let table = self.frames().lock();
-        pages.frames.iter().all(|&frame| matches!(table.get(frame).owner, Owner::Kernel(KernelUse::Data)))
     }
 
     /// Gives such frames back. The kernel maps them no more, and has flushed.
@@ -286,8 +277,7 @@ impl<M: Machine> Space<M> {
         if !map.covers(vm, range) {
             return Err(VmError::Fault(range.start()));
         }
-        let writable =
-            |a: Attributes| a.prot.contains(Prot::RW) || vm.has(VmDefect::TransferIntoReadOnly);
+        let writable = |a: Attributes| a.prot.contains(Prot::RW) || vm.has(VmDefect::TransferIntoReadOnly);
         let takes = |a: Attributes| a.copy_on_write && writable(a);
         if !map.overlapping(range).all(|e| takes(e.attributes)) {
             return Err(VmError::Access);
