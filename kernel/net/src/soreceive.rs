@@ -185,7 +185,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
                 given.map_err(|refused| (refused.error, refused.back))
             }),
             false => pool.donate(mbufs, |pages| {
-                let given = space.transfer_pages(call.thread, target, pages);
+                let given = space.exchange_pages(call.thread, target, pages);
                 given.map_err(|refused| (refused.error, refused.back))
             }),
         };

@@ -467,14 +467,15 @@ impl<M: Machine> Pool<M> {
     }
 
     /// Takes the pages out of donatable clusters: the kernel maps them no more. Then `give` puts them somewhere, and
-    /// the clusters get other pages; or it gives them back, and the clusters are as before.
+    /// the clusters get other pages, those first that `give` has got in exchange; or it gives them back, and the
+    /// clusters are as before.
     ///
     /// # Errors
     /// What `give` answered, with the mbufs.
     pub fn donate<R>(
         &self,
         mbufs: Vec<Mbuf>,
-        give: impl FnOnce(KernelPages) -> Result<R, (VmError, KernelPages)>,
+        give: impl FnOnce(KernelPages) -> Result<(R, Option<KernelPages>), (VmError, KernelPages)>,
     ) -> Result<R, NotDonated> {
         let mut change = TlbFlush::new();
         let mut pages: Option<KernelPages> = None;
@@ -501,9 +502,17 @@ impl<M: Machine> Pool<M> {
         }
         let count = emptied.len();
         match give(pages.expect("at least one page is donated")) {
-            Ok(given) => {
+            Ok((given, mut others)) => {
                 self.machine.count(KernelCounter::PagesDonated, count as u64);
-                emptied.into_iter().for_each(|emptied| self.refill(emptied));
+                for emptied in emptied {
+                    let page = match &mut others {
+                        Some(pages) if pages.frames().len() > 1 => {
+                            Some(pages.split_off(pages.frames().len() - 1))
+                        }
+                        _ => others.take(),
+                    };
+                    self.refill(emptied, page);
+                }
                 Ok(given)
             }
             Err((error, pages)) => Err(self.refused(error, self.put_back(emptied, pages))),
@@ -528,12 +537,15 @@ impl<M: Machine> Pool<M> {
         Cluster::new(shared.mapped_at, shared.pages.claimed_again())
     }
 
-    /// Frees an mbuf whose cluster has lost its page, and gives the cluster another if there is one.
-    fn refill(&self, Emptied { at, mapped_at, .. }: Emptied) {
+    /// Frees an mbuf whose cluster has lost its page, and gives the cluster `page` in its place, or another if there is
+    /// one.
+    fn refill(&self, Emptied { at, mapped_at, .. }: Emptied, page: Option<KernelPages>) {
         self.machine.execute(self.paths.mbuf);
-        self.machine.execute(self.paths.cluster);
+        if page.is_none() {
+            self.machine.execute(self.paths.cluster);
+        }
         self.machine.touch(at, HEADER_BYTES, Access::Write);
-        let pages = self.vm.kernel_pages(1).ok();
+        let pages = page.or_else(|| self.vm.kernel_pages(1).ok());
         if let (Some(va), Some(pages)) = (mapped_at, &pages) {
             self.vm.pmaps().kenter(va, pages.frames(), Prot::RW).not_cached(self.vm.pmaps());
         }

@@ -11,7 +11,7 @@ use pageferry_kernel::*;
 use pageferry_model::net::Wire;
 use pageferry_model::net::smol::{Service, SmolConfig, SmolFarEnd};
 use pageferry_model::{RunError, Schedule, Sourced};
-use pageferry_vm::KernelPages;
+use pageferry_vm::{KernelPages, VmCounter};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -25,13 +25,15 @@ pub(crate) const CHUNK: usize = 6 * PAGE;
 pub(crate) enum How {
     Copy,
     Flip,
+    /// The pages that are replaced go to the card's ring.
+    Exchange,
 }
 
 impl How {
     pub(crate) fn receive(self, u: &U, fd: Fd, at: Va, len: usize) -> Result<usize, Errno> {
         match self {
             How::Copy => u.read(fd, at, len),
-            How::Flip => u.receive_transfer(fd, Some(at), len).map(|got| got.len_bytes),
+            How::Flip | How::Exchange => u.receive_transfer(fd, Some(at), len).map(|got| got.len_bytes),
         }
     }
 }
@@ -178,9 +180,11 @@ fn is_killed_on_its_way(u: &U, how: How, seen: &Seen) {
     assert_eq!(u.wait(), Ok(victim));
 }
 
-fn meets(name: &str, how: How, trouble: Trouble) {
+/// Receives all that a source says in such a trouble; how many frames were allocated.
+fn meets(name: &str, how: How, trouble: Trouble) -> u64 {
     const LEN: usize = 40 * PAGE + 1234;
     let mut config = internet();
+    config.vm.transfer.returns = how == How::Exchange;
     if trouble == Trouble::Damage {
         config.net.as_mut().expect("it has one").checksum_offload = false;
     }
@@ -216,22 +220,28 @@ fn meets(name: &str, how: How, trouble: Trouble) {
     });
     assert_eq!(*seen.borrow(), None, "{what}");
     let flipped = ended.counter(KernelCounter::PagesDonated);
-    let expected = how == How::Flip && trouble.comes_by_pages();
+    let expected = how != How::Copy && trouble.comes_by_pages();
     // Now and then the page of a frame of another size falls on one of the buffer's.
     let as_expected = if expected { flipped >= 10 } else { flipped * 4 <= (LEN / PAGE) as u64 };
     assert!(as_expected, "{what}: {flipped} pages flipped");
+    ended.counter(VmCounter::FramesAllocated)
 }
 
 #[test]
 fn whatever_happens_to_a_packet_its_bytes_come_once_and_nothing_beside_them() {
     for trouble in TROUBLES {
-        for how in [How::Copy, How::Flip] {
-            meets("xeon-mp", how, trouble);
+        let frames = [How::Copy, How::Flip, How::Exchange].map(|how| meets("xeon-mp", how, trouble));
+        if trouble == Trouble::None {
+            let [_, flipped, exchanged] = frames;
+            assert!(
+                exchanged + 10 <= flipped,
+                "{frames:?}: the ring gets pages of its own, or those replaced"
+            );
         }
     }
     // Where the kernel has all frames at addresses for ever.
     meets("today", How::Flip, Trouble::BadWire);
-    meets("today", How::Flip, Trouble::Fails);
+    meets("today", How::Exchange, Trouble::Fails);
 }
 
 // ---------------------------------------------------------------------------------------------------- clones

@@ -59,6 +59,8 @@ fn config(scene: Scene, plant: Plant) -> KernelConfig {
     if scene == Scene::Mapped {
         config.ephemeral.scheme = Scheme::Cache { entries: 4096, rule: AccessedRule::Safe };
     }
+    // So that what is replaced is soon written by the card.
+    config.vm.transfer.returns = true;
     let net = config.net.as_mut().expect("it has one");
     net.retransmissions = 6;
     net.checksum_offload = scene != Scene::Damage;
@@ -236,7 +238,7 @@ fn found(scene: Scene, plant: Plant) -> Option<(Found, String)> {
 }
 
 /// What is planted, where it shows, and what finds it there.
-const DEFECTS: [(Plant, Scene, Found); 18] = [
+const DEFECTS: [(Plant, Scene, Found); 19] = [
     (Plant::Net(NetDefect::FlipOfShared), Scene::Tapped, Found::Bytes),
     (Plant::Net(NetDefect::FlipOfShared), Scene::Relayed, Found::Bytes),
     (Plant::Net(NetDefect::FlipOfPart), Scene::ShortFrames, Found::Bytes),
@@ -251,6 +253,7 @@ const DEFECTS: [(Plant, Scene, Found); 18] = [
     (Plant::Vm(VmDefect::TransferLeaksReplaced), Scene::Plain, Found::Law),
     (Plant::Vm(VmDefect::TransferKeepsMappings), Scene::Shared, Found::Bytes),
     (Plant::Vm(VmDefect::TransferFreesShared), Scene::Forked, Found::Bytes),
+    (Plant::Vm(VmDefect::SharedPageReturned), Scene::Forked, Found::Bytes),
     (Plant::Vm(VmDefect::TransferForgetsCopy), Scene::Forked, Found::Bytes),
     (Plant::Vm(VmDefect::TransferOverWired), Scene::Wired, Found::Bytes),
     (Plant::Vm(VmDefect::TransferIntoReadOnly), Scene::ReadOnly, Found::Bytes),

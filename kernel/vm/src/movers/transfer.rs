@@ -12,6 +12,9 @@
 //! then the slots change. So no load sees an old page after a new one.
 //!
 //! A page that is wired is not replaced: the kernel may be writing there.
+//!
+//! What is replaced is freed; or the kernel gets it back for what it has given, if nobody else has it
+//! ([`Space::exchange_pages`], [`TransferConfig::returns`](crate::TransferConfig::returns)).
 
 use super::loan::AnonLoan;
 use crate::anon::{Amap, AmapState, Anon};
@@ -25,8 +28,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use pageferry_hal::{
-    Cause, Flow, FlowStep, Machine, Means, PAGE_SHIFT, PAGE_SIZE, Parcel, Pfn, Place, Prot, Threads, Va,
-    VaRange,
+    Cause, CodePath, Flow, FlowStep, Machine, Means, PAGE_SHIFT, PAGE_SIZE, Parcel, Pfn, Place, Prot,
+    Threads, Va, VaRange,
 };
 use pageferry_pmap::TlbFlush;
 
@@ -97,7 +100,29 @@ pub struct Refused<T> {
     pub back: T,
 }
 
+/// What a transfer executes beside changing mappings and anons, as the kernel is configured.
+struct TransferPaths {
+    /// For all pages together.
+    once: Option<CodePath>,
+    /// For each page.
+    each: CodePath,
+    /// For each page that was replaced and is freed, if that is not counted with the others.
+    put: Option<CodePath>,
+}
+
 impl<M: Machine> Vm<M> {
+    fn transfer_paths(&self) -> TransferPaths {
+        let (path, config) = (self.paths().transfer, self.transfer_config());
+        let locked = |locked: u32| CodePath { locked, ..CodePath::of(0) };
+        let once = config.locked_once.min(path.locked);
+        let put = if config.returns { config.put_locked.min(path.locked - once) } else { 0 };
+        TransferPaths {
+            once: (once > 0).then(|| locked(once)),
+            each: CodePath { locked: path.locked - once - put, ..path },
+            put: (put > 0).then(|| locked(put)),
+        }
+    }
+
     /// Allocates `len_pages` frames for the kernel's data.
     ///
     /// # Errors
@@ -158,7 +183,34 @@ impl<M: Machine> Space<M> {
         at: Option<Va>,
         pages: KernelPages,
     ) -> Result<Va, Refused<KernelPages>> {
-        self.transfer_kernel_pages(t, at, pages, false)
+        let (va, replaced) = self.transfer_kernel_pages(t, at, pages, false)?;
+        self.let_go(replaced, false);
+        Ok(va)
+    }
+
+    /// As [`Space::transfer_pages`]; where the kernel is configured so, pages that are replaced and are nobody else's
+    /// are the kernel's then, in place of those that it gives: no more than these. They have whatever bytes the process
+    /// had there.
+    ///
+    /// # Errors
+    /// As [`Space::transfer_pages`].
+    ///
+    /// # Locks
+    /// Sleeps for the map lock: no spin lock may be held.
+    pub fn exchange_pages(
+        &self,
+        t: &dyn Threads,
+        at: Option<Va>,
+        pages: KernelPages,
+    ) -> Result<(Va, Option<KernelPages>), Refused<KernelPages>> {
+        let (va, replaced) = self.transfer_kernel_pages(t, at, pages, false)?;
+        let frames = self.let_go(replaced, self.vm().transfer_config().returns);
+        if frames.is_empty() {
+            return Ok((va, None));
+        }
+        let tally = self.vm().tally();
+        tally.kernel_pages.add(frames.len());
+        Ok((va, Some(KernelPages { frames, tally: tally.clone() })))
     }
 
     /// As [`Space::transfer_pages`], for pages that the kernel still maps: they stay wired until the caller has undone
@@ -176,7 +228,8 @@ impl<M: Machine> Space<M> {
         pages: KernelPages,
     ) -> Result<(Va, Wired), Refused<KernelPages>> {
         let frames = pages.frames.clone();
-        let va = self.transfer_kernel_pages(t, at, pages, true)?;
+        let (va, replaced) = self.transfer_kernel_pages(t, at, pages, true)?;
+        self.let_go(replaced, false);
         let len_bytes = frames.len() * PAGE_SIZE;
         Ok((va, Wired::of(frames, 0, len_bytes)))
     }
@@ -187,7 +240,7 @@ impl<M: Machine> Space<M> {
         at: Option<Va>,
         pages: KernelPages,
         stay_wired: bool,
-    ) -> Result<Va, Refused<KernelPages>> {
+    ) -> Result<(Va, Vec<Arc<Anon<M>>>), Refused<KernelPages>> {
         let vm = self.vm();
         let _c = vm.machine().scope(Cause::Vm);
         let mut anons = Vec::with_capacity(pages.frames.len());
@@ -215,11 +268,11 @@ impl<M: Machine> Space<M> {
             None => self.insert_anons(t, at, &anons, adopt),
         };
         match moved {
-            Ok(va) => {
+            Ok(moved) => {
                 let theirs_now = pages.into_frames();
                 let done = |frame| vm.machine().trace_flow(Flow::Page(frame), FlowStep::Done);
                 theirs_now.into_iter().for_each(done);
-                Ok(va)
+                Ok(moved)
             }
             Err(error) => {
                 anons.into_iter().for_each(|anon| anon.forget(vm));
@@ -244,7 +297,8 @@ impl<M: Machine> Space<M> {
     ) -> Result<Va, Refused<AnonLoan<M>>> {
         let _c = self.vm().machine().scope(Cause::Vm);
         match self.insert_anons(t, at, anons.anons(), |_| ()) {
-            Ok(va) => {
+            Ok((va, replaced)) => {
+                self.let_go(replaced, false);
                 let _in_slots_now = anons.into_anons();
                 Ok(va)
             }
@@ -253,14 +307,14 @@ impl<M: Machine> Space<M> {
     }
 
     /// Puts `anons`, with their references, in the slots of a range; `commit` is called when nothing can fail any more
-    /// and no other thread can find them yet.
+    /// and no other thread can find them yet. Returns what they have replaced, which the caller lets go.
     fn insert_anons(
         &self,
         t: &dyn Threads,
         at: Option<Va>,
         anons: &[Arc<Anon<M>>],
         commit: impl FnOnce(&[Arc<Anon<M>>]),
-    ) -> Result<Va, VmError> {
+    ) -> Result<(Va, Vec<Arc<Anon<M>>>), VmError> {
         let vm = &**self.vm();
         if anons.is_empty() {
             return Err(VmError::Invalid);
@@ -290,12 +344,14 @@ impl<M: Machine> Space<M> {
         commit(anons);
         let mut replaced = Vec::new();
         let mut anons = anons.iter();
+        let paths = vm.transfer_paths();
+        paths.once.into_iter().for_each(|once| vm.machine().execute(once));
         for entry in map.overlapping(range) {
             let (part, aref, slots) = part(entry, range).expect("each has an amap");
             let mut amap = aref.amap.lock();
             self.revoke(entry, part, &amap, &slots);
             for (slot, page) in slots.zip(part.pages()) {
-                vm.machine().execute(vm.paths().transfer);
+                vm.machine().execute(paths.each);
                 let anon = anons.next().expect("as many anons as pages").clone();
                 self.map_received(entry, page, &anon);
                 replaced.extend(amap.put(vm, slot, anon));
@@ -306,14 +362,28 @@ impl<M: Machine> Space<M> {
         }
         assert!(anons.next().is_none(), "as many pages as anons");
         drop(map);
+        Ok((range.start(), replaced))
+    }
+
+    /// Drops the references that slots had on what was replaced. Where it `returns`, answers the frames that are the
+    /// kernel's now, because they were nobody else's.
+    fn let_go(&self, replaced: Vec<Arc<Anon<M>>>, returns: bool) -> Vec<Pfn> {
+        let vm = self.vm();
+        let _c = vm.machine().scope(Cause::Vm);
+        let put = vm.transfer_paths().put;
+        let mut returned = Vec::new();
         for anon in replaced {
+            match returns.then(|| anon.give_frame_up(vm)).flatten() {
+                Some(frame) => returned.push(frame),
+                None => put.into_iter().for_each(|put| vm.machine().execute(put)),
+            }
             let twice = vm.has(VmDefect::TransferFreesShared) && anon.lock().refs > 1;
             anon.drop_ref(vm);
             if twice {
                 anon.drop_ref(vm);
             }
         }
-        Ok(range.start())
+        returned
     }
 
     /// Maps the page of `anon`, which goes into the slot of `page`; nothing is mapped there. Failing costs a fault

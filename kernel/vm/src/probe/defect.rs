@@ -38,6 +38,7 @@ defects! {
         TransferWithoutFlush: "A transfer takes the mappings of what it replaces away and tells no TLB.",
         TransferFreesShared: "A transfer frees what it replaces, also where others have it, too.",
         TransferForgetsCopy: "A transfer into memory that is yet to be copied goes into the memory that others have.",
+        SharedPageReturned: "A page that a transfer replaces goes back to the kernel although others have it, too.",
         TransferOverWired: "A transfer replaces a page that is wired, where the kernel or a device goes on writing.",
         TransferIntoReadOnly: "A transfer goes into memory that may not be written.",
         AnflushKeepsMappings: "anflush leaves the mappings of the pages that it removes.",
