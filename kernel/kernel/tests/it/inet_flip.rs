@@ -39,7 +39,7 @@ impl How {
 }
 
 /// What was first seen to be wrong.
-pub(crate) type Seen = Rc<RefCell<Option<String>>>;
+pub(crate) type Complaint = Rc<RefCell<Option<String>>>;
 
 /// A receiver's memory, and beside it what a copy would have made of it: a page more at each end, which nobody receives
 /// into.
@@ -48,11 +48,11 @@ pub(crate) struct Buffer {
     all: Va,
     pub(crate) at: Va,
     copy: Vec<u8>,
-    seen: Seen,
+    seen: Complaint,
 }
 
 impl Buffer {
-    pub(crate) fn new(u: &U, seen: &Seen) -> Buffer {
+    pub(crate) fn new(u: &U, seen: &Complaint) -> Buffer {
         let copy = vec![0xdd; CHUNK + 2 * PAGE];
         let all = map(u, copy.len());
         u.store(all, &copy);
@@ -162,7 +162,7 @@ impl Trouble {
 }
 
 /// A reader that is killed when it has received something.
-fn is_killed_on_its_way(u: &U, how: How, seen: &Seen) {
+fn is_killed_on_its_way(u: &U, how: How, seen: &Complaint) {
     let seen = seen.clone();
     let victim = fork(u, "victim", move |u| {
         let fd = connected(u, SOURCE);
@@ -191,7 +191,7 @@ fn meets(name: &str, how: How, trouble: Trouble) -> u64 {
     let split = trouble != Trouble::Unsplit;
     let m = with_source_over(trouble.wire(), name, trouble.mtu(), split, LEN as u64);
     let what = format!("{how:?}, {trouble:?} on {name}");
-    let seen = Seen::default();
+    let seen = Complaint::default();
     let noted = seen.clone();
     let ended = run_on(m, name, &what, config, move |u| {
         if trouble == Trouble::Killed {
@@ -261,7 +261,7 @@ pub(crate) enum Clone {
 
 /// Receives by flips what another socket has as well (`tee`: what a packet socket's clone is in Linux), and compares
 /// what both get.
-pub(crate) fn tapped(name: &str, config: KernelConfig, clone: Clone, seen: &Seen) -> Ended {
+pub(crate) fn tapped(name: &str, config: KernelConfig, clone: Clone, seen: &Complaint) -> Ended {
     const LEN: usize = 12 * CHUNK;
     let m = with_source_over(Wire::default(), name, PAGE_MTU, true, LEN as u64);
     let seen = seen.clone();
@@ -310,7 +310,7 @@ pub(crate) fn tapped(name: &str, config: KernelConfig, clone: Clone, seen: &Seen
 fn a_clone_keeps_its_bytes_and_the_last_one_gets_the_page() {
     for name in ["xeon-mp", "today"] {
         for clone in [Clone::Late, Clone::Early, Clone::Unread, Clone::Flipped] {
-            let seen = Seen::default();
+            let seen = Complaint::default();
             let ended = tapped(name, internet(), clone, &seen);
             sound(&ended, &format!("{name}, {clone:?}"));
             assert_eq!(*seen.borrow(), None, "{name}, {clone:?}");
@@ -323,9 +323,9 @@ fn a_clone_keeps_its_bytes_and_the_last_one_gets_the_page() {
     }
 }
 
-/// Sends on to an echo, where they lie, what comes from a source: and receives it by flips itself, and writes over it at
+/// Sends on to an echo what comes from a source, where it lies; and receives it by flips itself, and writes over it at
 /// once. The wire loses frames, so that some are sent again when their page could be another's.
-pub(crate) fn relayed(name: &str, config: KernelConfig, seen: &Seen) -> Ended {
+pub(crate) fn relayed(name: &str, config: KernelConfig, seen: &Complaint) -> Ended {
     const LEN: usize = 6 * CHUNK;
     let mut far = SmolFarEnd::new(SmolConfig {
         ip: FAR_ADDRESS,
@@ -376,7 +376,7 @@ pub(crate) fn relayed(name: &str, config: KernelConfig, seen: &Seen) -> Ended {
 #[test]
 fn what_is_sent_on_where_it_lies_is_what_came_however_often_it_is_sent() {
     for name in ["xeon-mp", "today"] {
-        let seen = Seen::default();
+        let seen = Complaint::default();
         sound(&relayed(name, internet(), &seen), name);
         assert_eq!(*seen.borrow(), None, "{name}");
     }
@@ -398,7 +398,7 @@ pub(crate) enum Found {
 }
 
 /// What finds something wrong first, if anything does. An assertion of the host is no finding.
-pub(crate) fn verdict(ended: &Ended, seen: &Seen) -> Option<(Found, String)> {
+pub(crate) fn verdict(ended: &Ended, seen: &Complaint) -> Option<(Found, String)> {
     // What a stale translation leads to is the wrong bytes, later.
     if let Some(stale) = ended.m.stale_uses().first() {
         return Some((Found::Stale, stale.to_string()));

@@ -78,7 +78,7 @@ fn config(scene: Scene, plant: Plant) -> KernelConfig {
 /// Receives all that there is by flips, each time into memory that was prepared by `first`, and looked at by `last`.
 fn receives(
     u: &U,
-    seen: &Seen,
+    seen: &Complaint,
     len: usize,
     first: &dyn Fn(&U, &Buffer),
     last: &dyn Fn(&U, &mut Buffer, usize) -> bool,
@@ -104,7 +104,7 @@ fn receives(
 
 /// Has a child that has the buffer as it is now, and looks at it again when it was received into a few times: frames
 /// that were freed are used again by then.
-fn with_child(u: &U, seen: &Seen, len: usize, shared: bool) {
+fn with_child(u: &U, seen: &Complaint, len: usize, shared: bool) {
     const TIMES: usize = 4;
     let fd = connected(u, SOURCE);
     let mut buffer = Buffer::new(u, seen);
@@ -151,7 +151,7 @@ fn with_child(u: &U, seen: &Seen, len: usize, shared: bool) {
 }
 
 /// Bytes that the kernel gathers into a page, and where it puts that: behind them are zeros.
-fn to_area(u: &U, seen: &Seen, len: usize) {
+fn to_area(u: &U, seen: &Complaint, len: usize) {
     let fd = connected(u, SOURCE);
     let stream = patterned(len);
     let mut heard = 0;
@@ -170,7 +170,7 @@ fn to_area(u: &U, seen: &Seen, len: usize) {
     u.close(fd).expect("open");
 }
 
-fn play(u: &U, scene: Scene, len: usize, seen: &Seen) {
+fn play(u: &U, scene: Scene, len: usize, seen: &Complaint) {
     let nothing = &|_: &U, _: &Buffer| ();
     let right = &|_: &U, _: &mut Buffer, _: usize| true;
     match scene {
@@ -214,7 +214,7 @@ fn play(u: &U, scene: Scene, len: usize, seen: &Seen) {
 /// What finds something wrong in a scene.
 fn found(scene: Scene, plant: Plant) -> Option<(Found, String)> {
     const LEN: usize = 12 * CHUNK + 1000;
-    let seen = Seen::default();
+    let seen = Complaint::default();
     let config = config(scene, plant);
     if scene == Scene::Tapped {
         return verdict(&tapped("xeon-mp", config, Clone::Late, &seen), &seen);

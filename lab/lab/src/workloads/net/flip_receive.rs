@@ -446,8 +446,8 @@ fn belongs(record: &Record) -> bool {
 fn shares(of: &Reproduction, experiment: &str) -> Option<Plot> {
     let all = || of.records().filter(|r| r.experiment == experiment && belongs(r));
     let reads = |record: &Record| record.number("read_bytes").map_or(0, |bytes| bytes as u64);
-    let most = all().map(reads).max()?;
-    let records = || all().filter(|record| reads(record) == most);
+    let max_bytes = all().map(reads).max()?;
+    let records = || all().filter(|record| reads(record) == max_bytes);
     let mut places: Vec<(u64, u64)> = records()
         .filter_map(|record| Some((record.number(MTU)? as u64, record.number(CLOCK)? as u64)))
         .collect();
