@@ -100,6 +100,13 @@ pub struct Refused<T> {
     pub back: T,
 }
 
+/// What was moved: where it is, and whose place it has taken.
+struct Moved<M: Machine> {
+    at: Va,
+    /// With the references that slots had.
+    replaced: Vec<Arc<Anon<M>>>,
+}
+
 /// What a transfer executes beside changing mappings and anons, as the kernel is configured.
 struct TransferPaths {
     /// For all pages together.
@@ -183,9 +190,9 @@ impl<M: Machine> Space<M> {
         at: Option<Va>,
         pages: KernelPages,
     ) -> Result<Va, Refused<KernelPages>> {
-        let (va, replaced) = self.transfer_kernel_pages(t, at, pages, false)?;
-        self.let_go(replaced, false);
-        Ok(va)
+        let moved = self.transfer_kernel_pages(t, at, pages, false)?;
+        self.let_go(moved.replaced, false);
+        Ok(moved.at)
     }
 
     /// As [`Space::transfer_pages`]; where the kernel is configured so, pages that are replaced and are nobody else's
@@ -203,14 +210,14 @@ impl<M: Machine> Space<M> {
         at: Option<Va>,
         pages: KernelPages,
     ) -> Result<(Va, Option<KernelPages>), Refused<KernelPages>> {
-        let (va, replaced) = self.transfer_kernel_pages(t, at, pages, false)?;
+        let Moved { at, replaced } = self.transfer_kernel_pages(t, at, pages, false)?;
         let frames = self.let_go(replaced, self.vm().transfer_config().returns);
         if frames.is_empty() {
-            return Ok((va, None));
+            return Ok((at, None));
         }
         let tally = self.vm().tally();
         tally.kernel_pages.add(frames.len());
-        Ok((va, Some(KernelPages { frames, tally: tally.clone() })))
+        Ok((at, Some(KernelPages { frames, tally: tally.clone() })))
     }
 
     /// As [`Space::transfer_pages`], for pages that the kernel still maps: they stay wired until the caller has undone
@@ -228,10 +235,10 @@ impl<M: Machine> Space<M> {
         pages: KernelPages,
     ) -> Result<(Va, Wired), Refused<KernelPages>> {
         let frames = pages.frames.clone();
-        let (va, replaced) = self.transfer_kernel_pages(t, at, pages, true)?;
+        let Moved { at, replaced } = self.transfer_kernel_pages(t, at, pages, true)?;
         self.let_go(replaced, false);
         let len_bytes = frames.len() * PAGE_SIZE;
-        Ok((va, Wired::of(frames, 0, len_bytes)))
+        Ok((at, Wired::of(frames, 0, len_bytes)))
     }
 
     fn transfer_kernel_pages(
@@ -240,7 +247,7 @@ impl<M: Machine> Space<M> {
         at: Option<Va>,
         pages: KernelPages,
         stay_wired: bool,
-    ) -> Result<(Va, Vec<Arc<Anon<M>>>), Refused<KernelPages>> {
+    ) -> Result<Moved<M>, Refused<KernelPages>> {
         let vm = self.vm();
         let _c = vm.machine().scope(Cause::Vm);
         let mut anons = Vec::with_capacity(pages.frames.len());
@@ -297,10 +304,10 @@ impl<M: Machine> Space<M> {
     ) -> Result<Va, Refused<AnonLoan<M>>> {
         let _c = self.vm().machine().scope(Cause::Vm);
         match self.insert_anons(t, at, anons.anons(), |_| ()) {
-            Ok((va, replaced)) => {
+            Ok(Moved { at, replaced }) => {
                 self.let_go(replaced, false);
                 let _in_slots_now = anons.into_anons();
-                Ok(va)
+                Ok(at)
             }
             Err(error) => Err(Refused { error, back: anons }),
         }
@@ -314,7 +321,7 @@ impl<M: Machine> Space<M> {
         at: Option<Va>,
         anons: &[Arc<Anon<M>>],
         commit: impl FnOnce(&[Arc<Anon<M>>]),
-    ) -> Result<(Va, Vec<Arc<Anon<M>>>), VmError> {
+    ) -> Result<Moved<M>, VmError> {
         let vm = &**self.vm();
         if anons.is_empty() {
             return Err(VmError::Invalid);
@@ -362,7 +369,7 @@ impl<M: Machine> Space<M> {
         }
         assert!(anons.next().is_none(), "as many pages as anons");
         drop(map);
-        Ok((range.start(), replaced))
+        Ok(Moved { at: range.start(), replaced })
     }
 
     /// Drops the references that slots had on what was replaced. Where it `returns`, answers the frames that are the
