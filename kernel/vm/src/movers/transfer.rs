@@ -100,8 +100,8 @@ pub struct Refused<T> {
     pub back: T,
 }
 
-/// What was moved: where it is, and whose place it has taken.
-struct Moved<M: Machine> {
+/// What was put into a space: where it is, and whose place it has taken.
+struct Insertion<M: Machine> {
     at: Va,
     /// With the references that slots had.
     replaced: Vec<Arc<Anon<M>>>,
@@ -210,7 +210,7 @@ impl<M: Machine> Space<M> {
         at: Option<Va>,
         pages: KernelPages,
     ) -> Result<(Va, Option<KernelPages>), Refused<KernelPages>> {
-        let Moved { at, replaced } = self.transfer_kernel_pages(t, at, pages, false)?;
+        let Insertion { at, replaced } = self.transfer_kernel_pages(t, at, pages, false)?;
         let frames = self.let_go(replaced, self.vm().transfer_config().returns);
         if frames.is_empty() {
             return Ok((at, None));
@@ -235,7 +235,7 @@ impl<M: Machine> Space<M> {
         pages: KernelPages,
     ) -> Result<(Va, Wired), Refused<KernelPages>> {
         let frames = pages.frames.clone();
-        let Moved { at, replaced } = self.transfer_kernel_pages(t, at, pages, true)?;
+        let Insertion { at, replaced } = self.transfer_kernel_pages(t, at, pages, true)?;
         self.let_go(replaced, false);
         let len_bytes = frames.len() * PAGE_SIZE;
         Ok((at, Wired::of(frames, 0, len_bytes)))
@@ -247,7 +247,7 @@ impl<M: Machine> Space<M> {
         at: Option<Va>,
         pages: KernelPages,
         stay_wired: bool,
-    ) -> Result<Moved<M>, Refused<KernelPages>> {
+    ) -> Result<Insertion<M>, Refused<KernelPages>> {
         let vm = self.vm();
         let _c = vm.machine().scope(Cause::Vm);
         let mut anons = Vec::with_capacity(pages.frames.len());
@@ -304,7 +304,7 @@ impl<M: Machine> Space<M> {
     ) -> Result<Va, Refused<AnonLoan<M>>> {
         let _c = self.vm().machine().scope(Cause::Vm);
         match self.insert_anons(t, at, anons.anons(), |_| ()) {
-            Ok(Moved { at, replaced }) => {
+            Ok(Insertion { at, replaced }) => {
                 self.let_go(replaced, false);
                 let _in_slots_now = anons.into_anons();
                 Ok(at)
@@ -321,7 +321,7 @@ impl<M: Machine> Space<M> {
         at: Option<Va>,
         anons: &[Arc<Anon<M>>],
         commit: impl FnOnce(&[Arc<Anon<M>>]),
-    ) -> Result<Moved<M>, VmError> {
+    ) -> Result<Insertion<M>, VmError> {
         let vm = &**self.vm();
         if anons.is_empty() {
             return Err(VmError::Invalid);
@@ -369,7 +369,7 @@ impl<M: Machine> Space<M> {
         }
         assert!(anons.next().is_none(), "as many pages as anons");
         drop(map);
-        Ok(Moved { at: range.start(), replaced })
+        Ok(Insertion { at: range.start(), replaced })
     }
 
     /// Drops the references that slots had on what was replaced. Where it `returns`, answers the frames that are the
