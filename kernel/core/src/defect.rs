@@ -43,7 +43,11 @@ defects! {
         WriterNotWoken: "The writer is not woken when what it has sent is acknowledged.",
         FlipOfShared: "A page that is received becomes the receiver's although another packet shows it, too: a clone \
                        that is read behind the flip finds nothing there (page-flip paper, on current issues).",
-        FlipOfPart: "A page that is received becomes the receiver's although only a part of it has arrived.",
+        FlipOfPart: "A page that is received becomes the receiver's although only a part of it has arrived: what \
+                     was behind that in the frame is shown.",
+        FlipWithHeaders: "A page that is received becomes the receiver's although headers are in front of the data.",
+        FlippedNotFlushed: "The kernel's address of a page that has become the receiver's is given to another page, \
+                            and no TLB is told.",
         LenderNotTold: "A lender is not told that its pages are back.",
         LenderToldEarly: "A lender is told that its pages are back as soon as they are lent.",
         LentMappingPrivate: "Mappings of lent pages are private to the CPU that has lent them, which need not be the \
@@ -57,12 +61,13 @@ defects! {
         ReceiveMappingsAll: "A driver leaves no buffer of the mapping cache to others.",
         FlippedStaysWired: "A page that a driver has received into stays wired when it has become the receiver's.",
         FlipRefusedLost: "A page that a receiver refuses to take over is lost, with its bytes.",
+        FlipRefusedReversed: "Pages that a receiver refuses to take over come back in the reverse order.",
     }
     /// It shows only where pages are lent to a connection, or taken over from it.
     needs_pages: [
         FlipOfShared, FlipOfPart, LenderNotTold, LenderToldEarly, LentMappingPrivate, LentMappingKept, FileBeyondEnd,
         RepackedElsewhere, ReceiveMappingPrivate, ReceiveMappingKept, ReceiveMappingsAll, FlippedStaysWired,
-        FlipRefusedLost,
+        FlipRefusedLost, FlipRefusedReversed, FlipWithHeaders, FlippedNotFlushed,
     ];
     /// It shows only where the other end sends what no host should, or resets what it has just sent.
     needs_a_liar: [LengthBelieved, AnswerUnasked, ResetAnywhere, EarlyLostOnReset];

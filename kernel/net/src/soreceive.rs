@@ -135,7 +135,9 @@ impl<'a, M: Machine> Receiver<'a, M> {
         let disposable = self.mbufs.front().is_some_and(Mbuf::is_disposable);
         let donates = |m: &&Mbuf| pool.is_donatable(m) && m.is_disposable() == disposable;
         let donatable = self.mbufs.iter().take(max_pages).take_while(donates).count();
-        if donatable > 0 && self.donation_pays(donatable) && self.donate(donatable) {
+        if donatable > 0 && self.donation_pays(donatable) {
+            // What is refused is copied in the next turn.
+            self.donate(donatable);
             return Ok(());
         }
         let first = self.mbufs.front().expect("the caller has seen one");
@@ -170,31 +172,28 @@ impl<'a, M: Machine> Receiver<'a, M> {
         (!self.to_area).then(|| self.uio.at())
     }
 
-    /// Donates the pages of the first `count` mbufs, which are of one kind; false when they were refused.
-    fn donate(&mut self, count: usize) -> bool {
+    /// Donates the pages of the first `count` mbufs, which are of one kind, unless they are refused.
+    fn donate(&mut self, count: usize) {
         let (call, target) = (self.call, self.target());
         call.machine().execute(call.core.config.paths.transfer_call);
         let (space, pool) = (call.space, &call.core.mbufs);
         let mbufs: Vec<Mbuf> = self.mbufs.drain(..count).collect();
+        let len = mbufs.iter().map(Mbuf::len).sum();
         let donated = match mbufs.first().is_some_and(Mbuf::is_disposable) {
             true => pool.give_disposables(mbufs, |pages| {
                 let given = space.transfer_pages_wired(call.thread, target, pages);
                 given.map_err(|refused| (refused.error, refused.back))
             }),
             false => pool.donate(mbufs, |pages| {
-                let given = space.transfer_pages(call.thread, target, pages);
+                let given = space.exchange_pages(call.thread, target, pages);
                 given.map_err(|refused| (refused.error, refused.back))
             }),
         };
         match donated {
-            Ok(va) => {
-                self.uio.pages_came(va, count * PAGE_SIZE, PagesCame::Donated);
-                true
-            }
+            Ok(va) => self.uio.pages_came(va, len, PagesCame::Donated),
             Err(NotDonated { back, .. }) => {
                 back.into_iter().rev().for_each(|mbuf| self.mbufs.push_front(mbuf));
                 self.refused = true;
-                false
             }
         }
     }

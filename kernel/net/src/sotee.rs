@@ -1,6 +1,7 @@
 //! Sending what is in one socket also to another, without taking it out and without copying it (the `m_copym` of
 //! 4.4BSD, by which a protocol keeps what it may have to send again; Linux has it as a system call, `tee`).
 //!
+//! Each may be a local socket or a connection: what has come by the card then goes out by it again where it lies.
 //! Both sockets then refer to the same clusters and loans. A cluster with two references is not donated (UVM paper,
 //! 4.2.3), and a loan ends when the last of the two has been received.
 //!
@@ -90,6 +91,11 @@ impl<M: Machine> SockBuf<M> {
             other.wake_reader(call, &mut there);
             other.unlock_sending(call, &mut there);
             drop(there);
+            if sent > 0
+                && let Some(upcall) = other.upcall()
+            {
+                upcall.sent(call.thread);
+            }
             unneeded.into_iter().chain(merged).for_each(|mbuf| call.core.mbufs.free(mbuf));
             return if sent > 0 { Ok(sent) } else { result.and(Err(Errno::WouldBlock)) };
         }

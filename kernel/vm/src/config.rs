@@ -49,6 +49,19 @@ pub struct VmConfig {
     pub freed_to: FreedTo,
     /// What anonymous memory is made of.
     pub anonymous: Anonymous,
+    /// What a transfer does once and what for each page, and where the pages go that it replaces.
+    pub transfer: TransferConfig,
+}
+
+/// How far a transfer of several pages is one step, and where the pages go that it replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct TransferConfig {
+    /// So many of the locked instructions of [`VmPaths::transfer`] are made once a call, and not for each page.
+    pub locked_once: u32,
+    /// A page that is replaced goes back to whom the new one comes from, and not to the allocator.
+    pub returns: bool,
+    /// So many of the locked instructions of [`VmPaths::transfer`] give a page that is replaced to the allocator.
+    pub put_locked: u32,
 }
 
 /// What anonymous memory is made of, and with it what copy-on-write does.

@@ -5,7 +5,9 @@
 //! in one file because each names the other: a space holds a reference to its system, and the system has a register of
 //! its spaces. What they do is in the rooms. Making the system fails, at boot, for want of memory.
 
-use crate::config::{Anonymous, PagingConfig, ShadowConfig, Sizes, VmConfig, VmPaths, virtual_pages};
+use crate::config::{
+    Anonymous, PagingConfig, ShadowConfig, Sizes, TransferConfig, VmConfig, VmPaths, virtual_pages,
+};
 use crate::counter::VmCounter;
 use crate::error::VmError;
 use crate::map::{KernelMap, Map, MapLock};
@@ -155,6 +157,9 @@ impl<M: Machine> Vm<M> {
     }
     pub(crate) fn paths(&self) -> &VmPaths {
         &self.config.paths
+    }
+    pub(crate) fn transfer_config(&self) -> &TransferConfig {
+        &self.config.transfer
     }
     /// How memory is taken back, if it is.
     pub(crate) fn paging(&self) -> Option<&PagingConfig> {

@@ -155,8 +155,15 @@ impl World {
         let ProcSlot { space, model } = slot.as_ref().expect("it lives");
         let data = self.data((pages.end - pages.start) as usize, tag)?;
         let expected = receives(model, pages.clone());
-        match space.transfer_pages(self.rig.t(), Some(va(pages.start)), data) {
-            Ok(_) => {
+        let (t, at) = (self.rig.t(), Some(va(pages.start)));
+        // Every other time the kernel wants what is replaced.
+        let moved = match tag % 2 {
+            0 => space.transfer_pages(t, at, data).map(|va| (va, None)),
+            _ => space.exchange_pages(t, at, data),
+        };
+        match moved {
+            Ok((_, returned)) => {
+                returned.into_iter().for_each(|pages| self.rig.vm.free_kernel_pages(pages));
                 self.outcome(Ok(()), expected, &task.op)?;
                 let bytes = pattern(tag, (pages.end - pages.start) as usize * PAGE);
                 for (n, bytes) in pages.zip(bytes.as_chunks::<PAGE>().0) {

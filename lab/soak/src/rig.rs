@@ -188,8 +188,14 @@ fn boot(m: &Model, name: &str, paging: Option<PagingConfig>, defect: Option<Pmap
     let mut config = PmapConfig::new(arena_bytes, paths);
     config.refill.paths = RefillPaths::all(PATH);
     config.defect = defect.into();
-    let mut vm_config =
-        VmConfig { paths: PATHS, paging, objects: 0, freed_to: FreedTo::Head, anonymous: Anonymous::Amaps };
+    let mut vm_config = VmConfig {
+        paths: PATHS,
+        paging,
+        objects: 0,
+        freed_to: FreedTo::Head,
+        anonymous: Anonymous::Amaps,
+        transfer: TransferConfig { returns: true, ..TransferConfig::default() },
+    };
     for word in choices(name) {
         match word {
             "tail" => vm_config.freed_to = FreedTo::Tail,

@@ -8,7 +8,7 @@ use pageferry_kernel::*;
 use pageferry_model::Model;
 use pageferry_model::testing::{choices, small};
 use pageferry_pmap::{PmapConfig, PmapPaths, RefillPaths};
-use pageferry_vm::{Anonymous, FreedTo, VmConfig, VmPaths};
+use pageferry_vm::{Anonymous, FreedTo, TransferConfig, VmConfig, VmPaths};
 use std::cell::{Cell, RefCell};
 use std::net::Ipv4Addr;
 use std::rc::Rc;
@@ -81,6 +81,7 @@ pub(crate) fn kernel(name: &str, m: &Model, defect: Option<NetDefect>, seed: u64
             objects: 0,
             freed_to: FreedTo::Head,
             anonymous: Anonymous::Amaps,
+            transfer: TransferConfig::default(),
         },
         ephemeral: EphemeralConfig {
             scheme,

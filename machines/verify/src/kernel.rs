@@ -11,7 +11,7 @@ use pageferry_kernel::{
     SocketConfig,
 };
 use pageferry_pmap::{PmapConfig, PmapPaths};
-use pageferry_vm::{Anonymous, FreedTo, VmConfig, VmPaths};
+use pageferry_vm::{Anonymous, FreedTo, TransferConfig, VmConfig, VmPaths};
 
 const NONE: CodePath = CodePath::of(0);
 
@@ -68,6 +68,7 @@ pub fn config(frames: usize, selection: &Selection) -> KernelConfig {
             objects: 0,
             freed_to: FreedTo::Head,
             anonymous: Anonymous::Amaps,
+            transfer: TransferConfig::default(),
         },
         ephemeral: EphemeralConfig {
             scheme: selection.scheme.scheme(),

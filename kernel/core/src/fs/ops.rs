@@ -223,7 +223,7 @@ pub trait SocketOps<M: Machine>: FileOps<M> {
         Err(Errno::NotSupported)
     }
 
-    /// The structure of the buffer that what is sent here goes to at once, where the other end is in this kernel.
+    /// The structure of the buffer that what is sent here goes to first.
     fn peer_buffer(&self) -> Result<StructVa, Errno> {
         Err(Errno::NotSupported)
     }

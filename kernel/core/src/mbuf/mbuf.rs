@@ -14,6 +14,7 @@ use super::disposable::Disposable;
 use super::lent::External;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::AtomicBool;
 use pageferry_hal::{PAGE_SIZE, Pfn, StructVa, Va, VaRange};
 use pageferry_vm::KernelPages;
 
@@ -26,12 +27,19 @@ pub const SMALL_BYTES: usize = MBUF_BYTES - HEADER_BYTES;
 /// From this size on, bytes go into a cluster (`MINCLSIZE`).
 pub const MIN_CLUSTER_BYTES: usize = 2 * SMALL_BYTES + 8;
 
-/// A page of the pool's, and its address where there is no direct map. The page is missing only on its way to a
-/// process.
+/// A page of the pool's, and its address where there is no direct map.
 #[derive(Debug)]
 pub struct Cluster {
     pub(super) mapped_at: Option<Va>,
     pub(super) pages: KernelPages,
+    /// Its page was taken while others showed it, which only a defect does.
+    pub(super) is_robbed: AtomicBool,
+}
+
+impl Cluster {
+    pub(super) fn new(mapped_at: Option<Va>, pages: KernelPages) -> Cluster {
+        Cluster { mapped_at, pages, is_robbed: AtomicBool::new(false) }
+    }
 }
 
 /// A page of a device's own memory, and where the kernel has mapped it. It can be neither given away nor lent.

@@ -30,6 +30,7 @@ use crate::sched::Sched;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
 use pageferry_abi::Errno;
 use pageferry_defects::Planted;
 use pageferry_ephemeral::{Ephemeral, KernelAddresses};
@@ -68,6 +69,15 @@ pub struct Pool<M: Machine> {
     /// Disposable pages that may exist.
     pub(super) max_disposables: usize,
     pub(super) state: M::Lock<State>,
+}
+
+/// What is left of an mbuf when the page of its cluster was taken out.
+struct Emptied {
+    at: StructVa,
+    /// What it showed of the page.
+    bytes: Range<usize>,
+    /// The cluster's address.
+    mapped_at: Option<Va>,
 }
 
 /// A cluster that could not be given away: all is as before.
@@ -234,7 +244,7 @@ impl<M: Machine> Pool<M> {
             None => self.vm.kernel_pages(1)?,
         };
         match self.addresses.map(pages.frames(), Prot::RW) {
-            Ok(mapped) => Ok(Cluster { mapped_at: mapped.map(|range| range.start()), pages }),
+            Ok(mapped) => Ok(Cluster::new(mapped.map(|range| range.start()), pages)),
             Err(e) => {
                 self.vm.free_kernel_pages(pages);
                 Err(e.into())
@@ -335,6 +345,11 @@ impl<M: Machine> Pool<M> {
             Storage::Cluster(shared) => {
                 self.machine.execute(self.paths.cluster);
                 if let Some(cluster) = Arc::into_inner(shared) {
+                    // Freeing what showed a page that has become a process's frees no page (page-flip paper,
+                    // Approaches: the routines that free skbs accept a fragment without page).
+                    if cluster.is_robbed.load(Relaxed) {
+                        return cluster.pages.forget();
+                    }
                     let done = |&frame| self.machine.trace_flow(Flow::Page(frame), FlowStep::Done);
                     cluster.pages.frames().iter().for_each(done);
                     self.state.lock().free.push(cluster);
@@ -444,27 +459,33 @@ impl<M: Machine> Pool<M> {
             Storage::Disposable(disposable) => Arc::strong_count(disposable),
             _ => return false,
         };
-        let whole = mbuf.len == PAGE_SIZE || self.defect.is(NetDefect::FlipOfPart);
-        let alone = references == 1 || self.defect.is(NetDefect::FlipOfShared);
-        mbuf.offset == 0 && whole && alone
+        let (offset, end) = (mbuf.offset, mbuf.offset + mbuf.len);
+        let begins = offset == 0 || self.defect.is(NetDefect::FlipWithHeaders);
+        let whole = begins && end == PAGE_SIZE || offset == 0 && self.defect.is(NetDefect::FlipOfPart);
+        let alone = references == 1 || (self.defect.is(NetDefect::FlipOfShared) && !mbuf.is_disposable());
+        whole && alone
     }
 
     /// Takes the pages out of donatable clusters: the kernel maps them no more. Then `give` puts them somewhere, and
-    /// the clusters get other pages; or it gives them back, and the clusters are as before.
+    /// the clusters get other pages, those first that `give` has got in exchange; or it gives them back, and the
+    /// clusters are as before.
     ///
     /// # Errors
     /// What `give` answered, with the mbufs.
     pub fn donate<R>(
         &self,
         mbufs: Vec<Mbuf>,
-        give: impl FnOnce(KernelPages) -> Result<R, (VmError, KernelPages)>,
+        give: impl FnOnce(KernelPages) -> Result<(R, Option<KernelPages>), (VmError, KernelPages)>,
     ) -> Result<R, NotDonated> {
         let mut change = TlbFlush::new();
         let mut pages: Option<KernelPages> = None;
         let mut emptied = Vec::with_capacity(mbufs.len());
         for mbuf in mbufs {
             let Storage::Cluster(shared) = mbuf.storage else { panic!("only clusters are donated") };
-            let cluster = Arc::into_inner(shared).expect("a cluster with two references is not donated");
+            let cluster = match Arc::try_unwrap(shared) {
+                Ok(cluster) => cluster,
+                Err(shared) => self.taken_from_others(&shared),
+            };
             if let Some(va) = cluster.mapped_at {
                 change.merge(self.vm.pmaps().kremove(VaRange::pages_from(va, 1)));
             }
@@ -472,33 +493,66 @@ impl<M: Machine> Pool<M> {
                 None => pages = Some(cluster.pages),
                 Some(all) => all.append(cluster.pages),
             }
-            emptied.push((mbuf.at, cluster.mapped_at));
+            let bytes = mbuf.offset..mbuf.offset + mbuf.len;
+            emptied.push(Emptied { at: mbuf.at, bytes, mapped_at: cluster.mapped_at });
         }
-        change.flush(self.vm.pmaps());
+        match self.defect.is(NetDefect::FlippedNotFlushed) {
+            true => change.not_cached(self.vm.pmaps()),
+            false => _ = change.flush(self.vm.pmaps()),
+        }
         let count = emptied.len();
         match give(pages.expect("at least one page is donated")) {
-            Ok(given) => {
+            Ok((given, mut others)) => {
                 self.machine.count(KernelCounter::PagesDonated, count as u64);
-                emptied.into_iter().for_each(|(at, mapped_at)| self.refill(at, mapped_at));
+                for emptied in emptied {
+                    let page = match &mut others {
+                        Some(pages) if pages.frames().len() > 1 => {
+                            Some(pages.split_off(pages.frames().len() - 1))
+                        }
+                        _ => others.take(),
+                    };
+                    self.refill(emptied, page);
+                }
                 Ok(given)
             }
-            Err((error, pages)) => Err(NotDonated { error, back: self.put_back(emptied, pages) }),
+            Err((error, pages)) => Err(self.refused(error, self.put_back(emptied, pages))),
         }
     }
 
-    /// Frees the mbuf at `at`, whose cluster has lost its page, and gives the cluster another if there is one.
-    fn refill(&self, at: StructVa, mapped_at: Option<Va>) {
+    /// What becomes of mbufs whose pages were refused: they are the caller's again, in their order.
+    pub(super) fn refused(&self, error: VmError, mut back: Vec<Mbuf>) -> NotDonated {
+        if self.defect.is(NetDefect::FlipRefusedReversed) {
+            back.reverse();
+        }
+        if self.defect.is(NetDefect::FlipRefusedLost) {
+            back.drain(..).for_each(|mbuf| self.free(mbuf));
+        }
+        NotDonated { error, back }
+    }
+
+    /// What [`NetDefect::FlipOfShared`] takes: the page of a cluster that others show, who go on doing so.
+    fn taken_from_others(&self, shared: &Cluster) -> Cluster {
+        assert!(self.defect.is(NetDefect::FlipOfShared), "a cluster with two references is not donated");
+        shared.is_robbed.store(true, Relaxed);
+        Cluster::new(shared.mapped_at, shared.pages.claimed_again())
+    }
+
+    /// Frees an mbuf whose cluster has lost its page, and gives the cluster `page` in its place, or another if there is
+    /// one.
+    fn refill(&self, Emptied { at, mapped_at, .. }: Emptied, page: Option<KernelPages>) {
         self.machine.execute(self.paths.mbuf);
-        self.machine.execute(self.paths.cluster);
+        if page.is_none() {
+            self.machine.execute(self.paths.cluster);
+        }
         self.machine.touch(at, HEADER_BYTES, Access::Write);
-        let pages = self.vm.kernel_pages(1).ok();
+        let pages = page.or_else(|| self.vm.kernel_pages(1).ok());
         if let (Some(va), Some(pages)) = (mapped_at, &pages) {
             self.vm.pmaps().kenter(va, pages.frames(), Prot::RW).not_cached(self.vm.pmaps());
         }
         let mut state = self.state.lock();
         state.mbufs.free(at);
         match pages {
-            Some(pages) => state.free.push(Cluster { mapped_at, pages }),
+            Some(pages) => state.free.push(Cluster::new(mapped_at, pages)),
             None => {
                 state.clusters -= 1;
                 drop(state);
@@ -509,16 +563,16 @@ impl<M: Machine> Pool<M> {
         }
     }
 
-    fn put_back(&self, emptied: Vec<(StructVa, Option<Va>)>, mut pages: KernelPages) -> Vec<Mbuf> {
+    fn put_back(&self, emptied: Vec<Emptied>, mut pages: KernelPages) -> Vec<Mbuf> {
         let mut back = Vec::with_capacity(emptied.len());
-        for (at, mapped_at) in emptied {
+        for Emptied { at, bytes, mapped_at } in emptied {
             let rest = pages.split_off(1);
             let pages = core::mem::replace(&mut pages, rest);
             if let Some(va) = mapped_at {
                 self.vm.pmaps().kenter(va, pages.frames(), Prot::RW).not_cached(self.vm.pmaps());
             }
-            let storage = Storage::Cluster(Arc::new(Cluster { mapped_at, pages }));
-            back.push(Mbuf { at, storage, offset: 0, len: PAGE_SIZE });
+            let storage = Storage::Cluster(Arc::new(Cluster::new(mapped_at, pages)));
+            back.push(Mbuf { at, storage, offset: bytes.start, len: bytes.len() });
         }
         back
     }
@@ -565,7 +619,7 @@ impl<M: Machine> Pool<M> {
             change.merge(self.vm.pmaps().kremove(VaRange::pages_from(va, 1)));
         }
         change.flush(self.vm.pmaps());
-        for Cluster { mapped_at, pages } in free {
+        for Cluster { mapped_at, pages, .. } in free {
             mapped_at.iter().for_each(|&va| KernelAddresses::free(&*self.vm, VaRange::pages_from(va, 1)));
             self.vm.free_kernel_pages(pages);
         }

@@ -74,13 +74,13 @@ impl<M: Machine> Pool<M> {
                 None => all = Some(page.pages),
                 Some(all) => all.append(page.pages),
             }
-            left.push((mbuf.at, page.mapping));
+            left.push((mbuf.at, mbuf.len, page.mapping));
         }
         let count = left.len();
         match give(all.expect("at least one page is given away")) {
             Ok((given, wired)) => {
                 self.machine.count(KernelCounter::PagesDonated, count as u64);
-                for (at, mapping) in left {
+                for (at, _, mapping) in left {
                     self.machine.execute(self.paths.mbuf);
                     self.machine.execute(self.paths.cluster);
                     self.machine.touch(at, HEADER_BYTES, Access::Write);
@@ -96,16 +96,13 @@ impl<M: Machine> Pool<M> {
             }
             Err((error, mut pages)) => {
                 let mut back = Vec::with_capacity(count);
-                for (at, mapping) in left {
+                for (at, len, mapping) in left {
                     let rest = pages.split_off(1);
                     let pages = core::mem::replace(&mut pages, rest);
                     let storage = Storage::Disposable(Arc::new(Disposable { pages, mapping }));
-                    back.push(Mbuf { at, storage, offset: 0, len: PAGE_SIZE });
+                    back.push(Mbuf { at, storage, offset: 0, len });
                 }
-                if self.defect.is(NetDefect::FlipRefusedLost) {
-                    back.drain(..).for_each(|mbuf| self.free(mbuf));
-                }
-                Err(NotDonated { error, back })
+                Err(self.refused(error, back))
             }
         }
     }

@@ -51,6 +51,7 @@ impl<M: Machine> Syscall<'_, M> {
         let give = |pages| {
             self.space
                 .transfer_pages(self.thread, None, pages)
+                .map(|va| (va, None))
                 .map_err(|refused| (refused.error, refused.back))
         };
         match pool.donate(alloc::vec![page], give) {

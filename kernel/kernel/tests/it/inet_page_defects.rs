@@ -1,16 +1,13 @@
 //! Planted defects where pages go through the network: each is caught by what is there for it, and the same program
 //! passes without it.
 
-use crate::common::far::*;
 use crate::common::*;
 use crate::inet_zero_copy::{flips_at_line_rate, lend_all, over_wire_of};
 use pageferry_ephemeral::{AccessedRule, Scheme};
 use pageferry_hal::*;
 use pageferry_kernel::*;
-use pageferry_model::Schedule;
 use pageferry_model::net::Wire;
 use pageferry_vm::VmDefect;
-use std::net::SocketAddrV4;
 
 const PAGE: usize = PAGE_SIZE;
 
@@ -81,35 +78,6 @@ fn sends_a_file(config: KernelConfig, defect: Option<VmDefect>) -> Result<(), St
     complaint(&ended.0).and(ended.1)
 }
 
-/// A receiver takes over what another process has sent by copy over loopback, whose packets share its clusters until
-/// they are acknowledged.
-fn flips_what_is_shared(config: KernelConfig, _: Option<VmDefect>) -> Result<(), String> {
-    complaint(&try_run("xeon-mp", Schedule::Timed, config, |u| {
-        let listening = our_server(u, 1);
-        fork(u, "receiver", move |u| {
-            let (fd, _) = u.accept(listening).expect("a connection");
-            let at = map(u, 8 * PAGE);
-            let mut heard = 0;
-            loop {
-                let got = u.receive_transfer(fd, Some(at), 8 * PAGE).expect("connected").len_bytes;
-                let mut part = vec![0; got];
-                u.load(at, &mut part);
-                assert!(part == bytes(5, heard, got), "what was sent, at {heard}");
-                heard += got;
-                if got == 0 {
-                    break;
-                }
-            }
-            assert_eq!(heard, 10 * PAGE + 17);
-        });
-        let fd = connected(u, SocketAddrV4::new(LOCALHOST, OUR_PORT));
-        let at = map(u, 8 * PAGE);
-        write_all(u, fd, at, 8 * PAGE, 5, 10 * PAGE + 17);
-        u.close(fd).expect("open");
-        u.wait().expect("the receiver");
-    }))
-}
-
 /// A process that watches its loans lends, and waits for them.
 fn waits_for_its_pages(config: KernelConfig, _: Option<VmDefect>) -> Result<(), String> {
     let wire = Wire { delay_ns: 50_000_000, ..Wire::default() };
@@ -153,11 +121,6 @@ fn flips(mtu: u64, repack: bool) -> impl Fn(KernelConfig, Option<VmDefect>) -> R
         let (ended, _) = flips_at_line_rate("xeon-mp", mtu, !repack, config, true, move |u| plant(u, defect));
         complaint(&ended)
     }
-}
-
-#[test]
-fn a_page_that_others_show_is_not_flipped() {
-    is_caught(NetDefect::FlipOfShared.into(), None, flips_what_is_shared);
 }
 
 #[test]

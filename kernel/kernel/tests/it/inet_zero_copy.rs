@@ -269,6 +269,18 @@ pub(crate) fn with_source_over(
     split: bool,
     len: u64,
 ) -> pageferry_model::Model {
+    with_source_and_ring(wire, name, mtu, split, len, None)
+}
+
+/// As [`with_source_over`], with a card that has so few descriptors for receiving.
+pub(crate) fn with_source_and_ring(
+    wire: Wire,
+    name: &str,
+    mtu: u64,
+    split: bool,
+    len: u64,
+    receive_slots: Option<u64>,
+) -> pageferry_model::Model {
     let mut far = SmolFarEnd::new(SmolConfig {
         ip: FAR_ADDRESS,
         seed: 1,
@@ -278,6 +290,9 @@ pub(crate) fn with_source_over(
     far.listen(SOURCE.port(), Service::Source(len));
     let m = machine_by(name, Schedule::Timed, |config| {
         let nic = config.nic.as_mut().expect("it has a card");
+        if let Some(slots) = receive_slots {
+            nic.receive_slots = Sourced::assumed(slots, "a test's");
+        }
         nic.mtu_bytes = Sourced::assumed(mtu, "a test's");
         nic.header_split = Sourced::assumed(split, "a test's");
     });

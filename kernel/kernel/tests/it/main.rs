@@ -21,6 +21,8 @@ mod inet;
 mod inet_card;
 mod inet_defects;
 mod inet_endings;
+mod inet_flip;
+mod inet_flip_defects;
 mod inet_fragments;
 mod inet_frames;
 mod inet_page_defects;

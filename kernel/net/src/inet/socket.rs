@@ -15,7 +15,7 @@ use pageferry_core::choose::Peer;
 use pageferry_core::fs::FileOps;
 use pageferry_core::mbuf::Chain;
 use pageferry_core::proc::{Syscall, Uio, UioMode, WaitFlag};
-use pageferry_hal::{Cause, Machine};
+use pageferry_hal::{Cause, Machine, StructVa};
 
 /// The longest datagram.
 const MAX_DATAGRAM_BYTES: usize = 65_507;
@@ -114,6 +114,36 @@ impl<M: Machine> InetSocket<M> {
         }
         let result = buffer.send_from(call, supply, wait);
         self.settle(result, false)
+    }
+
+    /// Sends what has arrived here to another socket, too, whose buffer for sending is at `to`.
+    pub(super) fn tee_stream(
+        &self,
+        call: &Syscall<'_, M>,
+        to: StructVa,
+        len: usize,
+        wait: WaitFlag,
+    ) -> Result<usize, Errno> {
+        if self.kind == SocketKind::Datagram {
+            return Err(Errno::NotSupported);
+        }
+        if self.no_receive.load(Ordering::Relaxed) {
+            return Ok(0);
+        }
+        let own = self.net.buffers(self.id)?.receive;
+        let target = own.other(to).ok_or(Errno::BadFd)?;
+        own.tee(call, &target, len, wait)
+    }
+
+    /// The buffer that what a stream sends goes to.
+    pub(super) fn send_buffer(&self) -> Result<StructVa, Errno> {
+        if self.kind == SocketKind::Datagram {
+            return Err(Errno::NotSupported);
+        }
+        if self.no_send.load(Ordering::Relaxed) {
+            return Err(Errno::BrokenPipe);
+        }
+        Ok(self.net.buffers(self.id)?.send.at())
     }
 
     /// Sends a datagram to `remote`, or to where the socket is connected to.

@@ -14,7 +14,7 @@ use core::net::SocketAddrV4;
 use pageferry_abi::{Errno, Shutdown, SocketKind, SocketOption};
 use pageferry_core::fs::{File, FilePart, NewSocket, Rights, SocketOps, VnodeOps};
 use pageferry_core::proc::{Syscall, Uio, UioRw, WaitFlag, outcome};
-use pageferry_hal::Machine;
+use pageferry_hal::{Machine, StructVa};
 
 /// Where sockets are made.
 pub trait Protocols<M: Machine> {
@@ -89,5 +89,19 @@ impl<M: Machine> SocketOps<M> for InetSocket<M> {
         call.machine().execute(call.core.config.paths.sosend);
         let result = self.send_from(call, &mut supply, wait);
         outcome(UioRw::Write, supply.done(), result)
+    }
+
+    fn tee(
+        &self,
+        call: &Syscall<'_, M>,
+        to: &dyn SocketOps<M>,
+        len: usize,
+        wait: WaitFlag,
+    ) -> Result<usize, Errno> {
+        self.tee_stream(call, to.peer_buffer()?, len, wait)
+    }
+
+    fn peer_buffer(&self) -> Result<StructVa, Errno> {
+        self.send_buffer()
     }
 }

@@ -113,6 +113,21 @@ impl<M: Machine> Anon<M> {
         state.refs = state.refs.checked_add(1).expect("anon reference count overflows");
     }
 
+    /// Takes the frame away for the kernel's data, where nobody else has the anon or its page, and nothing is in the
+    /// swap area. The caller, who drops its reference next, has removed and flushed the mappings.
+    pub(crate) fn give_frame_up(&self, vm: &Vm<M>) -> Option<Pfn> {
+        let mut state = self.lock();
+        let alone = state.refs == 1 || vm.has(VmDefect::SharedPageReturned);
+        if !alone || state.busy || state.swap.is_some() {
+            return None;
+        }
+        let frame = state.frame.filter(|&frame| vm.frames().lock().reclaim(frame, self))?;
+        if state.refs == 1 {
+            state.frame = None;
+        }
+        Some(frame)
+    }
+
     /// Drops a slot's reference; the last one lets the frame go. The caller has removed and flushed the mappings that
     /// the slot gave rise to.
     pub(crate) fn drop_ref(&self, vm: &Vm<M>) {

@@ -12,6 +12,9 @@
 //! then the slots change. So no load sees an old page after a new one.
 //!
 //! A page that is wired is not replaced: the kernel may be writing there.
+//!
+//! What is replaced is freed; or the kernel gets it back for what it has given, if nobody else has it
+//! ([`Space::exchange_pages`], [`TransferConfig::returns`](crate::TransferConfig::returns)).
 
 use super::loan::AnonLoan;
 use crate::anon::{Amap, AmapState, Anon};
@@ -25,8 +28,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use pageferry_hal::{
-    Cause, Flow, FlowStep, Machine, Means, PAGE_SHIFT, PAGE_SIZE, Parcel, Pfn, Place, Prot, Threads, Va,
-    VaRange,
+    Cause, CodePath, Flow, FlowStep, Machine, Means, PAGE_SHIFT, PAGE_SIZE, Parcel, Pfn, Place, Prot,
+    Threads, Va, VaRange,
 };
 use pageferry_pmap::TlbFlush;
 
@@ -63,6 +66,17 @@ impl KernelPages {
         KernelPages { frames: self.frames.split_off(first), tally: self.tally.clone() }
     }
 
+    /// For a defect: the same frames once more, as if they were others.
+    pub fn claimed_again(&self) -> KernelPages {
+        self.tally.kernel_pages.add(self.frames.len());
+        KernelPages { frames: self.frames.clone(), tally: self.tally.clone() }
+    }
+
+    /// For a defect: lets go of frames that are the kernel's no more.
+    pub fn forget(self) {
+        self.into_frames();
+    }
+
     fn into_frames(mut self) -> Vec<Pfn> {
         self.tally.kernel_pages.sub(self.frames.len());
         core::mem::take(&mut self.frames)
@@ -86,7 +100,36 @@ pub struct Refused<T> {
     pub back: T,
 }
 
+/// What was put into a space: where it is, and whose place it has taken.
+struct Insertion<M: Machine> {
+    at: Va,
+    /// With the references that slots had.
+    replaced: Vec<Arc<Anon<M>>>,
+}
+
+/// What a transfer executes beside changing mappings and anons, as the kernel is configured.
+struct TransferPaths {
+    /// For all pages together.
+    once: Option<CodePath>,
+    /// For each page.
+    each: CodePath,
+    /// For each page that was replaced and is freed, if that is not counted with the others.
+    put: Option<CodePath>,
+}
+
 impl<M: Machine> Vm<M> {
+    fn transfer_paths(&self) -> TransferPaths {
+        let (path, config) = (self.paths().transfer, self.transfer_config());
+        let locked = |locked: u32| CodePath { locked, ..CodePath::of(0) };
+        let once = config.locked_once.min(path.locked);
+        let put = if config.returns { config.put_locked.min(path.locked - once) } else { 0 };
+        TransferPaths {
+            once: (once > 0).then(|| locked(once)),
+            each: CodePath { locked: path.locked - once - put, ..path },
+            put: (put > 0).then(|| locked(put)),
+        }
+    }
+
     /// Allocates `len_pages` frames for the kernel's data.
     ///
     /// # Errors
@@ -147,7 +190,34 @@ impl<M: Machine> Space<M> {
         at: Option<Va>,
         pages: KernelPages,
     ) -> Result<Va, Refused<KernelPages>> {
-        self.transfer_kernel_pages(t, at, pages, false)
+        let moved = self.transfer_kernel_pages(t, at, pages, false)?;
+        self.let_go(moved.replaced, false);
+        Ok(moved.at)
+    }
+
+    /// As [`Space::transfer_pages`]; where the kernel is configured so, pages that are replaced and are nobody else's
+    /// are the kernel's then, in place of those that it gives: no more than these. They have whatever bytes the process
+    /// had there.
+    ///
+    /// # Errors
+    /// As [`Space::transfer_pages`].
+    ///
+    /// # Locks
+    /// Sleeps for the map lock: no spin lock may be held.
+    pub fn exchange_pages(
+        &self,
+        t: &dyn Threads,
+        at: Option<Va>,
+        pages: KernelPages,
+    ) -> Result<(Va, Option<KernelPages>), Refused<KernelPages>> {
+        let Insertion { at, replaced } = self.transfer_kernel_pages(t, at, pages, false)?;
+        let frames = self.let_go(replaced, self.vm().transfer_config().returns);
+        if frames.is_empty() {
+            return Ok((at, None));
+        }
+        let tally = self.vm().tally();
+        tally.kernel_pages.add(frames.len());
+        Ok((at, Some(KernelPages { frames, tally: tally.clone() })))
     }
 
     /// As [`Space::transfer_pages`], for pages that the kernel still maps: they stay wired until the caller has undone
@@ -165,9 +235,10 @@ impl<M: Machine> Space<M> {
         pages: KernelPages,
     ) -> Result<(Va, Wired), Refused<KernelPages>> {
         let frames = pages.frames.clone();
-        let va = self.transfer_kernel_pages(t, at, pages, true)?;
+        let Insertion { at, replaced } = self.transfer_kernel_pages(t, at, pages, true)?;
+        self.let_go(replaced, false);
         let len_bytes = frames.len() * PAGE_SIZE;
-        Ok((va, Wired::of(frames, 0, len_bytes)))
+        Ok((at, Wired::of(frames, 0, len_bytes)))
     }
 
     fn transfer_kernel_pages(
@@ -176,7 +247,7 @@ impl<M: Machine> Space<M> {
         at: Option<Va>,
         pages: KernelPages,
         stay_wired: bool,
-    ) -> Result<Va, Refused<KernelPages>> {
+    ) -> Result<Insertion<M>, Refused<KernelPages>> {
         let vm = self.vm();
         let _c = vm.machine().scope(Cause::Vm);
         let mut anons = Vec::with_capacity(pages.frames.len());
@@ -204,11 +275,11 @@ impl<M: Machine> Space<M> {
             None => self.insert_anons(t, at, &anons, adopt),
         };
         match moved {
-            Ok(va) => {
+            Ok(moved) => {
                 let theirs_now = pages.into_frames();
                 let done = |frame| vm.machine().trace_flow(Flow::Page(frame), FlowStep::Done);
                 theirs_now.into_iter().for_each(done);
-                Ok(va)
+                Ok(moved)
             }
             Err(error) => {
                 anons.into_iter().for_each(|anon| anon.forget(vm));
@@ -233,23 +304,24 @@ impl<M: Machine> Space<M> {
     ) -> Result<Va, Refused<AnonLoan<M>>> {
         let _c = self.vm().machine().scope(Cause::Vm);
         match self.insert_anons(t, at, anons.anons(), |_| ()) {
-            Ok(va) => {
+            Ok(Insertion { at, replaced }) => {
+                self.let_go(replaced, false);
                 let _in_slots_now = anons.into_anons();
-                Ok(va)
+                Ok(at)
             }
             Err(error) => Err(Refused { error, back: anons }),
         }
     }
 
     /// Puts `anons`, with their references, in the slots of a range; `commit` is called when nothing can fail any more
-    /// and no other thread can find them yet.
+    /// and no other thread can find them yet. Returns what they have replaced, which the caller lets go.
     fn insert_anons(
         &self,
         t: &dyn Threads,
         at: Option<Va>,
         anons: &[Arc<Anon<M>>],
         commit: impl FnOnce(&[Arc<Anon<M>>]),
-    ) -> Result<Va, VmError> {
+    ) -> Result<Insertion<M>, VmError> {
         let vm = &**self.vm();
         if anons.is_empty() {
             return Err(VmError::Invalid);
@@ -266,22 +338,27 @@ impl<M: Machine> Space<M> {
         if !map.covers(vm, range) {
             return Err(VmError::Fault(range.start()));
         }
-        let takes = |a: Attributes| a.copy_on_write && a.prot.contains(Prot::RW);
+        let writable = |a: Attributes| a.prot.contains(Prot::RW) || vm.has(VmDefect::TransferIntoReadOnly);
+        let takes = |a: Attributes| a.copy_on_write && writable(a);
         if !map.overlapping(range).all(|e| takes(e.attributes)) {
             return Err(VmError::Access);
         }
         copy_amaps(vm, &mut map, range)?;
-        refuse_wired(vm, &map, range)?;
+        if !vm.has(VmDefect::TransferOverWired) {
+            refuse_wired(vm, &map, range)?;
+        }
         reserve(vm, &map, range)?;
         commit(anons);
         let mut replaced = Vec::new();
         let mut anons = anons.iter();
+        let paths = vm.transfer_paths();
+        paths.once.into_iter().for_each(|once| vm.machine().execute(once));
         for entry in map.overlapping(range) {
             let (part, aref, slots) = part(entry, range).expect("each has an amap");
             let mut amap = aref.amap.lock();
             self.revoke(entry, part, &amap, &slots);
             for (slot, page) in slots.zip(part.pages()) {
-                vm.machine().execute(vm.paths().transfer);
+                vm.machine().execute(paths.each);
                 let anon = anons.next().expect("as many anons as pages").clone();
                 self.map_received(entry, page, &anon);
                 replaced.extend(amap.put(vm, slot, anon));
@@ -292,8 +369,28 @@ impl<M: Machine> Space<M> {
         }
         assert!(anons.next().is_none(), "as many pages as anons");
         drop(map);
-        replaced.iter().for_each(|anon| anon.drop_ref(vm));
-        Ok(range.start())
+        Ok(Insertion { at: range.start(), replaced })
+    }
+
+    /// Drops the references that slots had on what was replaced. Where it `returns`, answers the frames that are the
+    /// kernel's now, because they were nobody else's.
+    fn let_go(&self, replaced: Vec<Arc<Anon<M>>>, returns: bool) -> Vec<Pfn> {
+        let vm = self.vm();
+        let _c = vm.machine().scope(Cause::Vm);
+        let put = vm.transfer_paths().put;
+        let mut returned = Vec::new();
+        for anon in replaced {
+            match returns.then(|| anon.give_frame_up(vm)).flatten() {
+                Some(frame) => returned.push(frame),
+                None => put.into_iter().for_each(|put| vm.machine().execute(put)),
+            }
+            let twice = vm.has(VmDefect::TransferFreesShared) && anon.lock().refs > 1;
+            anon.drop_ref(vm);
+            if twice {
+                anon.drop_ref(vm);
+            }
+        }
+        returned
     }
 
     /// Maps the page of `anon`, which goes into the slot of `page`; nothing is mapped there. Failing costs a fault
@@ -335,7 +432,10 @@ impl<M: Machine> Space<M> {
                 }
             }
         }
-        pending.flush(vm.pmaps());
+        match vm.has(VmDefect::TransferWithoutFlush) {
+            true => pending.not_cached(vm.pmaps()),
+            false => _ = pending.flush(vm.pmaps()),
+        }
     }
 
     /// Removes the anons of a range and keeps its amaps, so that the next transfer finds them (UVM paper, 4.2.2). What
@@ -399,7 +499,11 @@ pub(crate) fn part<M: Machine>(
 pub(crate) fn copy_amaps<M: Machine>(vm: &Vm<M>, map: &mut Map<M>, range: VaRange) -> Result<(), VmError> {
     let starts: Vec<Va> = map.overlapping(range).map(|e| e.range.start()).collect();
     for start in starts {
-        map.look_up_mut(vm, start).expect("just seen").amap_copy(vm)?;
+        let entry = map.look_up_mut(vm, start).expect("just seen");
+        if entry.amap.is_some() && vm.has(VmDefect::TransferForgetsCopy) {
+            continue;
+        }
+        entry.amap_copy(vm)?;
     }
     Ok(())
 }

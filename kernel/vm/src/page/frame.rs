@@ -649,6 +649,20 @@ impl<M: Machine> FramesGuard<'_, M> {
         self.own(frame, anon);
     }
 
+    /// Makes the frame of an anon, of which nothing is mapped any more, the kernel's for data: if it is the anon's own,
+    /// and nobody else's. True if so.
+    pub(crate) fn reclaim(&mut self, frame: Pfn, anon: &Anon<M>) -> bool {
+        let f = self.get_mut(frame);
+        let own = matches!(&f.owner, Owner::Anon(owner) if core::ptr::eq(owner.as_ptr(), anon));
+        if !own || f.is_held() || f.borrower.is_some() || f.busy {
+            return false;
+        }
+        (f.owner, f.wire_count) = (Owner::Kernel(KernelUse::Data), 1);
+        self.touch(frame);
+        self.place(frame);
+        true
+    }
+
     /// A frame that its owner has let go is the anon's.
     fn own(&mut self, frame: Pfn, anon: &Arc<Anon<M>>) {
         let f = self.get_mut(frame);

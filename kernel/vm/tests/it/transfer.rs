@@ -51,6 +51,45 @@ fn kernel_pages_take_the_place_of_what_was_there() {
     });
 }
 
+/// What was replaced is the kernel's, if nobody else has it: not what a child has, nor what is lent, nor where nothing
+/// was.
+#[test]
+fn what_is_replaced_is_exchanged_unless_others_have_it() {
+    on_each(|rig| {
+        let free = rig.vm.free_frames();
+        let t = rig.t();
+        let s = rig.vm.space().unwrap();
+        let va = map(rig, &s, 6);
+        rig.store(&s, va, &pattern(1, 2 * PAGE)).unwrap();
+        let child = s.fork(t).unwrap();
+        rig.store(&s, va + 2 * PAGE, &pattern(3, 3 * PAGE)).unwrap();
+        let frame_at =
+            |page: usize| rig.vm.pmaps().extract(s.pmap(), va + page * PAGE).map(|(frame, _)| frame);
+        let own = [frame_at(2), frame_at(4)].map(|frame| frame.expect("just written"));
+        let lent = s.loan_to_kernel(t, va + 3 * PAGE, PAGE).unwrap();
+        let pages = data(rig, 2, 6);
+        let given = pages.frames().to_vec();
+        let (at, returned) = s.exchange_pages(t, Some(va), pages).unwrap();
+        let returned = returned.expect("two are its own");
+        assert_eq!((at, returned.frames()), (va, &own[..]));
+        rig.check();
+        assert_eq!(frame_at(0), Some(given[0]));
+        assert_eq!(rig.load(&s, va, 6 * PAGE).unwrap(), pattern(2, 6 * PAGE));
+        assert_eq!(rig.load(&child, va, 2 * PAGE).unwrap(), pattern(1, 2 * PAGE));
+        rig.vm.unloan(lent);
+        let again = data(rig, 5, 1);
+        rig.vm.free_kernel_pages(returned);
+        let (_, returned) = s.exchange_pages(t, Some(va), again).unwrap();
+        let returned = returned.expect("what was given is its own");
+        assert_eq!(returned.frames(), &given[..1]);
+        rig.vm.free_kernel_pages(returned);
+        rig.check();
+        rig.exit(child);
+        rig.exit(s);
+        assert_eq!(rig.vm.free_frames(), free);
+    });
+}
+
 #[test]
 fn who_shares_the_memory_sees_what_is_transferred() {
     with_rig("xeon-mp", 24, Default::default(), |rig| {

@@ -1,13 +1,17 @@
-//! Memory: `[frames]`, `[shadows]` and `[paging]` of a kernel's file.
+//! Memory: `[frames]`, `[shadows]`, `[transfer]` and `[paging]` of a kernel's file.
 //!
-//! In which order frames are used again, what anonymous memory is made of, and what takes back frames that are used no
-//! longer. A kernel without the second has amaps and anons; one without the third has memory that stays full when it is
-//! full.
+//! In which order frames are used again, what anonymous memory is made of, how pages are moved into it, and what takes
+//! back frames that are used no longer. A kernel without the second has amaps and anons; one without the third does all
+//! of a transfer for each page, and frees what is replaced; one without the fourth has memory that stays full when it
+//! is full.
 
+use super::locks::LocksFile;
 use super::words::FreedToName;
 use pageferry_hal::CodePath;
-use pageferry_sourced::Sourced;
-use pageferry_vm::{Anonymous, FreedTo, PagingConfig, PagingPaths, ShadowConfig, ShadowPaths};
+use pageferry_sourced::{Fault, Sourced};
+use pageferry_vm::{
+    Anonymous, FreedTo, PagingConfig, PagingPaths, ShadowConfig, ShadowPaths, TransferConfig,
+};
 use serde::{Deserialize, Serialize};
 
 /// Physical memory.
@@ -54,6 +58,47 @@ impl ShadowsFile {
                     collapse: CodePath::of(shadows.collapse.value),
                 },
             })
+        })
+    }
+}
+
+/// Moving pages into an address space. See [`TransferConfig`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TransferFile {
+    /// So many of the locked instructions of `locks.on_path.vm.transfer` are made once a call, and not for each page.
+    pub locked_once: Sourced<u32>,
+    /// So many of them give a page that is replaced to the allocator.
+    pub put_locked: Sourced<u32>,
+    /// A page that is replaced goes back to whom the new one comes from, and not to the allocator.
+    pub returns: Sourced<bool>,
+}
+
+impl TransferFile {
+    /// What a file that has this table, or none, says.
+    pub(super) fn config(table: Option<&TransferFile>) -> TransferConfig {
+        table.map_or_else(TransferConfig::default, |transfer| TransferConfig {
+            locked_once: transfer.locked_once.value,
+            returns: transfer.returns.value,
+            put_locked: transfer.put_locked.value,
+        })
+    }
+
+    /// Refuses more locked instructions than there are on the path.
+    pub(super) fn validate(&self, locks: Option<&LocksFile>) -> Result<(), Fault> {
+        let path = locks.and_then(|locks| locks.on_path.get("vm")?.get("transfer")).map_or(0, |n| n.value);
+        let named = self.locked_once.value.saturating_add(self.put_locked.value);
+        if named <= path {
+            return Ok(());
+        }
+        let max = path.saturating_sub(self.put_locked.value);
+        Err(Fault {
+            key: "transfer.locked_once".into(),
+            problem: format!(
+                "{}, expected at most {max}: locks.on_path.vm.transfer is {path}, of which transfer.put_locked are {}",
+                self.locked_once.value, self.put_locked.value
+            ),
+            suggestion: None,
         })
     }
 }

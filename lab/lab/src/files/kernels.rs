@@ -5,7 +5,7 @@
 
 use super::catalogue::{self, AsRead, Kind, Source};
 use super::ephemeral::{EphemeralFile, SchemeName};
-use super::frames::{FramesFile, PagingFile, ShadowsFile};
+use super::frames::{FramesFile, PagingFile, ShadowsFile, TransferFile};
 use super::ispc::IspcFile;
 use super::locks::LocksFile;
 use super::net::{self, NetFile};
@@ -53,6 +53,9 @@ pub struct KernelFile {
     /// Chains of shadow objects, in place of amaps and anons; without this table there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadows: Option<ShadowsFile>,
+    /// Moving pages into an address space; without this table one by one, and what they replace is freed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transfer: Option<TransferFile>,
     /// Ephemeral mappings.
     pub ephemeral: EphemeralFile,
     /// Pipes.
@@ -383,6 +386,9 @@ impl KernelFile {
         if let Some(locks) = &self.locks {
             locks.validate()?;
         }
+        if let Some(transfer) = &self.transfer {
+            transfer.validate(self.locks.as_ref())?;
+        }
         if self.mapping() == KernelMappingName::Fragmented && self.pmap.fragmented_percent.is_none() {
             return fault(
                 "pmap.mapping",
@@ -486,6 +492,7 @@ impl KernelFile {
                 objects: 0,
                 freed_to: FramesFile::freed_to(self.frames.as_ref()),
                 anonymous: ShadowsFile::anonymous(self.shadows.as_ref()),
+                transfer: TransferFile::config(self.transfer.as_ref()),
             },
             ephemeral: EphemeralConfig {
                 scheme: self.ephemeral.scheme_on(&machine.board()),
@@ -596,6 +603,7 @@ pub(crate) const RANGES: Ranges = Ranges(&[
     range("sched.stack_frame_bytes", 0, 65_536),
     range("shadows.cluster_pages", 1, 1024),
     range("shadows.*", 0, MAX_INSTRUCTIONS),
+    range("transfer.*", 0, 1000),
     range("paging.swap_mb", 1, 1 << 20),
     range("paging.cluster_pages", 1, 1024),
     range("paging.read_ahead_pages", 0, 1024),

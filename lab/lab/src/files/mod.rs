@@ -35,7 +35,7 @@ pub use experiment_file::{
     Better, Choice, CurveLine, Curves, ExperimentFile, Matrix, Parameter, Scale, Vary, Worse,
 };
 pub use experiments::{Experiment, MAX_REPEAT};
-pub use frames::{FramesFile, PagingFile};
+pub use frames::{FramesFile, PagingFile, TransferFile};
 pub use kernels::{
     DiskFile, DiskPathsFile, EphemeralPathsFile, KernelChoice, KernelFile, KernelPathsFile, PathsFile,
     PipeFile, PmapFile, PmapPathsFile, SocketFile, VmPathsFile,

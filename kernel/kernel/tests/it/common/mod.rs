@@ -12,7 +12,8 @@ use pageferry_model::testing::{assert_sound, choices, or_other_kind, small};
 use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule, Snapshot};
 use pageferry_pmap::{PmapConfig, PmapCounter, PmapPaths, RefillConfig, RefillPaths};
 use pageferry_vm::{
-    Anonymous, FreedTo, Inherit, KernelPages, PagingConfig, PagingPaths, VmConfig, VmCounter, VmPaths,
+    Anonymous, FreedTo, Inherit, KernelPages, PagingConfig, PagingPaths, TransferConfig, VmConfig, VmCounter,
+    VmPaths,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -101,6 +102,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             objects: 0,
             freed_to: FreedTo::Head,
             anonymous: Anonymous::Amaps,
+            transfer: TransferConfig::default(),
         },
         ephemeral: EphemeralConfig {
             scheme: Scheme::Cache { entries, rule: AccessedRule::Safe },
