@@ -1,6 +1,7 @@
 //! What calls are told: policies and path lengths of pipes, sockets, disks and the scheduler.
 
 use crate::defect::{KernelDefect, NetDefect};
+use crate::fs::buffer_cache::SyncerDelays;
 use pageferry_defects::Planted;
 use pageferry_hal::{Cycles, paths};
 
@@ -103,6 +104,8 @@ pub struct DiskConfig {
     pub buffers: usize,
     /// Buffers that may wait to be written.
     pub dirty_buffers: usize,
+    /// How long they may do so at most, on volumes with soft updates.
+    pub syncer: SyncerDelays,
     /// Path lengths.
     pub paths: DiskPaths,
 }

@@ -7,7 +7,7 @@ use crate::Ino;
 use crate::defect::FsDefect;
 use crate::error::FsError;
 use crate::layout::{DIRECT, Geometry};
-use crate::store::{Store, When};
+use crate::store::{Sort, Store, When};
 use crate::volume::Volume;
 use alloc::vec;
 
@@ -95,7 +95,7 @@ impl Volume {
         });
         match place_of(&self.geometry, index) {
             Place::Direct(i) => {
-                let block = self.maps.take_block(store, near)?;
+                let block = self.take_block(store, near)?;
                 self.set_pointer(store, ino, i, block)?;
                 Ok((block, true))
             }
@@ -130,7 +130,7 @@ impl Volume {
         near: u32,
         when: When,
     ) -> Result<u32, FsError> {
-        let block = self.maps.take_block(store, near)?;
+        let block = self.take_block(store, near)?;
         self.put_pointer(store, indirect, index, block, when)?;
         self.count_blocks(store, ino, 1)?;
         Ok(block)
@@ -157,11 +157,11 @@ impl Volume {
 
     /// A new indirect block, which is on the disk before anything points to it.
     fn indirect_block(&mut self, store: &mut dyn Store, near: u32) -> Result<u32, FsError> {
-        let block = self.maps.take_block(store, near)?;
+        let block = self.take_block(store, near)?;
         let when = if self.defect.is(FsDefect::IndirectWrittenLater) { When::Later } else { When::Now };
         if !self.defect.is(FsDefect::IndirectNotCleared) {
             let zeros = vec![0; self.geometry.block_bytes as usize];
-            store.write(self.geometry.byte_of(block), &zeros, when)?;
+            self.write_contents(store, block, &zeros, Sort::Metadata, when)?;
         }
         Ok(block)
     }
@@ -183,8 +183,8 @@ impl Volume {
         self.change(store, ino, When::Later, |inode| inode.blocks = inode.blocks.saturating_add(more))
     }
 
-    pub(crate) fn put_pointer(
-        &self,
+    fn put_pointer(
+        &mut self,
         store: &mut dyn Store,
         indirect: u32,
         index: u64,
@@ -192,6 +192,6 @@ impl Volume {
         when: When,
     ) -> Result<(), FsError> {
         let at = self.geometry.byte_of(indirect) + 4 * index;
-        Ok(store.write(at, &block.to_le_bytes(), when)?)
+        self.write_pointers(store, (at, &block.to_le_bytes()), Some(block), when)
     }
 }

@@ -9,7 +9,8 @@ use crate::defect::FsDefect;
 use crate::error::FsError;
 use crate::inode::Kind;
 use crate::layout::put_u32;
-use crate::store::{SECTOR_BYTES as CHUNK, Store, When};
+use crate::order::NameChange;
+use crate::store::{SECTOR_BYTES as CHUNK, Sort, Store, When};
 use crate::volume::{DirIndex, Volume};
 use alloc::format;
 use alloc::vec::Vec;
@@ -140,7 +141,8 @@ impl Volume {
             chunk[host.at + 4..host.at + 6].copy_from_slice(&used.to_le_bytes());
         }
         put_entry(&mut chunk, start, len, ino.0, kind.number(), name);
-        store.write(at, &chunk, When::Now)?;
+        let how = NameChange { dir, name, given_to: Some(ino), is_taken: false };
+        self.write_chunk(store, (at, &chunk), &how)?;
         let room = room_in_chunk(&chunk);
         let index = self.dirs.get_mut(&dir).expect("loaded above");
         index.names.insert(name.to_vec(), (number, ino));
@@ -157,7 +159,7 @@ impl Volume {
         }
         let (block, _) = self.take_block_of(store, dir, size / block_bytes, When::Now)?;
         let chunks = self.geometry.block_bytes as usize / CHUNK;
-        store.write(self.geometry.byte_of(block), &empty_chunk().repeat(chunks), When::Now)?;
+        self.write_contents(store, block, &empty_chunk().repeat(chunks), Sort::Directory, When::Now)?;
         self.change(store, dir, When::Now, |inode| inode.size = size + block_bytes)?;
         let index = self.dirs.get_mut(&dir).expect("its caller has loaded it");
         let first = index.room.len() as u32;
@@ -180,7 +182,8 @@ impl Volume {
         let (mut chunk, at, slots, which) = self.slot_of(store, dir, number, name)?;
         put_u32(&mut chunk, slots[which].at, ino.0);
         chunk[slots[which].at + 6] = kind.number();
-        store.write(at, &chunk, When::Now)?;
+        let given_to = (name != b"..").then_some(ino);
+        self.write_chunk(store, (at, &chunk), &NameChange { dir, name, given_to, is_taken: true })?;
         if name != b".." {
             self.dirs.get_mut(&dir).expect("loaded").names.insert(name.to_vec(), (number, ino));
         }
@@ -202,7 +205,13 @@ impl Volume {
             }
             None => put_u32(&mut chunk, slot.at, 0),
         }
-        store.write(at, &chunk, When::Now)?;
+        if self.order.is_some() {
+            // What a name that was never on the disk leaves is what there was.
+            let kept = if which == 0 { &[0..4, 6..slot.used()][..] } else { &[0..slot.used()] };
+            kept.iter().for_each(|part| chunk[slot.at..][part.clone()].fill(0));
+        }
+        let how = NameChange { dir, name, given_to: None, is_taken: true };
+        self.write_chunk(store, (at, &chunk), &how)?;
         let room = room_in_chunk(&chunk);
         let index = self.dirs.get_mut(&dir).expect("loaded above");
         index.names.remove(name);

@@ -1,7 +1,7 @@
 //! Every planted defect is found: beside the host, by the checker, or behind a power cut.
 
 use crate::host::beside_the_host;
-use crate::power::cut_anywhere;
+use crate::power::{Writes, cut_anywhere};
 use pageferry_fs::FsDefect;
 
 #[test]
@@ -10,7 +10,8 @@ fn every_planted_defect_is_caught() {
     for &defect in FsDefect::ALL {
         let found = (1..=60).find_map(|seed| {
             let found = beside_the_host(seed, 1500, Some(defect)).err();
-            found.or_else(|| cut_anywhere(seed, 400, 40, Some(defect)).err())
+            let found = found.or_else(|| cut_anywhere(seed, 400, 40, Writes::InOrder, Some(defect)).err());
+            found.or_else(|| cut_anywhere(seed, 400, 40, Writes::Soft, Some(defect)).err())
         });
         let found = found.unwrap_or_else(|| panic!("{defect:?} is not found"));
         println!("{defect:?}: {found}");
