@@ -1,7 +1,6 @@
 //! What calls are told: policies and path lengths of pipes, sockets, disks and the scheduler.
 
 use crate::defect::{KernelDefect, NetDefect};
-use crate::fs::buffer_cache::SyncerDelays;
 use pageferry_defects::Planted;
 use pageferry_hal::{Cycles, paths};
 
@@ -91,6 +90,17 @@ pub enum PtraceBy {
     QuickRef,
     /// Each page is wired, and mapped for a moment (sf_buf paper, 2.5).
     Frames,
+}
+
+/// How long what waits may wait, with soft updates (`metadelay`, `dirdelay`, `filedelay`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SyncerDelays {
+    /// Inodes and what leads to blocks.
+    pub metadata_cycles: Cycles,
+    /// Names.
+    pub directory_cycles: Cycles,
+    /// The bytes of files.
+    pub file_cycles: Cycles,
 }
 
 /// Memory disks, and what is on them.

@@ -85,6 +85,24 @@ impl Volume {
         if let Some(block) = self.block_of(store, ino, index)? {
             return Ok((block, false));
         }
+        let before = self.node(store, ino)?.inode;
+        let taken = self.take_new_block_of(store, ino, index, when);
+        let covered = before.size.div_ceil(u64::from(self.geometry.block_bytes));
+        if taken == Err(FsError::NoSpace) && self.node(store, ino)?.inode != before && index >= covered {
+            // An indirect block was to lead there. What the file got in front of it is about to be within its length.
+            let goes_on = index > covered && self.block_of(store, ino, index - 1)?.is_some();
+            self.cut(store, ino, if goes_on { index } else { covered }, before.size)?;
+        }
+        taken.map(|block| (block, true))
+    }
+
+    fn take_new_block_of(
+        &mut self,
+        store: &mut dyn Store,
+        ino: Ino,
+        index: u64,
+        when: When,
+    ) -> Result<u32, FsError> {
         let near = match index.checked_sub(1) {
             Some(before) => self.block_of(store, ino, before)?.map(|block| block + 1),
             None => None,
@@ -97,12 +115,11 @@ impl Volume {
             Place::Direct(i) => {
                 let block = self.take_block(store, near)?;
                 self.set_pointer(store, ino, i, block)?;
-                Ok((block, true))
+                Ok(block)
             }
             Place::Indirect(i) => {
                 let indirect = self.root_pointer(store, ino, DIRECT, near)?;
-                let block = self.leaf(store, ino, indirect, i, near, when)?;
-                Ok((block, true))
+                self.leaf(store, ino, indirect, i, near, when)
             }
             Place::Double(i, j) => {
                 let double = self.root_pointer(store, ino, DIRECT + 1, near)?;
@@ -115,8 +132,7 @@ impl Volume {
                     }
                     there => there,
                 };
-                let block = self.leaf(store, ino, indirect, j, near, when)?;
-                Ok((block, true))
+                self.leaf(store, ino, indirect, j, near, when)
             }
         }
     }

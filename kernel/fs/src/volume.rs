@@ -85,6 +85,18 @@ impl Volume {
         self.defect = defect.into();
     }
 
+    /// Of the blocks and inodes that are taken from now on, so many are got, and then one is not, as on a full volume.
+    #[cfg(feature = "verify")]
+    pub fn fail_allocation_after(&mut self, count: u32) {
+        self.maps.fails_after = Some(count);
+    }
+
+    /// That has not come to pass yet.
+    #[cfg(feature = "verify")]
+    pub fn is_to_fail(&self) -> bool {
+        self.maps.fails_after.is_some()
+    }
+
     /// The root directory.
     pub fn root(&self) -> Ino {
         Ino(ROOT)

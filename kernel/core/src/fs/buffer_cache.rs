@@ -22,6 +22,7 @@
 //! # What can fail
 //! The owner's part: showing a piece, and the disk.
 
+use crate::config::SyncerDelays;
 use crate::defect::KernelDefect;
 use crate::proc::{Uio, UioRw};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -102,24 +103,11 @@ struct Buffer<B> {
     due: Cycles,
 }
 
-/// How long what waits may wait, with soft updates (`metadelay`, `dirdelay`, `filedelay`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct SyncerDelays {
-    /// Inodes and what leads to blocks.
-    pub metadata_cycles: Cycles,
-    /// Names.
-    pub directory_cycles: Cycles,
-    /// The bytes of files.
-    pub file_cycles: Cycles,
-}
-
-impl SyncerDelays {
-    fn of(&self, sort: Sort) -> Cycles {
-        match sort {
-            Sort::Metadata => self.metadata_cycles,
-            Sort::Directory => self.directory_cycles,
-            Sort::File => self.file_cycles,
-        }
+fn delay(syncer: &SyncerDelays, sort: Sort) -> Cycles {
+    match sort {
+        Sort::Metadata => syncer.metadata_cycles,
+        Sort::Directory => syncer.directory_cycles,
+        Sort::File => syncer.file_cycles,
     }
 }
 
@@ -489,7 +477,7 @@ impl<S: Strategy> Store for Cached<'_, S> {
 
     fn hurry(&mut self, bytes: Range<u64>, sort: Sort) {
         if let Some(delays) = self.cache.syncer {
-            let due = self.strategy.now() + delays.of(sort);
+            let due = self.strategy.now() + delay(&delays, sort);
             spans(bytes).for_each(|(index, _)| self.cache.hurry(index, due));
         }
     }

@@ -1,7 +1,7 @@
 //! Every planted defect is found: beside the host, by the checker, or behind a power cut.
 
 use crate::host::beside_the_host;
-use crate::power::{Writes, cut_anywhere};
+use crate::power::{Writes, cut_anywhere, moved_out};
 use pageferry_fs::FsDefect;
 
 #[test]
@@ -13,7 +13,8 @@ fn every_planted_defect_is_caught() {
             let found = found.or_else(|| cut_anywhere(seed, 400, 40, Writes::InOrder, Some(defect)).err());
             found.or_else(|| cut_anywhere(seed, 400, 40, Writes::Soft, Some(defect)).err())
         });
+        let found = found.or_else(|| moved_out(Some(defect)).err());
         let found = found.unwrap_or_else(|| panic!("{defect:?} is not found"));
-        println!("{defect:?}: {found}");
+        println!("{defect:?}: {found:.200}");
     }
 }

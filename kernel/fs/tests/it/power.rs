@@ -172,3 +172,38 @@ fn a_power_cut_leaves_of_soft_updates_what_they_promise() {
         cut_anywhere(seed, 400, 25, Writes::Soft, None).unwrap_or_else(|e| panic!("{e}"));
     }
 }
+
+/// A file moves out of a directory, which then goes; all buffers are written again and again but one, and the power goes.
+pub fn moved_out(defect: Option<FsDefect>) -> Result<(), String> {
+    let len_bytes = 128 << 10;
+    for left_out in 0..len_bytes as u64 / 4096 {
+        let mut side = Side::new(len_bytes, 4096, 64, defect);
+        side.use_soft_updates(defect);
+        let root = side.volume.root();
+        let mut make = |dir, name: &[u8], kind| side.volume.make(&mut side.store, dir, name, kind).unwrap();
+        let (from, to) = (make(root, b"from", Kind::Directory), make(root, b"to", Kind::Directory));
+        let file = make(from, b"file", Kind::File);
+        side.volume.write(&mut side.store, file, 0, b"bytes").unwrap();
+        side.volume.sync(&mut side.store).unwrap();
+        side.volume.rename(&mut side.store, (from, b"file"), (to, b"file")).unwrap();
+        side.volume.rmdir(&mut side.store, root, b"from").unwrap();
+        for _ in 0..4 {
+            for chunk in (0..len_bytes as u64 / 4096).filter(|chunk| *chunk != left_out) {
+                side.store.write_chunk_at(chunk * 4096).unwrap();
+            }
+        }
+        let mut store = Cached::new(side.store.into_device());
+        let volume = Volume::mount(&mut store).map_err(|e| e.to_string())?;
+        let mut after = Side { store, volume, open: [None; SLOTS], own_bytes: None };
+        let files = after.files();
+        if !files.iter().any(|(path, _)| path == "from/file" || path == "to/file") {
+            return Err(format!("without what is in chunk {left_out}: {files:?}"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_moves_out_of_a_directory_that_goes_keeps_a_name() {
+    moved_out(None).unwrap();
+}

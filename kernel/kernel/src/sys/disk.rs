@@ -36,7 +36,7 @@ impl<M: Machine> User<M> {
     /// cut cannot hurt.
     ///
     /// # Errors
-    /// As [`User::make_volume`]. [`Errno::NotSupported`]: the volume is a server's.
+    /// As [`User::make_volume`].
     pub fn make_soft_volume(&self, block_bytes: u32) -> Result<(), Errno> {
         let format = Some(Format { block_bytes });
         self.system_call(|call| self.kernel.volumes.mount(call, format, true))

@@ -47,5 +47,6 @@ mod ptrace;
 mod receive_laws;
 mod sched;
 mod socket;
+mod soft_updates;
 mod tree;
 mod volume;

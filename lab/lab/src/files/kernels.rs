@@ -17,7 +17,7 @@ use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths};
 use pageferry_hal::isa::hash::SCATTER;
 use pageferry_hal::{Board, CodePath, Cycles, Mmu, PAGE_SHIFT, Region};
 use pageferry_kernel::{
-    DiskConfig, DiskPaths, KernelConfig, KernelPaths, PipeConfig, SchedConfig, SocketConfig,
+    DiskConfig, DiskPaths, KernelConfig, KernelPaths, PipeConfig, SchedConfig, SocketConfig, SyncerDelays,
 };
 use pageferry_model::MachineConfig;
 use pageferry_pmap::{EntryChoice, KernelMapping, Planted, PmapConfig, PmapPaths, RefillConfig, RefillPaths};
@@ -226,8 +226,22 @@ pub struct DiskFile {
     pub buffers: Sourced<u64>,
     /// Buffers that may wait to be written.
     pub dirty_buffers: Sourced<u64>,
+    /// How long they may do so at most, on volumes with soft updates.
+    pub syncer: SyncerFile,
     /// Path lengths in instructions.
     pub paths: DiskPathsFile,
+}
+
+/// When the syncer writes what waits in buffers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SyncerFile {
+    /// Inodes and indirect blocks: so many seconds after the first change.
+    pub metadata_s: Sourced<u64>,
+    /// Directories, likewise.
+    pub directory_s: Sourced<u64>,
+    /// The bytes of files, likewise.
+    pub file_s: Sourced<u64>,
 }
 
 /// Sockets.
@@ -505,6 +519,7 @@ impl KernelFile {
                 ptrace: self.disk.ptrace.value.into(),
                 buffers: self.disk.buffers.value as usize,
                 dirty_buffers: self.disk.dirty_buffers.value as usize,
+                syncer: self.disk.syncer.delays(machine.cpu.clock_mhz.value),
                 paths: self.disk.paths.lengths(),
             },
             // Only where there is a network: see `NetFile::config`.
@@ -564,6 +579,17 @@ impl KernelFile {
     }
 }
 
+impl SyncerFile {
+    fn delays(&self, clock_mhz: u64) -> SyncerDelays {
+        let cycles = |seconds: &Sourced<u64>| Cycles(seconds.value * clock_mhz * 1_000_000);
+        SyncerDelays {
+            metadata_cycles: cycles(&self.metadata_s),
+            directory_cycles: cycles(&self.directory_s),
+            file_cycles: cycles(&self.file_s),
+        }
+    }
+}
+
 fn fault<T>(key: &str, problem: impl Into<String>) -> Result<T, Fault> {
     Err(Fault { key: key.to_owned(), problem: problem.into(), suggestion: None })
 }
@@ -587,6 +613,7 @@ pub(crate) const RANGES: Ranges = Ranges(&[
     range("socket.clusters", 0, 1 << 20),
     range("disk.buffers", 8, 1 << 20),
     range("disk.dirty_buffers", 1, 1 << 20),
+    range("disk.syncer.*", 0, 86_400),
     range("disk.paths.*", 0, MAX_INSTRUCTIONS),
     range("sched.quantum_ms", 1, 1_000_000),
     range("sched.hz", 1, 100_000),
