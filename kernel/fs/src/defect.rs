@@ -31,4 +31,9 @@ defects! {
         RedoForgotten: "Soft updates: what was rolled back for a write is not done again.",
         SyncForgetsName: "Soft updates: `fsync` leaves the names of the file to wait.",
     }
+    /// It shows only with soft updates.
+    needs_soft_updates: [
+        NameBeforeItsInode, ContentsForgotten, ReusedEarly, NameGoneFirst, CountBeforeName, FullDirectoryGone, NameTwice,
+        MovesCross, UndoForgotten, RedoForgotten, SyncForgetsName,
+    ];
 }

@@ -126,15 +126,26 @@ impl Volume {
     ) -> Result<(), FsError> {
         self.load_dir(store, dir)?;
         let needed = room_for(name.len());
-        let found = self.dirs[&dir].room.iter().position(|&room| usize::from(room) >= needed);
-        let number = match found {
-            Some(number) => number as u32,
-            None => self.grow_dir(store, dir)?,
+        let mut from = 0;
+        let (number, mut chunk, at, host) = loop {
+            let rooms = self.dirs[&dir].room[from..].iter();
+            let number = match rooms.clone().position(|&room| usize::from(room) >= needed) {
+                Some(number) => (from + number) as u32,
+                None => self.grow_dir(store, dir)?,
+            };
+            let (chunk, at) = self.chunk(store, dir, number)?;
+            let slots = self.slots_of(dir, &chunk)?;
+            let has_room = |slot: &&Slot| slot.len - slot.used() >= needed;
+            let mut hosts = slots.iter().filter(has_room).peekable();
+            if hosts.peek().is_none() {
+                return Err(FsError::Damaged(format!("directory {} has lost room", dir.0)));
+            }
+            // A name that may have to be there once more keeps its place.
+            match hosts.find(|slot| slot.ino != 0 || self.is_settled(store, at + slot.at as u64)) {
+                Some(host) => break (number, chunk, at, *host),
+                None => from = number as usize + 1,
+            }
         };
-        let (mut chunk, at) = self.chunk(store, dir, number)?;
-        let slots = self.slots_of(dir, &chunk)?;
-        let host = slots.iter().find(|slot| slot.len - slot.used() >= needed);
-        let host = *host.ok_or_else(|| FsError::Damaged(format!("directory {} has lost room", dir.0)))?;
         let (start, len) = (host.at + host.used(), host.len - host.used());
         if host.ino != 0 && !self.defect.is(FsDefect::EntryOverlaps) {
             let used = host.used() as u16;
@@ -142,7 +153,7 @@ impl Volume {
         }
         put_entry(&mut chunk, start, len, ino.0, kind.number(), name);
         let how = NameChange { dir, name, given_to: Some(ino), is_taken: false };
-        self.write_chunk(store, (at, &chunk), &how)?;
+        self.write_name(store, (at, &chunk, start), &how)?;
         let room = room_in_chunk(&chunk);
         let index = self.dirs.get_mut(&dir).expect("loaded above");
         index.names.insert(name.to_vec(), (number, ino));
@@ -183,7 +194,8 @@ impl Volume {
         put_u32(&mut chunk, slots[which].at, ino.0);
         chunk[slots[which].at + 6] = kind.number();
         let given_to = (name != b"..").then_some(ino);
-        self.write_chunk(store, (at, &chunk), &NameChange { dir, name, given_to, is_taken: true })?;
+        let how = NameChange { dir, name, given_to, is_taken: true };
+        self.write_name(store, (at, &chunk, slots[which].at), &how)?;
         if name != b".." {
             self.dirs.get_mut(&dir).expect("loaded").names.insert(name.to_vec(), (number, ino));
         }
@@ -196,22 +208,28 @@ impl Volume {
         let &(number, _) = self.dirs[&dir].names.get(name).ok_or(FsError::NotFound)?;
         let (mut chunk, at, slots, which) = self.slot_of(store, dir, number, name)?;
         let slot = slots[which];
+        let how = NameChange { dir, name, given_to: None, is_taken: true };
+        if self.order.is_some() {
+            put_u32(&mut chunk, slot.at, 0);
+            self.write_name(store, (at, &chunk, slot.at), &how)?;
+        }
         match which.checked_sub(1) {
+            // A name that may have to be there once more keeps its place.
+            Some(_) if !self.is_settled(store, at + slot.at as u64) => {}
             // What it had is its forerunner's.
             Some(before) => {
-                let len = (slots[before].len + slot.len) as u16;
+                let len = ((slots[before].len + slot.len) as u16).to_le_bytes();
                 let head = slots[before].at;
-                chunk[head + 4..head + 6].copy_from_slice(&len.to_le_bytes());
+                chunk[head + 4..head + 6].copy_from_slice(&len);
+                if self.order.is_some() {
+                    store.write(at + head as u64 + 4, &len, When::Later)?;
+                }
             }
             None => put_u32(&mut chunk, slot.at, 0),
         }
-        if self.order.is_some() {
-            // What a name that was never on the disk leaves is what there was.
-            let kept = if which == 0 { &[0..4, 6..slot.used()][..] } else { &[0..slot.used()] };
-            kept.iter().for_each(|part| chunk[slot.at..][part.clone()].fill(0));
+        if self.order.is_none() {
+            self.write_name(store, (at, &chunk, slot.at), &how)?;
         }
-        let how = NameChange { dir, name, given_to: None, is_taken: true };
-        self.write_chunk(store, (at, &chunk), &how)?;
         let room = room_in_chunk(&chunk);
         let index = self.dirs.get_mut(&dir).expect("loaded above");
         index.names.remove(name);

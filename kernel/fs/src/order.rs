@@ -24,11 +24,12 @@
 //! The volume. What waits is in the store: here are numbers of changes, and those that wait no more are dropped.
 
 use crate::Ino;
+use crate::chunk::KIND_AT;
 use crate::defect::FsDefect;
 use crate::error::FsError;
 use crate::inode::Inode;
 use crate::layout::INODE_BYTES;
-use crate::soft::{ChangeId, SoftUpdates};
+use crate::soft::{ChangeId, ChangeOf, SoftUpdates};
 use crate::store::{SECTOR_BYTES, Sort, Store, When};
 use crate::volume::Volume;
 use alloc::collections::BTreeMap;
@@ -254,7 +255,7 @@ impl Volume {
         let blocks = inode.pointers.iter().filter(|block| **block != 0);
         after.extend(blocks.filter_map(|block| soft.contents_at(self.geometry.byte_of(*block))));
         let at = self.geometry.inode_at(ino.0);
-        self.change_bytes(store, (at, &inode.encode()), Sort::Metadata, when, (&after, false))
+        self.change_bytes(store, (at, &inode.encode()), when, &after)
     }
 
     /// Writes bytes of a directory or an indirect block; where it is a pointer, after the contents of that block.
@@ -268,47 +269,80 @@ impl Volume {
         let Some(order) = &self.order else { return Ok(store.write(at, bytes, when)?) };
         let mut after = if when == When::Now { order.chain.clone() } else { Vec::new() };
         after.extend(block.and_then(|block| soft(store).contents_at(self.geometry.byte_of(block))));
-        self.change_bytes(store, (at, bytes), Sort::Metadata, when, (&after, false))
+        self.change_bytes(store, (at, bytes), when, &after)
     }
 
-    /// Writes a chunk of a directory in which a name has changed.
-    pub(crate) fn write_chunk(
+    /// Writes a chunk of a directory in which a name has changed, whose entry is at `entry`.
+    ///
+    /// With soft updates the entry's inode is a change, and the rest is written whenever it likes: an entry without an
+    /// inode is room. (FFS rolls back names in this way, too.)
+    pub(crate) fn write_name(
         &mut self,
         store: &mut dyn Store,
-        (at, chunk): (u64, &[u8; SECTOR_BYTES]),
+        (at, chunk, entry): (u64, &[u8; SECTOR_BYTES], usize),
         how: &NameChange<'_>,
     ) -> Result<(), FsError> {
-        let Some(order) = &mut self.order else { return Ok(store.write(at, chunk, When::Now)?) };
-        let mut after = order.chain.clone();
+        if self.order.is_none() {
+            return Ok(store.write(at, chunk, When::Now)?);
+        }
+        let after = self.before_name(store, how);
+        let mut old = [0; SECTOR_BYTES];
+        store.read(at, &mut old)?;
+        let mut rest = *chunk;
+        rest[entry..entry + 4].fill(0);
+        if how.is_taken {
+            rest[entry..entry + 4].copy_from_slice(&old[entry..entry + 4]);
+            rest[entry + KIND_AT] = old[entry + KIND_AT];
+        }
+        if rest != old {
+            store.write(at, &rest, When::Later)?;
+            store.hurry(at..at + SECTOR_BYTES as u64, Sort::Directory);
+        }
+        let of = match how.given_to {
+            Some(_) if how.is_taken => ChangeOf::NameMoved,
+            Some(_) => ChangeOf::NameGiven,
+            None => ChangeOf::NameTaken,
+        };
+        let (ino, kind) = (entry..entry + 4, entry + KIND_AT..entry + KIND_AT + 1);
+        let ids = self.note(store, (at + ino.start as u64, &chunk[ino.clone()]), &after, of)?;
+        self.follow(&ids);
+        if rest[kind.clone()] != chunk[kind.clone()] {
+            // Another kind has the name: with the inode, or not at all.
+            let ids = self.note(store, (at + kind.start as u64, &chunk[kind.clone()]), &ids, of)?;
+            self.follow(&ids);
+        }
+        store.write(at + entry as u64, &chunk[ino.start..kind.end], When::Later)?;
+        store.hurry(at..at + SECTOR_BYTES as u64, Sort::Directory);
+        let Some(order) = &mut self.order else { return Ok(()) };
+        match how.given_to {
+            Some(ino) => order.names.entry(ino).or_default().extend(&order.chain),
+            None => order.left.entry((how.dir, how.name.to_vec())).or_default().extend(&order.chain),
+        }
+        Ok(())
+    }
+
+    /// What a change of a name is after.
+    fn before_name(&mut self, store: &mut dyn Store, how: &NameChange<'_>) -> Vec<ChangeId> {
+        let Some(order) = &self.order else { return Vec::new() };
         let is_early = match how.given_to {
             Some(_) => self.defect.is(FsDefect::NameBeforeItsInode),
             None => self.defect.is(FsDefect::NameGoneFirst),
         };
-        if is_early {
-            after.clear();
-        }
-        let key = (how.dir, how.name.to_vec());
+        let mut after = if is_early { Vec::new() } else { order.chain.clone() };
         if how.given_to.is_some() {
             let own = self.geometry.inode_at(how.dir.0);
             after.extend(soft(store).within(own..own + INODE_BYTES as u64));
             after.extend(order.names.get(&how.dir).into_iter().flatten());
             if !self.defect.is(FsDefect::NameTwice) {
-                after.extend(order.left.get(&key).into_iter().flatten());
+                after.extend(order.left.get(&(how.dir, how.name.to_vec())).into_iter().flatten());
             }
         }
-        let mut old = [0; SECTOR_BYTES];
-        store.read(at, &mut old)?;
-        let differs = |i: &usize| old[*i] != chunk[*i];
-        let Some(first) = (0..SECTOR_BYTES).find(differs) else { return Ok(()) };
-        let end = (0..SECTOR_BYTES).rfind(differs).expect("one does") + 1;
-        let changed = (at + first as u64, &chunk[first..end]);
-        self.change_bytes(store, changed, Sort::Directory, When::Now, (&after, how.is_taken))?;
-        let Some(order) = &mut self.order else { return Ok(()) };
-        match how.given_to {
-            Some(ino) => order.names.entry(ino).or_default().extend(&order.chain),
-            None => order.left.entry(key).or_default().extend(&order.chain),
-        }
-        Ok(())
+        after
+    }
+
+    /// The entry at a byte of the disk is as it is now whenever its sector is written.
+    pub(crate) fn is_settled(&self, store: &mut dyn Store, entry: u64) -> bool {
+        self.order.is_none() || soft(store).is_always_written(entry..entry + 4)
     }
 
     /// Changes bytes in the buffers; what comes next in this call is after that, unless this may be `when` it likes.
@@ -316,36 +350,52 @@ impl Volume {
         &mut self,
         store: &mut dyn Store,
         (at, bytes): (u64, &[u8]),
-        sort: Sort,
         when: When,
-        (after, lasts): (&[ChangeId], bool),
+        after: &[ChangeId],
     ) -> Result<(), FsError> {
         let mut old = vec![0; bytes.len()];
         store.read(at, &mut old)?;
-        let mut ids = Vec::new();
-        let (mut from, len) = (0, bytes.len());
-        while from < len {
-            let to = len.min(from + SECTOR_BYTES - (at as usize + from) % SECTOR_BYTES);
-            let (part, (old, new)) = (at + from as u64, (&old[from..to], &bytes[from..to]));
-            if old == new {
-                ids.extend(soft(store).within(part..part + new.len() as u64));
-            } else {
-                ids.extend(soft(store).add_bytes(part, (old, new), after, lasts));
-            }
-            from = to;
-        }
-        if old != bytes {
+        let ids = if old == bytes {
+            // Those before it are still to be waited for.
+            let within = soft(store).within(at..at + bytes.len() as u64);
+            self.order.iter().flat_map(|order| &order.chain).copied().chain(within).collect()
+        } else {
+            let ids = self.note(store, (at, bytes), after, ChangeOf::Metadata)?;
             store.write(at, bytes, When::Later)?;
-            store.hurry(at..at + len as u64, sort);
-        }
-        if let (Some(order), When::Now) = (&mut self.order, when) {
-            // Where nothing changes, those before it are still to be waited for.
-            if old != bytes {
-                order.chain.clear();
-            }
-            order.chain.extend(ids);
+            store.hurry(at..at + bytes.len() as u64, Sort::Metadata);
+            ids
+        };
+        if when == When::Now {
+            self.follow(&ids);
         }
         Ok(())
+    }
+
+    /// Tells the store of bytes that are about to change.
+    fn note(
+        &mut self,
+        store: &mut dyn Store,
+        (at, bytes): (u64, &[u8]),
+        after: &[ChangeId],
+        of: ChangeOf,
+    ) -> Result<Vec<ChangeId>, FsError> {
+        let mut old = vec![0; bytes.len()];
+        store.read(at, &mut old)?;
+        let soft = soft(store);
+        let (mut ids, mut from) = (Vec::new(), 0);
+        while from < bytes.len() {
+            let to = bytes.len().min(from + SECTOR_BYTES - (at as usize + from) % SECTOR_BYTES);
+            ids.extend(soft.add_bytes(at + from as u64, (&old[from..to], &bytes[from..to]), after, of));
+            from = to;
+        }
+        Ok(ids)
+    }
+
+    /// What comes next in this call is after these changes.
+    fn follow(&mut self, ids: &[ChangeId]) {
+        if let Some(order) = &mut self.order {
+            order.chain = ids.to_vec();
+        }
     }
 
     /// What comes next in this call is after all changes in a directory: it is about to lose its name.

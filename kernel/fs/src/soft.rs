@@ -54,6 +54,32 @@ enum What {
     Contents(u128),
 }
 
+/// What is changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ChangeOf {
+    /// An inode, or pointers.
+    Metadata,
+    /// An entry of a directory, which has an inode now.
+    NameGiven,
+    /// One that has another inode than before.
+    NameMoved,
+    /// One that has none any more.
+    NameTaken,
+}
+
+impl ChangeOf {
+    /// What it is after, all that covers it is after, too.
+    fn lasts(self) -> bool {
+        matches!(self, ChangeOf::NameMoved | ChangeOf::NameTaken)
+    }
+
+    /// Where it makes the bytes what they are on the disk, there is nothing to wait for. (An inode that has a name on
+    /// the disk may have had it there by another name: the rest of an entry is no change.)
+    fn may_be_none(self) -> bool {
+        matches!(self, ChangeOf::Metadata | ChangeOf::NameTaken)
+    }
+}
+
 impl Change {
     fn overlaps(&self, bytes: &Range<u64>) -> bool {
         matches!(self.what, What::Bytes(_)) && self.bytes.start < bytes.end && bytes.start < self.bytes.end
@@ -134,6 +160,13 @@ impl SoftUpdates {
         touched.copied().collect::<BTreeSet<_>>().into_iter().collect()
     }
 
+    /// These bytes of a sector are as they are now whenever it is written.
+    pub(crate) fn is_always_written(&self, bytes: Range<u64>) -> bool {
+        let ids = self.by_sector.get(&(bytes.start / SECTOR)).map_or(&[][..], Vec::as_slice);
+        let last = ids.iter().rev().map(|id| &self.changes[id]).find(|change| change.overlaps(&bytes));
+        last.is_none_or(|change| covers(&change.bytes, &bytes) && !change.after.iter().any(|id| self.waits(*id)))
+    }
+
     /// These and all that they are after, oldest first: in this order each can be written.
     pub fn with_older(&self, ids: Vec<ChangeId>) -> Vec<ChangeId> {
         let (mut all, mut next) = (BTreeSet::new(), ids);
@@ -198,7 +231,7 @@ impl SoftUpdates {
         at: u64,
         (old, new): (&[u8], &[u8]),
         after: &[ChangeId],
-        lasts: bool,
+        of: ChangeOf,
     ) -> Option<ChangeId> {
         let bytes = at..at + new.len() as u64;
         let ids = self.by_sector.get(&(at / SECTOR)).map_or(&[][..], Vec::as_slice);
@@ -212,7 +245,7 @@ impl SoftUpdates {
         let inherited = below.iter().filter(inherits).flat_map(|id| &self.changes[id].after);
         let all = after.iter().chain(inherited).copied().filter(needed);
         let after: Vec<ChangeId> = all.collect::<BTreeSet<_>>().into_iter().collect();
-        if after.is_empty() && covered {
+        if after.is_empty() && covered && of.may_be_none() {
             let mut disk = old.to_vec();
             for id in below.iter().rev() {
                 let change = &self.changes[id];
@@ -225,16 +258,17 @@ impl SoftUpdates {
                 return None;
             }
         }
-        if let Some(last) = below.last()
+        // Beneath a new name there is room, and not the name before it: those stay two.
+        if of == ChangeOf::Metadata
+            && let Some(last) = below.last()
             && self.changes[last].bytes == bytes
             && after.iter().all(|id| id < last)
         {
             let one = self.changes.get_mut(last).expect("it is of this sector");
-            one.lasts |= lasts;
             one.after.extend(after.into_iter().filter(|id| !one.after.contains(id)).collect::<Vec<_>>());
             return Some(*last);
         }
-        Some(self.add(Change { bytes, what: What::Bytes(old.to_vec()), after, lasts }))
+        Some(self.add(Change { bytes, what: What::Bytes(old.to_vec()), after, lasts: of.lasts() }))
     }
 
     /// These sectors, all of which wait, are about to be written: rolls back what must not be on the disk yet.

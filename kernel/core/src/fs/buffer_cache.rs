@@ -8,8 +8,9 @@
 //! between it and the disk, is the owner's part, its [`Strategy`] (BSD's word). A file system gets both for the time of
 //! a call, [`Cached`].
 //!
-//! A write at once writes the buffer as `bwrite` does: all of it that is valid and lies around what changed. Buffers
-//! that wait are written when there are too many, the oldest first.
+//! A write at once writes the buffer as `bwrite` does: all of it that is valid and lies around what changed. Where it
+//! is known that only bytes of files wait (with soft updates), those alone are written: several small files share a
+//! buffer here, and in FreeBSD each has its own. Buffers that wait are written when there are too many, the oldest first.
 //!
 //! With soft updates ([`BufferCache::use_soft_updates`]) what a buffer has may be ahead of what the disk may have: the
 //! rest is rolled back while it is written, and it waits on (`softdep_disk_io_initiation`). A buffer that has waited for
@@ -101,6 +102,8 @@ struct Buffer<B> {
     dirty: Sectors,
     /// When the syncer is to write it.
     due: Cycles,
+    /// Only bytes of files wait, with soft updates.
+    is_files: bool,
 }
 
 fn delay(syncer: &SyncerDelays, sort: Sort) -> Cycles {
@@ -177,6 +180,7 @@ impl<B> BufferCache<B> {
             self.by_wait.insert(self.clock, index);
             if let Some(delays) = self.syncer {
                 buffer.due = now + delays.file_cycles;
+                buffer.is_files = true;
                 self.by_due.insert((buffer.due, index));
             }
         }
@@ -194,9 +198,10 @@ impl<B> BufferCache<B> {
         }
     }
 
-    /// A buffer that waits is to be written by then.
+    /// What waits in a buffer is not the bytes of files alone, and is to be written by then.
     fn hurry(&mut self, index: u64, due: Cycles) {
         let Some(buffer) = self.buffers.get_mut(&index).filter(|buffer| buffer.dirty != 0) else { return };
+        buffer.is_files = false;
         if due < buffer.due {
             self.by_due.remove(&(buffer.due, index));
             buffer.due = due;
@@ -245,7 +250,7 @@ impl<S: Strategy> Cached<'_, S> {
         let memory = self.strategy.show(index, room)?;
         let at = S::address(&memory);
         self.cache.by_use.insert(now, index);
-        self.cache.buffers.insert(index, Buffer { memory, used: now, dirty_since: 0, dirty: 0, due: Cycles(0) });
+        self.cache.buffers.insert(index, Buffer { memory, used: now, dirty_since: 0, dirty: 0, due: Cycles(0), is_files: false });
         Ok(at)
     }
 
@@ -297,10 +302,10 @@ impl<S: Strategy> Cached<'_, S> {
         let Some(buffer) = self.cache.buffers.get(&index).filter(|buffer| buffer.dirty != 0) else {
             return Ok(());
         };
-        let (at, dirty) = (S::address(&buffer.memory), buffer.dirty);
+        let (at, dirty, is_files) = (S::address(&buffer.memory), buffer.dirty, buffer.is_files);
         let first = index * (BUFFER_BYTES / SECTOR) as u64;
         let mut waiting = 0;
-        for run in runs(self.cache.valid(index)) {
+        for run in runs(if is_files { dirty } else { self.cache.valid(index) }) {
             let which = sectors(&(run.start * SECTOR..run.end * SECTOR)) & dirty;
             if which == 0 {
                 continue;
@@ -476,7 +481,7 @@ impl<S: Strategy> Store for Cached<'_, S> {
     }
 
     fn hurry(&mut self, bytes: Range<u64>, sort: Sort) {
-        if let Some(delays) = self.cache.syncer {
+        if let Some(delays) = self.cache.syncer.filter(|_| sort != Sort::File) {
             let due = self.strategy.now() + delay(&delays, sort);
             spans(bytes).for_each(|(index, _)| self.cache.hurry(index, due));
         }
