@@ -33,7 +33,7 @@ defects! {
     }
     /// It shows only with soft updates.
     needs_soft_updates: [
-        NameBeforeItsInode, ContentsForgotten, ReusedEarly, NameGoneFirst, CountBeforeName, FullDirectoryGone, NameTwice,
-        MovesCross, UndoForgotten, RedoForgotten, SyncForgetsName,
+        NameBeforeItsInode, ContentsForgotten, ReusedEarly, NameGoneFirst, CountBeforeName, FullDirectoryGone,
+        NameTwice, MovesCross, UndoForgotten, RedoForgotten, SyncForgetsName,
     ];
 }

@@ -8,11 +8,12 @@
 //!   cut leaves of a call is what it would have left without soft updates: some first part.
 //! * **Contents before pointers.** An inode or an indirect block that points to a block just taken is after that
 //!   block's contents; those of files, too: no file shows what another had in its blocks.
-//! * **A name is after its inode, after the end of the same name before, and after its directory**: that has its blocks and its own name. So a name on the
-//!   disk can be reached there, and `fsync` has to see to the names of one file only.
+//! * **A name is after its inode, after the end of the same name before, and after its directory**: that has its blocks
+//!   and its own name. So a name on the disk can be reached there, and `fsync` has to see to the names of one file only.
+//!   (A directory of its path that has moved since may still be in the old place.)
 //! * **An inode waits for what its earlier states wait for** (but for contents of blocks that it no longer has): its
 //!   count of names does not sink before the names are gone.
-//! * **A directory's name goes, and is reassigned, after all changes in it**: what was moved out has its new name.
+//! * **A directory's name goes after all changes in it**: what was moved out has its new name.
 //! * **Directories move one after the other**, each after its name, and go after that: no two come to lie within
 //!   each other, and one that has moved and does not know it has both names.
 //! * **Blocks and inodes are free again when nothing on the disk points to them** (`freed`): with the call's last
@@ -258,7 +259,7 @@ impl Volume {
         self.change_bytes(store, (at, &inode.encode()), when, &after)
     }
 
-    /// Writes bytes of a directory or an indirect block; where it is a pointer, after the contents of that block.
+    /// Writes bytes of an indirect block; where it is a pointer, after the contents of that block.
     pub(crate) fn write_pointers(
         &mut self,
         store: &mut dyn Store,

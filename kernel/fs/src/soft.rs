@@ -1,17 +1,18 @@
 //! Soft updates, the part of the store: changes that wait in its buffers, and what each of them waits for.
 //!
 //! # The model
-//! A change is some bytes of one sector, with what they were on the disk before it ([`Change::other`]), or the contents
-//! of a block that was just taken. Each change is *after* some older ones: those must be on the disk before it is, or
-//! come there in the same sector. A sector is written whenever the store likes to. What in it must not be there yet is
-//! rolled back for the time of the write, and done again behind it ([`SoftUpdates::roll_back`],
-//! [`SoftUpdates::written`]); the sector then still waits. So sectors may need each other in a circle, changes never:
-//! a change is after older ones only, and the oldest of all can be written at any time. That is why a flush ends.
+//! A change is some bytes of one sector, with what they were before it, or the contents of a block that was just
+//! taken. Each change is *after* some older ones: those must be on the disk before it is, or come there in the same
+//! sector. A sector is written whenever the store likes to. What in it must not be there yet is rolled back for the
+//! time of the write, and done again behind it ([`SoftUpdates::roll_back`], [`SoftUpdates::written`]); the sector then
+//! still waits. So sectors may need each other in a circle, changes never: a change is after older ones only, and the
+//! oldest of all can be written at any time. That is why a flush ends.
 //!
 //! A change that lies over an older one of the same sector needs it, but where it covers that: then the older one need
 //! not ever be seen on the disk. What the older one is after, the younger one is then, too, if that *lasts*: a name that
-//! went must not be gone early by what came to its place; but a name that came and went needs its inode no more. Two changes of the same bytes become one where nothing lies between them; and changes
-//! that come to what the disk has are none at all (a file that is made and removed before anything was written).
+//! went must not be gone early by what came to its place; but a name that came and went needs its inode no more. Two
+//! states of an inode become one where nothing is in between that the later one is after. And changes that come to what
+//! the disk has are none at all: a file that is made and removed before anything was written is never written.
 //!
 //! The contents of a new block are not rolled back, as nothing on the disk points there: they are there when each
 //! sector of the block was written since. What is in blocks that are given back is forgotten with its changes.
@@ -44,6 +45,7 @@ struct Change {
     bytes: Range<u64>,
     what: What,
     after: Vec<ChangeId>,
+    /// What covers it is after the same.
     lasts: bool,
 }
 
@@ -164,7 +166,9 @@ impl SoftUpdates {
     pub(crate) fn is_always_written(&self, bytes: Range<u64>) -> bool {
         let ids = self.by_sector.get(&(bytes.start / SECTOR)).map_or(&[][..], Vec::as_slice);
         let last = ids.iter().rev().map(|id| &self.changes[id]).find(|change| change.overlaps(&bytes));
-        last.is_none_or(|change| covers(&change.bytes, &bytes) && !change.after.iter().any(|id| self.waits(*id)))
+        last.is_none_or(|change| {
+            covers(&change.bytes, &bytes) && !change.after.iter().any(|id| self.waits(*id))
+        })
     }
 
     /// These and all that they are after, oldest first: in this order each can be written.

@@ -121,7 +121,13 @@ pub struct Cached<D> {
 impl<D: Device> Cached<D> {
     /// A store over `device`, with nothing in its buffers.
     pub fn new(device: D) -> Cached<D> {
-        Cached { device, chunks: BTreeMap::new(), dirty_chunks: 0, max_dirty: 1024, soft: SoftUpdates::default() }
+        Cached {
+            device,
+            chunks: BTreeMap::new(),
+            dirty_chunks: 0,
+            max_dirty: 1024,
+            soft: SoftUpdates::default(),
+        }
     }
 
     /// The same, in which no more than so many chunks wait to be written.

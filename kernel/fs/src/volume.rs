@@ -58,7 +58,14 @@ pub struct Stat {
 impl Volume {
     /// A volume of which nothing is in memory but its maps.
     pub(crate) fn new(geometry: Geometry, maps: Maps) -> Volume {
-        Volume { geometry, maps, nodes: BTreeMap::new(), dirs: BTreeMap::new(), order: None, defect: Planted::NONE }
+        Volume {
+            geometry,
+            maps,
+            nodes: BTreeMap::new(),
+            dirs: BTreeMap::new(),
+            order: None,
+            defect: Planted::NONE,
+        }
     }
 
     /// Writes all that waits. What is open stays open.

@@ -10,12 +10,13 @@
 //!
 //! A write at once writes the buffer as `bwrite` does: all of it that is valid and lies around what changed. Where it
 //! is known that only bytes of files wait (with soft updates), those alone are written: several small files share a
-//! buffer here, and in FreeBSD each has its own. Buffers that wait are written when there are too many, the oldest first.
+//! buffer here, and in FreeBSD each has its own. Buffers that wait are written when there are too many, the oldest
+//! first.
 //!
 //! With soft updates ([`BufferCache::use_soft_updates`]) what a buffer has may be ahead of what the disk may have: the
-//! rest is rolled back while it is written, and it waits on (`softdep_disk_io_initiation`). A buffer that has waited for
-//! as long as what is in it may is written by whoever comes next ([`Cached::sync_due`]), who does the work of FreeBSD's
-//! syncer. Of what the buffer has that may wait least counts; one that waits on does so from then.
+//! rest is rolled back while the buffer is written, which then still waits (`softdep_disk_io_initiation`). A buffer that
+//! has waited for as long as what is in it may is written by whoever comes next ([`Cached::sync_due`]), who does the
+//! work of FreeBSD's syncer. What in it may wait for the shortest time counts; where it still waits, that begins anew.
 //!
 //! # Locks
 //! None of its own: who has the volume does one thing at a time.
@@ -250,7 +251,10 @@ impl<S: Strategy> Cached<'_, S> {
         let memory = self.strategy.show(index, room)?;
         let at = S::address(&memory);
         self.cache.by_use.insert(now, index);
-        self.cache.buffers.insert(index, Buffer { memory, used: now, dirty_since: 0, dirty: 0, due: Cycles(0), is_files: false });
+        self.cache.buffers.insert(
+            index,
+            Buffer { memory, used: now, dirty_since: 0, dirty: 0, due: Cycles(0), is_files: false },
+        );
         Ok(at)
     }
 

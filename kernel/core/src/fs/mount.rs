@@ -36,8 +36,8 @@ impl<M: Machine> Mount<M> {
 /// # Locks
 /// Calls sleep: no spin lock is held before and after.
 pub trait Volumes<M: Machine>: FileSystem<M> {
-    /// Makes a volume on the memory disk (`newfs`), which is not mounted, or mounts what is there; with soft updates, if
-    /// that is said.
+    /// Makes a volume on the memory disk (`newfs`), which is not mounted, or mounts what is there; with soft updates,
+    /// if that is said.
     fn mount(&self, call: &Syscall<'_, M>, format: Option<Format>, soft_updates: bool) -> Result<(), Errno>;
 
     /// Writes all, and lets go of the disk.

@@ -12,12 +12,13 @@ fn every_planted_defect_is_caught() {
             match defect {
                 // Rare at random.
                 FsDefect::FullDirectoryGone => moved_out(Some(defect)).err(),
-                _ => (1..=60).find_map(|seed| cut_anywhere(seed, 400, 40, Writes::Soft, Some(defect)).err()),
+                _ => (1..=60)
+                    .find_map(|seed| cut_anywhere(seed, 400, Some(40), Writes::Soft, Some(defect)).err()),
             }
         } else {
             (1..=60).find_map(|seed| {
                 let found = beside_the_host(seed, 1500, Some(defect)).err();
-                found.or_else(|| cut_anywhere(seed, 400, 40, Writes::InOrder, Some(defect)).err())
+                found.or_else(|| cut_anywhere(seed, 400, Some(40), Writes::InOrder, Some(defect)).err())
             })
         };
         let found = found.unwrap_or_else(|| panic!("{defect:?} is not found"));

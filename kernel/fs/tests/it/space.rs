@@ -104,8 +104,8 @@ fn a_symbolic_link_is_a_path_of_some_length_and_no_file() {
     side.end().unwrap();
 }
 
-/// A program of which one allocation fails: the call does, nothing is lost by that, and the rest goes on. How many there
-/// are, if that is one too many.
+/// A program of which one allocation fails: the call does, nothing is lost by that, and the rest goes on. Whether there
+/// were so many.
 fn with_failure(seed: u64, writes: Writes, after: u32) -> bool {
     let mut random = Random::new(seed);
     let mut side = Side::new(1 << 20, [512, 1024][seed as usize % 2], 32, None);
@@ -133,7 +133,10 @@ fn with_failure(seed: u64, writes: Writes, after: u32) -> bool {
         if was_to_fail && !side.volume.is_to_fail() && writes == Writes::InOrder {
             // A write that has got some of its blocks is as long as those, and what is left is tried again.
             let wrote = matches!(call, Call::Write(..)) && answer == Answer::Done;
-            assert!(wrote || answer == Answer::No("ENOSPC"), "seed {seed}, after {after}: {call:?} {answer:?}");
+            assert!(
+                wrote || answer == Answer::No("ENOSPC"),
+                "seed {seed}, after {after}: {call:?} {answer:?}"
+            );
         }
     }
     assert!(refused <= 1);

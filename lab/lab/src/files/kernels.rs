@@ -4,6 +4,7 @@
 //! lengths. All kernels run the same code; `extends` lets a file say only what differs. Every value is [`Sourced`].
 
 use super::catalogue::{self, AsRead, Kind, Source};
+use super::disk::DiskFile;
 use super::ephemeral::{EphemeralFile, SchemeName};
 use super::frames::{FramesFile, PagingFile, ShadowsFile};
 use super::ispc::IspcFile;
@@ -16,9 +17,7 @@ use crate::error::LabError;
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths};
 use pageferry_hal::isa::hash::SCATTER;
 use pageferry_hal::{Board, CodePath, Cycles, Mmu, PAGE_SHIFT, Region};
-use pageferry_kernel::{
-    DiskConfig, DiskPaths, KernelConfig, KernelPaths, PipeConfig, SchedConfig, SocketConfig, SyncerDelays,
-};
+use pageferry_kernel::{DiskPaths, KernelConfig, KernelPaths, PipeConfig, SchedConfig, SocketConfig};
 use pageferry_model::MachineConfig;
 use pageferry_pmap::{EntryChoice, KernelMapping, Planted, PmapConfig, PmapPaths, RefillConfig, RefillPaths};
 use pageferry_sourced::{
@@ -211,37 +210,6 @@ pub struct RefillFile {
     pub insert_c: Sourced<u32>,
     /// As the others.
     pub restore: Sourced<u32>,
-}
-
-/// Memory disks, and what is on them.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DiskFile {
-    /// How the frames are mapped that the kernel looks at for a moment: of a memory disk, of an executable's header, of
-    /// a traced process, of a page that the vnode pager fills.
-    pub mapping: Sourced<FrameMappingName>,
-    /// How a debugger gets at the memory of a process.
-    pub ptrace: Sourced<PtraceName>,
-    /// Buffers of the file systems on them, 16 KB each.
-    pub buffers: Sourced<u64>,
-    /// Buffers that may wait to be written.
-    pub dirty_buffers: Sourced<u64>,
-    /// How long they may do so at most, on volumes with soft updates.
-    pub syncer: SyncerFile,
-    /// Path lengths in instructions.
-    pub paths: DiskPathsFile,
-}
-
-/// When the syncer writes what waits in buffers.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SyncerFile {
-    /// Inodes and indirect blocks: so many seconds after the first change.
-    pub metadata_s: Sourced<u64>,
-    /// Directories, likewise.
-    pub directory_s: Sourced<u64>,
-    /// The bytes of files, likewise.
-    pub file_s: Sourced<u64>,
 }
 
 /// Sockets.
@@ -514,14 +482,7 @@ impl KernelFile {
                 clusters: self.socket.clusters.value as usize,
                 null_protocol: self.socket.null_protocol.value,
             },
-            disk: DiskConfig {
-                mapping: self.disk.mapping.value.into(),
-                ptrace: self.disk.ptrace.value.into(),
-                buffers: self.disk.buffers.value as usize,
-                dirty_buffers: self.disk.dirty_buffers.value as usize,
-                syncer: self.disk.syncer.delays(machine.cpu.clock_mhz.value),
-                paths: self.disk.paths.lengths(),
-            },
+            disk: self.disk.config(machine.cpu.clock_mhz.value),
             // Only where there is a network: see `NetFile::config`.
             net: None,
             ispc: self.ispc.as_ref().map(IspcFile::config),
@@ -576,17 +537,6 @@ impl KernelFile {
     /// The page daemon and its swap area, if this kernel has them.
     pub fn paging(&self) -> Option<PagingConfig> {
         self.paging.as_ref().map(PagingFile::config)
-    }
-}
-
-impl SyncerFile {
-    fn delays(&self, clock_mhz: u64) -> SyncerDelays {
-        let cycles = |seconds: &Sourced<u64>| Cycles(seconds.value * clock_mhz * 1_000_000);
-        SyncerDelays {
-            metadata_cycles: cycles(&self.metadata_s),
-            directory_cycles: cycles(&self.directory_s),
-            file_cycles: cycles(&self.file_s),
-        }
     }
 }
 
