@@ -9,7 +9,7 @@
 //!
 //! * `error`, `store`: what can go wrong, and what a volume is kept on. `layout`: what is where on the disk.
 //! * `inode`, `chunk`: inodes and directories as they are on the disk. `maps`: free inodes and blocks.
-//! * `soft`, `order`: soft updates; what waits, and what it waits for.
+//! * `sector`, `soft`, `order`, `ordering`: soft updates; what waits, and what it waits for.
 //! * `volume`: what is in memory of a volume. `bmap`: the blocks of a file. `cut`: taking blocks from a file.
 //! * `dir`: one name in a directory. `file`: the bytes of files. `names`: making, linking, removing, renaming.
 //! * [`check`](mod@check): what is wrong with a volume, and [`repair`]. `mount`: making, mounting and unmounting one.
@@ -29,7 +29,7 @@
 //! high, a directory on its way with two names. Anything else is [`Damage`](Weight::Damage), and no cut leaves any.
 //!
 //! A volume with [soft updates](Volume::use_soft_updates) does not wait for writes, and has the same order on the disk:
-//! see `order`, and [`soft`] for how a store keeps it. It promises more: what a power cut leaves of it are inodes
+//! see `ordering`, and [`soft`] for how a store keeps it. It promises more: what a power cut leaves of it are inodes
 //! without names, counts that are too high and wrong free maps, and no file has in its blocks what another had.
 //!
 //! # What can fail
@@ -55,6 +55,8 @@ mod maps;
 mod mount;
 mod names;
 mod order;
+mod ordering;
+mod sector;
 pub mod soft;
 mod store;
 mod volume;

@@ -8,24 +8,25 @@
 //! still waits. So sectors may need each other in a circle, changes never: a change is after older ones only, and the
 //! oldest of all can be written at any time. That is why a flush ends.
 //!
-//! A change that lies over an older one of the same sector needs it, but where it covers that: then the older one need
-//! not ever be seen on the disk. What the older one is after, the younger one is then, too, if that *lasts*: a name that
-//! went must not be gone early by what came to its place; but a name that came and went needs its inode no more. Two
-//! states of an inode become one where nothing is in between that the later one is after. And changes that come to what
-//! the disk has are none at all: a file that is made and removed before anything was written is never written.
+//! A change that lies over an older one of the same sector needs it, but where it covers that: then the older one
+//! need not ever be seen on the disk. What the older one is after, the younger one is then, too, if that *lasts*: a
+//! name that went must not be gone early by what came to its place; but a name that came and went needs its inode no
+//! more. Two states of an inode become one where nothing is in between that the later one is after. And changes that
+//! come to what the disk has are none at all: a file that is made and removed before anything was written is never
+//! written.
 //!
 //! The contents of a new block are not rolled back, as nothing on the disk points there: they are there when each
 //! sector of the block was written since. What is in blocks that are given back is forgotten with its changes.
 //!
 //! # Who owns it
 //! A store that can do this owns one of these, and asks it at each write. What is after what, the volume says
-//! (`order`). One rule is the store's: a sector with changes waits to be written until they are all on the disk.
+//! (`ordering`). One rule is the store's: a sector with changes waits to be written until they are all on the disk.
 //!
 //! # What can fail
 //! Nothing here. Where the disk fails, changes stay as they were.
 
 use crate::defect::FsDefect;
-use crate::store::SECTOR_BYTES;
+use crate::sector::SECTOR_BYTES;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Range;

@@ -9,14 +9,12 @@
 //! of any moment.
 
 use crate::error::IoError;
+pub use crate::sector::SECTOR_BYTES;
 use crate::soft::SoftUpdates;
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
-
-/// Bytes of a sector.
-pub const SECTOR_BYTES: usize = 512;
 
 /// When something is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,5 +1,5 @@
-//! Soft updates on a mounted volume: what is on the disk at any moment is what they promise, what has waited long enough
-//! is there, and what comes back is what was written.
+//! Soft updates on a mounted volume: what is on the disk at any moment is what they promise, what has waited long
+//! enough is there, and what comes back is what was written.
 
 use crate::common::*;
 use crate::ispc::{served, try_served};

@@ -1,11 +1,16 @@
 //! Memory disks and what is on them: `[disk]` of a kernel's file.
 
-use super::kernels::DiskPathsFile;
+use super::paths::paths;
 use super::words::{FrameMappingName, PtraceName};
-use pageferry_hal::Cycles;
-use pageferry_kernel::{DiskConfig, SyncerDelays};
+use pageferry_hal::{CodePath, Cycles};
+use pageferry_kernel::{DiskConfig, DiskPaths, SyncerDelays};
 use pageferry_sourced::Sourced;
 use serde::{Deserialize, Serialize};
+
+paths! {
+    /// See [`DiskPaths`].
+    DiskPathsFile for DiskPaths { request, down, strategy, page, up, lookup, file_call, buffer, alloc }
+}
 
 /// Memory disks, and what is on them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -17,7 +17,7 @@ use crate::error::LabError;
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths};
 use pageferry_hal::isa::hash::SCATTER;
 use pageferry_hal::{Board, CodePath, Cycles, Mmu, PAGE_SHIFT, Region};
-use pageferry_kernel::{DiskPaths, KernelConfig, KernelPaths, PipeConfig, SchedConfig, SocketConfig};
+use pageferry_kernel::{KernelConfig, KernelPaths, PipeConfig, SchedConfig, SocketConfig};
 use pageferry_model::MachineConfig;
 use pageferry_pmap::{EntryChoice, KernelMapping, Planted, PmapConfig, PmapPaths, RefillConfig, RefillPaths};
 use pageferry_sourced::{
@@ -263,8 +263,6 @@ impl PipeFile {
 }
 
 paths! {
-    /// See [`DiskPaths`].
-    DiskPathsFile for DiskPaths { request, down, strategy, page, up, lookup, file_call, buffer, alloc }
     /// See [`KernelPaths`].
     KernelPathsFile for KernelPaths {
         syscall, switch, sleep, wakeup, pipe_call, uiomove, pipe_page, export, process, sosend, soreceive, protocol,
