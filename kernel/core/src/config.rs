@@ -92,6 +92,17 @@ pub enum PtraceBy {
     Frames,
 }
 
+/// How long what waits may wait, with soft updates (`metadelay`, `dirdelay`, `filedelay`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SyncerDelays {
+    /// Inodes and what leads to blocks.
+    pub metadata_cycles: Cycles,
+    /// Names.
+    pub directory_cycles: Cycles,
+    /// The bytes of files.
+    pub file_cycles: Cycles,
+}
+
 /// Memory disks, and what is on them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DiskConfig {
@@ -103,6 +114,8 @@ pub struct DiskConfig {
     pub buffers: usize,
     /// Buffers that may wait to be written.
     pub dirty_buffers: usize,
+    /// How long they may do so at most, on volumes with soft updates.
+    pub syncer: SyncerDelays,
     /// Path lengths.
     pub paths: DiskPaths,
 }

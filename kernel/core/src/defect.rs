@@ -18,6 +18,7 @@ defects! {
         DiskAnswerLost: "Whoever asked a disk for something is not woken by the answer. Caught as a deadlock.",
         DiskPageNotCleared: "A page of a memory disk that is written in part at first keeps what was in its frame. \
                              Caught where the rest is read.",
+        SyncerForgets: "What has waited for as long as it may is not written. Caught where the disk is looked at then.",
         BufferNotWired: "The pages of a buffer that a disk reads into are not kept wired until it has. Caught where \
                          they go meanwhile: others have them when the bytes come.",
     }

@@ -7,7 +7,7 @@ use crate::Ino;
 use crate::defect::FsDefect;
 use crate::error::FsError;
 use crate::layout::{DIRECT, Geometry};
-use crate::store::{Store, When};
+use crate::store::{Sort, Store, When};
 use crate::volume::Volume;
 use alloc::vec;
 
@@ -85,6 +85,24 @@ impl Volume {
         if let Some(block) = self.block_of(store, ino, index)? {
             return Ok((block, false));
         }
+        let before = self.node(store, ino)?.inode;
+        let taken = self.take_new_block_of(store, ino, index, when);
+        let covered = before.size.div_ceil(u64::from(self.geometry.block_bytes));
+        if taken == Err(FsError::NoSpace) && self.node(store, ino)?.inode != before && index >= covered {
+            // An indirect block was to lead there. What the file got in front of it is about to be within its length.
+            let goes_on = index > covered && self.block_of(store, ino, index - 1)?.is_some();
+            self.cut(store, ino, if goes_on { index } else { covered }, before.size)?;
+        }
+        taken.map(|block| (block, true))
+    }
+
+    fn take_new_block_of(
+        &mut self,
+        store: &mut dyn Store,
+        ino: Ino,
+        index: u64,
+        when: When,
+    ) -> Result<u32, FsError> {
         let near = match index.checked_sub(1) {
             Some(before) => self.block_of(store, ino, before)?.map(|block| block + 1),
             None => None,
@@ -95,14 +113,13 @@ impl Volume {
         });
         match place_of(&self.geometry, index) {
             Place::Direct(i) => {
-                let block = self.maps.take_block(store, near)?;
+                let block = self.take_block(store, near)?;
                 self.set_pointer(store, ino, i, block)?;
-                Ok((block, true))
+                Ok(block)
             }
             Place::Indirect(i) => {
                 let indirect = self.root_pointer(store, ino, DIRECT, near)?;
-                let block = self.leaf(store, ino, indirect, i, near, when)?;
-                Ok((block, true))
+                self.leaf(store, ino, indirect, i, near, when)
             }
             Place::Double(i, j) => {
                 let double = self.root_pointer(store, ino, DIRECT + 1, near)?;
@@ -115,8 +132,7 @@ impl Volume {
                     }
                     there => there,
                 };
-                let block = self.leaf(store, ino, indirect, j, near, when)?;
-                Ok((block, true))
+                self.leaf(store, ino, indirect, j, near, when)
             }
         }
     }
@@ -130,7 +146,7 @@ impl Volume {
         near: u32,
         when: When,
     ) -> Result<u32, FsError> {
-        let block = self.maps.take_block(store, near)?;
+        let block = self.take_block(store, near)?;
         self.put_pointer(store, indirect, index, block, when)?;
         self.count_blocks(store, ino, 1)?;
         Ok(block)
@@ -157,11 +173,11 @@ impl Volume {
 
     /// A new indirect block, which is on the disk before anything points to it.
     fn indirect_block(&mut self, store: &mut dyn Store, near: u32) -> Result<u32, FsError> {
-        let block = self.maps.take_block(store, near)?;
+        let block = self.take_block(store, near)?;
         let when = if self.defect.is(FsDefect::IndirectWrittenLater) { When::Later } else { When::Now };
         if !self.defect.is(FsDefect::IndirectNotCleared) {
             let zeros = vec![0; self.geometry.block_bytes as usize];
-            store.write(self.geometry.byte_of(block), &zeros, when)?;
+            self.write_contents(store, block, &zeros, Sort::Metadata, when)?;
         }
         Ok(block)
     }
@@ -183,8 +199,8 @@ impl Volume {
         self.change(store, ino, When::Later, |inode| inode.blocks = inode.blocks.saturating_add(more))
     }
 
-    pub(crate) fn put_pointer(
-        &self,
+    fn put_pointer(
+        &mut self,
         store: &mut dyn Store,
         indirect: u32,
         index: u64,
@@ -192,6 +208,6 @@ impl Volume {
         when: When,
     ) -> Result<(), FsError> {
         let at = self.geometry.byte_of(indirect) + 4 * index;
-        Ok(store.write(at, &block.to_le_bytes(), when)?)
+        self.write_pointers(store, (at, &block.to_le_bytes()), Some(block), when)
     }
 }

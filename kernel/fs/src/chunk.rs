@@ -15,6 +15,8 @@ use crate::store::SECTOR_BYTES as CHUNK;
 use alloc::vec::Vec;
 
 const HEAD: usize = 8;
+/// Where an entry has its kind.
+pub(crate) const KIND_AT: usize = 6;
 pub(crate) const MAX_NAME: usize = 255;
 
 /// An entry in a chunk.

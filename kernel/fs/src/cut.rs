@@ -35,15 +35,16 @@ impl Volume {
         let (mut after, found) = self.shortened(store, before, blocks)?;
         after.size = size;
         if self.defect.is(FsDefect::FreedBeforeCleared) {
-            self.give_blocks(store, &found.blocks)?;
+            self.give(store, &found.blocks, None)?;
             return self.change(store, ino, When::Later, |inode| *inode = after);
         }
         self.change(store, ino, When::Now, |inode| *inode = after)?;
         for (block, first) in found.kept {
             let zeros = vec![0; ((self.geometry.pointers() - first) * 4) as usize];
-            store.write(self.geometry.byte_of(block) + 4 * first, &zeros, When::Now)?;
+            let at = self.geometry.byte_of(block) + 4 * first;
+            self.write_pointers(store, (at, &zeros), None, When::Now)?;
         }
-        self.give_blocks(store, &found.blocks)
+        self.free(store, &found.blocks, None)
     }
 
     /// Ends an inode without names and openers: it is free on the disk when this returns.
@@ -51,24 +52,15 @@ impl Volume {
         let before = self.node(store, ino)?.inode;
         let (_, found) = self.shortened(store, before, 0)?;
         if self.defect.is(FsDefect::FreedBeforeCleared) {
-            self.give_blocks(store, &found.blocks)?;
-            Inode::FREE.write(&self.geometry, store, ino, When::Later)?;
+            self.give(store, &found.blocks, None)?;
+            self.write_inode(store, ino, &Inode::FREE, When::Later)?;
+            self.give(store, &[], Some(ino))?;
         } else {
-            Inode::FREE.write(&self.geometry, store, ino, When::Now)?;
-            self.give_blocks(store, &found.blocks)?;
+            self.write_inode(store, ino, &Inode::FREE, When::Now)?;
+            self.free(store, &found.blocks, Some(ino))?;
         }
         self.nodes.remove(&ino);
         self.dirs.remove(&ino);
-        self.maps.give_inode(store, ino)
-    }
-
-    fn give_blocks(&mut self, store: &mut dyn Store, blocks: &[u32]) -> Result<(), FsError> {
-        for &block in blocks {
-            store.forget(self.geometry.bytes_of(block));
-            if !self.defect.is(FsDefect::BlocksNotFreed) {
-                self.maps.give_block(store, block)?;
-            }
-        }
         Ok(())
     }
 

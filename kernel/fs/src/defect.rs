@@ -19,5 +19,21 @@ defects! {
         BlocksNotFreed: "The free map of blocks is not told of blocks that are given back.",
         FreshNotCleared: "A block that a file gets for a part of its bytes keeps what it had in the rest.",
         PathWrittenLater: "The path of a symbolic link is written later than the inode that points to it.",
+        NameBeforeItsInode: "Soft updates: a name does not wait for the inode that it is of.",
+        ContentsForgotten: "Soft updates: pointers do not wait for the contents of a new block.",
+        ReusedEarly: "Soft updates: blocks and inodes are free before what points to them is gone on the disk.",
+        NameGoneFirst: "Soft updates: the old name of a rename goes without waiting for the new one.",
+        CountBeforeName: "Soft updates: a count of names does not wait for the names.",
+        FullDirectoryGone: "Soft updates: a directory goes without waiting for what is moved out of it.",
+        NameTwice: "Soft updates: a name does not wait for the end of the same name before it.",
+        MovesCross: "Soft updates: a directory that moves does not wait for the one that moved before.",
+        UndoForgotten: "Soft updates: what must wait is not rolled back when its sector is written.",
+        RedoForgotten: "Soft updates: what was rolled back for a write is not done again.",
+        SyncForgetsName: "Soft updates: `fsync` leaves the names of the file to wait.",
     }
+    /// It shows only with soft updates.
+    needs_soft_updates: [
+        NameBeforeItsInode, ContentsForgotten, ReusedEarly, NameGoneFirst, CountBeforeName, FullDirectoryGone,
+        NameTwice, MovesCross, UndoForgotten, RedoForgotten, SyncForgetsName,
+    ];
 }

@@ -9,7 +9,8 @@ use crate::defect::FsDefect;
 use crate::error::FsError;
 use crate::inode::Kind;
 use crate::layout::put_u32;
-use crate::store::{SECTOR_BYTES as CHUNK, Store, When};
+use crate::order::NameChange;
+use crate::store::{SECTOR_BYTES as CHUNK, Sort, Store, When};
 use crate::volume::{DirIndex, Volume};
 use alloc::format;
 use alloc::vec::Vec;
@@ -125,22 +126,34 @@ impl Volume {
     ) -> Result<(), FsError> {
         self.load_dir(store, dir)?;
         let needed = room_for(name.len());
-        let found = self.dirs[&dir].room.iter().position(|&room| usize::from(room) >= needed);
-        let number = match found {
-            Some(number) => number as u32,
-            None => self.grow_dir(store, dir)?,
+        let mut from = 0;
+        let (number, mut chunk, at, host) = loop {
+            let rooms = self.dirs[&dir].room[from..].iter();
+            let number = match rooms.clone().position(|&room| usize::from(room) >= needed) {
+                Some(number) => (from + number) as u32,
+                None => self.grow_dir(store, dir)?,
+            };
+            let (chunk, at) = self.chunk(store, dir, number)?;
+            let slots = self.slots_of(dir, &chunk)?;
+            let has_room = |slot: &&Slot| slot.len - slot.used() >= needed;
+            let mut hosts = slots.iter().filter(has_room).peekable();
+            if hosts.peek().is_none() {
+                return Err(FsError::Damaged(format!("directory {} has lost room", dir.0)));
+            }
+            // A name that may have to be there once more keeps its place.
+            match hosts.find(|slot| slot.ino != 0 || self.is_settled(store, at + slot.at as u64)) {
+                Some(host) => break (number, chunk, at, *host),
+                None => from = number as usize + 1,
+            }
         };
-        let (mut chunk, at) = self.chunk(store, dir, number)?;
-        let slots = self.slots_of(dir, &chunk)?;
-        let host = slots.iter().find(|slot| slot.len - slot.used() >= needed);
-        let host = *host.ok_or_else(|| FsError::Damaged(format!("directory {} has lost room", dir.0)))?;
         let (start, len) = (host.at + host.used(), host.len - host.used());
         if host.ino != 0 && !self.defect.is(FsDefect::EntryOverlaps) {
             let used = host.used() as u16;
             chunk[host.at + 4..host.at + 6].copy_from_slice(&used.to_le_bytes());
         }
         put_entry(&mut chunk, start, len, ino.0, kind.number(), name);
-        store.write(at, &chunk, When::Now)?;
+        let how = NameChange { dir, name, given_to: Some(ino), is_taken: false };
+        self.write_name(store, (at, &chunk, start), &how)?;
         let room = room_in_chunk(&chunk);
         let index = self.dirs.get_mut(&dir).expect("loaded above");
         index.names.insert(name.to_vec(), (number, ino));
@@ -157,7 +170,7 @@ impl Volume {
         }
         let (block, _) = self.take_block_of(store, dir, size / block_bytes, When::Now)?;
         let chunks = self.geometry.block_bytes as usize / CHUNK;
-        store.write(self.geometry.byte_of(block), &empty_chunk().repeat(chunks), When::Now)?;
+        self.write_contents(store, block, &empty_chunk().repeat(chunks), Sort::Directory, When::Now)?;
         self.change(store, dir, When::Now, |inode| inode.size = size + block_bytes)?;
         let index = self.dirs.get_mut(&dir).expect("its caller has loaded it");
         let first = index.room.len() as u32;
@@ -180,7 +193,9 @@ impl Volume {
         let (mut chunk, at, slots, which) = self.slot_of(store, dir, number, name)?;
         put_u32(&mut chunk, slots[which].at, ino.0);
         chunk[slots[which].at + 6] = kind.number();
-        store.write(at, &chunk, When::Now)?;
+        let given_to = (name != b"..").then_some(ino);
+        let how = NameChange { dir, name, given_to, is_taken: true };
+        self.write_name(store, (at, &chunk, slots[which].at), &how)?;
         if name != b".." {
             self.dirs.get_mut(&dir).expect("loaded").names.insert(name.to_vec(), (number, ino));
         }
@@ -193,16 +208,28 @@ impl Volume {
         let &(number, _) = self.dirs[&dir].names.get(name).ok_or(FsError::NotFound)?;
         let (mut chunk, at, slots, which) = self.slot_of(store, dir, number, name)?;
         let slot = slots[which];
+        let how = NameChange { dir, name, given_to: None, is_taken: true };
+        if self.order.is_some() {
+            put_u32(&mut chunk, slot.at, 0);
+            self.write_name(store, (at, &chunk, slot.at), &how)?;
+        }
         match which.checked_sub(1) {
+            // A name that may have to be there once more keeps its place.
+            Some(_) if !self.is_settled(store, at + slot.at as u64) => {}
             // What it had is its forerunner's.
             Some(before) => {
-                let len = (slots[before].len + slot.len) as u16;
+                let len = ((slots[before].len + slot.len) as u16).to_le_bytes();
                 let head = slots[before].at;
-                chunk[head + 4..head + 6].copy_from_slice(&len.to_le_bytes());
+                chunk[head + 4..head + 6].copy_from_slice(&len);
+                if self.order.is_some() {
+                    store.write(at + head as u64 + 4, &len, When::Later)?;
+                }
             }
             None => put_u32(&mut chunk, slot.at, 0),
         }
-        store.write(at, &chunk, When::Now)?;
+        if self.order.is_none() {
+            self.write_name(store, (at, &chunk, slot.at), &how)?;
+        }
         let room = room_in_chunk(&chunk);
         let index = self.dirs.get_mut(&dir).expect("loaded above");
         index.names.remove(name);

@@ -163,6 +163,7 @@ impl Volume {
     /// # Errors
     /// [`FsError::TooLarge`], [`FsError::IsDirectory`], [`FsError::Damaged`], the disk.
     pub fn truncate(&mut self, store: &mut dyn Store, ino: Ino, size_bytes: u64) -> Result<(), FsError> {
+        self.begin(store)?;
         let inode = self.node(store, ino)?.inode;
         inode.has_bytes()?;
         if size_bytes > self.geometry.max_bytes() {
@@ -190,6 +191,7 @@ impl Volume {
     /// # Errors
     /// [`FsError::Damaged`], the disk.
     pub fn fsync(&mut self, store: &mut dyn Store, ino: Ino) -> Result<(), FsError> {
+        self.begin(store)?;
         let inode = self.node(store, ino)?.inode;
         let block_bytes = u64::from(self.geometry.block_bytes);
         let mut at = 0;
@@ -220,6 +222,7 @@ impl Volume {
             store.flush(self.geometry.bytes_of(root))?;
         }
         self.change(store, ino, When::Now, |_| ())?;
+        self.flush_inode(store, ino)?;
         self.let_go(store, ino)
     }
 }

@@ -1,4 +1,4 @@
-//! A file system after the Berkeley Fast File System, as FreeBSD 5 had it (without soft updates), for any kernel or
+//! A file system after the Berkeley Fast File System, as FreeBSD 5 had it, for any kernel or
 //! none.
 //!
 //! A [`Volume`] is what is known in memory of a file system on a [`Store`], the buffers of a disk; every call gets the
@@ -9,6 +9,7 @@
 //!
 //! * `error`, `store`: what can go wrong, and what a volume is kept on. `layout`: what is where on the disk.
 //! * `inode`, `chunk`: inodes and directories as they are on the disk. `maps`: free inodes and blocks.
+//! * `sector`, `soft`, `order`, `ordering`: soft updates; what waits, and what it waits for.
 //! * `volume`: what is in memory of a volume. `bmap`: the blocks of a file. `cut`: taking blocks from a file.
 //! * `dir`: one name in a directory. `file`: the bytes of files. `names`: making, linking, removing, renaming.
 //! * [`check`](mod@check): what is wrong with a volume, and [`repair`]. `mount`: making, mounting and unmounting one.
@@ -26,6 +27,10 @@
 //! Free maps are written later: after a power cut they may be wrong either way, and the checker makes them anew from
 //! the inodes. What else a cut may leave is a [`Leftover`](Weight::Leftover): inodes without names, counts that are too
 //! high, a directory on its way with two names. Anything else is [`Damage`](Weight::Damage), and no cut leaves any.
+//!
+//! A volume with [soft updates](Volume::use_soft_updates) does not wait for writes, and has the same order on the disk:
+//! see `ordering`, and [`soft`] for how a store keeps it. It promises more: what a power cut leaves of it are inodes
+//! without names, counts that are too high and wrong free maps, and no file has in its blocks what another had.
 //!
 //! # What can fail
 //! Every call: for want of space, for names that are there or not, by the disk. A volume that is damaged is met with
@@ -49,6 +54,10 @@ pub mod layout;
 mod maps;
 mod mount;
 mod names;
+mod order;
+mod ordering;
+mod sector;
+pub mod soft;
 mod store;
 mod volume;
 
@@ -59,5 +68,6 @@ pub use error::{FsError, IoError};
 pub use file::{Piece, Target};
 pub use inode::Kind;
 pub use layout::{Format, Ino};
-pub use store::{Cached, Device, MemoryDevice, Store, When};
+pub use soft::SoftUpdates;
+pub use store::{Cached, Device, MemoryDevice, Sort, Store, When};
 pub use volume::{Stat, Volume};

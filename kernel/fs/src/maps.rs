@@ -21,6 +21,9 @@ struct Group {
 pub(crate) struct Maps {
     geometry: Geometry,
     groups: Vec<Group>,
+    /// So many allocations succeed before one fails, in a test.
+    #[cfg(feature = "verify")]
+    pub(crate) fails_after: Option<u32>,
 }
 
 fn is_set(map: &[u8], bit: u32) -> bool {
@@ -73,7 +76,12 @@ impl Maps {
                 free_blocks: there - geometry.reserved_blocks(),
             }
         });
-        Maps { geometry, groups: groups.collect() }
+        Maps {
+            geometry,
+            groups: groups.collect(),
+            #[cfg(feature = "verify")]
+            fails_after: None,
+        }
     }
 
     /// The maps on the disk.
@@ -167,6 +175,21 @@ impl Maps {
         Ok(store.write(at, &self.groups[group as usize].blocks[byte..=byte], When::Later)?)
     }
 
+    /// Fails where a test wants that.
+    fn try_allocation(&mut self) -> Result<(), FsError> {
+        #[cfg(feature = "verify")]
+        if let Some(left) = &mut self.fails_after {
+            match left.checked_sub(1) {
+                Some(fewer) => *left = fewer,
+                None => {
+                    self.fails_after = None;
+                    return Err(FsError::NoSpace);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The groups, `first` first.
     fn order(&self, first: u32) -> impl Iterator<Item = u32> + use<> {
         let count = self.groups.len() as u32;
@@ -183,6 +206,7 @@ impl Maps {
         near: Ino,
         directory: bool,
     ) -> Result<Ino, FsError> {
+        self.try_allocation()?;
         let near = near.0 / self.geometry.group_inodes;
         let roomy = (0..self.groups.len()).rev().max_by_key(|&group| self.groups[group].free_inodes);
         let first = if directory { roomy.map_or(near, |group| group as u32) } else { near };
@@ -207,6 +231,7 @@ impl Maps {
     /// # Errors
     /// [`FsError::NoSpace`], the disk.
     pub(crate) fn take_block(&mut self, store: &mut dyn Store, near: u32) -> Result<u32, FsError> {
+        self.try_allocation()?;
         let size = self.geometry.group_blocks;
         let first = near / size;
         let group = self.order(first).find(|&group| self.groups[group as usize].free_blocks > 0);

@@ -7,7 +7,7 @@ use crate::Ino;
 use crate::check::repair;
 use crate::chunk::{empty_chunk, first_chunk};
 use crate::defect::FsDefect;
-use crate::error::FsError;
+use crate::error::{FsError, IoError};
 use crate::inode::{Inode, Kind};
 use crate::layout::{Format, Geometry, INODE_BYTES, POINTERS, ROOT};
 use crate::maps::Maps;
@@ -79,8 +79,18 @@ impl Volume {
                 self.let_go(store, ino)?;
             }
         }
+        if self.order.is_some() {
+            store.sync()?;
+            self.begin(store)?;
+        }
         self.maps.store(store)?;
         store.sync()?;
+        if let Some(soft) = store.soft_updates()
+            && !soft.is_empty()
+        {
+            // The disk has failed before: what was to be there never was.
+            return Err(FsError::Io(IoError { at: 0 }));
+        }
         self.geometry.write(store, 0, true)
     }
 
@@ -99,6 +109,7 @@ impl Volume {
     /// # Errors
     /// [`FsError::Invalid`]: it is not open. [`FsError::Damaged`], the disk.
     pub fn close(&mut self, store: &mut dyn Store, ino: Ino) -> Result<(), FsError> {
+        self.begin(store)?;
         let Some(node) = self.nodes.get_mut(&ino).filter(|node| node.opens > 0) else {
             return if self.defect.is(FsDefect::OpenFileFreed) { Ok(()) } else { Err(FsError::Invalid) };
         };

@@ -10,7 +10,7 @@ use crate::defect::FsDefect;
 use crate::error::FsError;
 use crate::inode::{Inode, Kind, MAX_PATH};
 use crate::layout::POINTERS;
-use crate::store::{SECTOR_BYTES, Store, When};
+use crate::store::{SECTOR_BYTES, Sort, Store, When};
 use crate::volume::Volume;
 use alloc::format;
 use alloc::vec;
@@ -132,12 +132,13 @@ impl Volume {
         kind: Kind,
         path: &[u8],
     ) -> Result<Ino, FsError> {
+        self.begin(store)?;
         self.absent(store, dir, name)?;
         let is_dir = kind == Kind::Directory;
         if is_dir && self.node(store, dir)?.inode.links >= MAX_LINKS {
             return Err(FsError::TooManyLinks);
         }
-        let ino = self.maps.take_inode(store, dir, is_dir)?;
+        let ino = self.take_inode(store, dir, is_dir)?;
         let made = match kind {
             Kind::Directory => self.make_dir(store, ino, dir),
             Kind::File => self.make_file(store, ino),
@@ -149,7 +150,7 @@ impl Volume {
             if self.nodes.contains_key(&ino) {
                 self.end(store, ino)?;
             } else {
-                self.maps.give_inode(store, ino)?;
+                self.give(store, &[], Some(ino))?;
             }
             if is_dir {
                 self.change(store, dir, When::Now, |parent| parent.links = parent.links.saturating_sub(1))?;
@@ -173,17 +174,17 @@ impl Volume {
         let mut inode = Inode { kind: Some(Kind::Link), links: 1, size, ..Inode::FREE };
         let when = if self.defect.is(FsDefect::PathWrittenLater) { When::Later } else { When::Now };
         for (i, part) in path.chunks(self.geometry.block_bytes as usize).enumerate() {
-            let block = match self.maps.take_block(store, near) {
+            let block = match self.take_block(store, near) {
                 Ok(block) => block,
                 Err(e) => {
                     let taken = inode.pointers[..i].to_vec();
-                    taken.into_iter().try_for_each(|block| self.maps.give_block(store, block))?;
+                    self.give(store, &taken, None)?;
                     return Err(e);
                 }
             };
             let mut bytes = part.to_vec();
             bytes.resize(part.len().next_multiple_of(SECTOR_BYTES), 0);
-            store.write(self.geometry.byte_of(block), &bytes, when)?;
+            self.write_contents(store, block, &bytes, Sort::File, when)?;
             inode.pointers[i] = block;
             inode.blocks += 1;
         }
@@ -194,11 +195,11 @@ impl Volume {
     fn make_dir(&mut self, store: &mut dyn Store, ino: Ino, parent: Ino) -> Result<(), FsError> {
         self.change(store, parent, When::Now, |inode| inode.links += 1)?;
         let near = ino.0 / self.geometry.group_inodes * self.geometry.group_blocks;
-        let block = self.maps.take_block(store, near)?;
+        let block = self.take_block(store, near)?;
         let chunks = self.geometry.block_bytes as usize / SECTOR_BYTES;
         let mut bytes: Vec<u8> = empty_chunk().repeat(chunks);
         bytes[..SECTOR_BYTES].copy_from_slice(&first_chunk(ino, parent));
-        store.write(self.geometry.byte_of(block), &bytes, When::Now)?;
+        self.write_contents(store, block, &bytes, Sort::Directory, When::Now)?;
         let mut pointers = [0; POINTERS];
         pointers[0] = block;
         let size = u64::from(self.geometry.block_bytes);
@@ -207,7 +208,7 @@ impl Volume {
     }
 
     fn install(&mut self, store: &mut dyn Store, ino: Ino, inode: Inode, when: When) -> Result<(), FsError> {
-        inode.write(&self.geometry, store, ino, when)?;
+        self.write_inode(store, ino, &inode, when)?;
         self.nodes.insert(ino, crate::volume::Node { inode, opens: 0, is_dirty: false });
         Ok(())
     }
@@ -248,6 +249,7 @@ impl Volume {
     }
 
     fn link_in(&mut self, store: &mut dyn Store, ino: Ino, dir: Ino, name: &[u8]) -> Result<(), FsError> {
+        self.begin(store)?;
         let inode = self.node(store, ino)?.inode;
         self.absent(store, dir, name)?;
         let kind = match inode.kind {
@@ -276,6 +278,7 @@ impl Volume {
         if name == b"." || name == b".." {
             return Err(FsError::IsDirectory);
         }
+        self.begin(store)?;
         let result = self.find(store, dir, name).and_then(|(ino, kind)| {
             if kind == Kind::Directory {
                 return Err(FsError::IsDirectory);
@@ -297,6 +300,7 @@ impl Volume {
             b".." => return Err(FsError::NotEmpty),
             _ => {}
         }
+        self.begin(store)?;
         let result = self.find(store, dir, name).and_then(|(ino, kind)| {
             if kind != Kind::Directory {
                 return Err(FsError::NotDirectory);
@@ -305,6 +309,8 @@ impl Volume {
                 self.let_go(store, ino)?;
                 return Err(FsError::NotEmpty);
             }
+            self.after_moves(ino);
+            self.after_all_in(store, ino)?;
             self.leave(store, dir, name)?;
             self.drop_dir(store, ino, dir)
         });
@@ -341,6 +347,7 @@ impl Volume {
         from: (Ino, &[u8]),
         to: (Ino, &[u8]),
     ) -> Result<(), FsError> {
+        self.begin(store)?;
         let result = self.rename_in(store, from, to);
         self.let_go(store, from.0)?;
         self.let_go(store, to.0)?;
@@ -396,6 +403,13 @@ impl Volume {
             }
         }
         let moves = is_dir && from != to;
+        if is_dir {
+            self.after_moves(ino);
+        }
+        if let Some((there, Kind::Directory)) = target {
+            self.after_moves(there);
+            self.after_all_in(store, there)?;
+        }
         if self.defect.is(FsDefect::OldNameFirst) {
             self.leave(store, from, old)?;
         }
@@ -421,6 +435,9 @@ impl Volume {
         }
         if !self.defect.is(FsDefect::OldNameFirst) {
             self.leave(store, from, old)?;
+        }
+        if is_dir {
+            self.moved();
         }
         if moves {
             self.change(store, from, When::Now, |inode| inode.links = inode.links.saturating_sub(1))?;

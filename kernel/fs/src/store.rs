@@ -9,13 +9,12 @@
 //! of any moment.
 
 use crate::error::IoError;
+pub use crate::sector::SECTOR_BYTES;
+use crate::soft::SoftUpdates;
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
-
-/// Bytes of a sector.
-pub const SECTOR_BYTES: usize = 512;
 
 /// When something is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +23,17 @@ pub enum When {
     Now,
     /// At some time, unless its block is forgotten before.
     Later,
+}
+
+/// What bytes are of that are written later: how long they may wait.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Sort {
+    /// Inodes and what leads to blocks.
+    Metadata,
+    /// Names.
+    Directory,
+    /// The bytes of files, and all of which nothing is said.
+    File,
 }
 
 /// The buffers of a disk.
@@ -46,11 +56,21 @@ pub trait Store {
     /// These bytes mean nothing any more: what waits to be written there is not written.
     fn forget(&mut self, bytes: Range<u64>);
 
-    /// Writes what waits for these bytes.
+    /// Writes what waits for these bytes, and what that is after.
     ///
     /// # Errors
     /// [`IoError`].
     fn flush(&mut self, bytes: Range<u64>) -> Result<(), IoError>;
+
+    /// The changes that wait, of a store that can keep to what they are after.
+    fn soft_updates(&mut self) -> Option<&mut SoftUpdates> {
+        None
+    }
+
+    /// These bytes, which wait, are of this sort.
+    fn hurry(&mut self, bytes: Range<u64>, sort: Sort) {
+        _ = (bytes, sort);
+    }
 
     /// Writes all that waits.
     ///
@@ -93,12 +113,19 @@ pub struct Cached<D> {
     chunks: BTreeMap<u64, Chunk>,
     dirty_chunks: usize,
     max_dirty: usize,
+    soft: SoftUpdates,
 }
 
 impl<D: Device> Cached<D> {
     /// A store over `device`, with nothing in its buffers.
     pub fn new(device: D) -> Cached<D> {
-        Cached { device, chunks: BTreeMap::new(), dirty_chunks: 0, max_dirty: 1024 }
+        Cached {
+            device,
+            chunks: BTreeMap::new(),
+            dirty_chunks: 0,
+            max_dirty: 1024,
+            soft: SoftUpdates::default(),
+        }
     }
 
     /// The same, in which no more than so many chunks wait to be written.
@@ -114,6 +141,19 @@ impl<D: Device> Cached<D> {
     /// The device.
     pub fn device(&self) -> &D {
         &self.device
+    }
+
+    /// The device itself.
+    pub fn device_mut(&mut self) -> &mut D {
+        &mut self.device
+    }
+
+    /// Writes what waits of the chunk that a byte is in, and nothing else: of soft updates, what may be written.
+    ///
+    /// # Errors
+    /// [`IoError`].
+    pub fn write_chunk_at(&mut self, at: u64) -> Result<(), IoError> {
+        self.write_out(at / CHUNK_BYTES as u64, u8::MAX)
     }
 
     /// Drops all clean buffers.
@@ -156,13 +196,37 @@ impl<D: Device> Cached<D> {
     fn write_out(&mut self, index: u64, which: u8) -> Result<(), IoError> {
         let Some(chunk) = self.chunks.get_mut(&index) else { return Ok(()) };
         let which = chunk.dirty & which;
-        for sector in (0..CHUNK_SECTORS).filter(|sector| which & 1 << sector != 0) {
-            let bytes = &chunk.bytes[sector * SECTOR_BYTES..][..SECTOR_BYTES];
-            self.device.write(index * CHUNK_SECTORS as u64 + sector as u64, bytes)?;
-        }
         let was = chunk.dirty;
-        chunk.dirty &= !which;
+        for sector in (0..CHUNK_SECTORS).filter(|sector| which & 1 << sector != 0) {
+            let number = index * CHUNK_SECTORS as u64 + sector as u64;
+            let Chunk { bytes, dirty } = &mut *chunk;
+            let bytes = &mut bytes[sector * SECTOR_BYTES..][..SECTOR_BYTES];
+            let swap = |bytes: &mut [u8], at: u64, other: &mut [u8]| {
+                bytes[at as usize % SECTOR_BYTES..][..other.len()].swap_with_slice(other);
+            };
+            self.soft.roll_back([number].into_iter(), &mut |at, other| swap(bytes, at, other));
+            let written = self.device.write(number, bytes);
+            let waiting = self.soft.written(written.is_ok(), &mut |at, other| swap(bytes, at, other));
+            written?;
+            if waiting.is_empty() {
+                *dirty &= !(1 << sector);
+            }
+        }
         self.dirty_chunks -= usize::from(was != 0 && chunk.dirty == 0);
+        Ok(())
+    }
+
+    fn write_waiting(&mut self, bytes: Range<u64>) -> Result<(), IoError> {
+        let size = CHUNK_BYTES as u64;
+        let waiting: Vec<u64> = {
+            let within = self.chunks.range(bytes.start / size..bytes.end.div_ceil(size));
+            within.filter(|(_, chunk)| chunk.dirty != 0).map(|(index, _)| *index).collect()
+        };
+        for index in waiting {
+            let from = bytes.start.saturating_sub(index * size).min(size) as usize;
+            let to = (bytes.end - index * size).min(size) as usize;
+            self.write_out(index, Self::sectors_of(&(from..to)))?;
+        }
         Ok(())
     }
 }
@@ -203,6 +267,7 @@ impl<D: Device> Store for Cached<D> {
     }
 
     fn forget(&mut self, bytes: Range<u64>) {
+        self.soft.forget(bytes.clone());
         for (index, span) in Self::spans(bytes) {
             if let Some(chunk) = self.chunks.get_mut(&index) {
                 let was = chunk.dirty;
@@ -213,18 +278,18 @@ impl<D: Device> Store for Cached<D> {
     }
 
     fn flush(&mut self, bytes: Range<u64>) -> Result<(), IoError> {
-        let waiting: Vec<u64> = {
-            let size = CHUNK_BYTES as u64;
-            let within = self.chunks.range(bytes.start / size..bytes.end.div_ceil(size));
-            within.filter(|(_, chunk)| chunk.dirty != 0).map(|(index, _)| *index).collect()
-        };
-        for index in waiting {
-            let size = CHUNK_BYTES as u64;
-            let from = bytes.start.saturating_sub(index * size).min(size) as usize;
-            let to = (bytes.end - index * size).min(size) as usize;
-            self.write_out(index, Self::sectors_of(&(from..to)))?;
+        self.write_waiting(bytes.clone())?;
+        let late = self.soft.with_older(self.soft.within(bytes));
+        for id in late {
+            if let Some(bytes) = self.soft.bytes_of(id) {
+                self.write_waiting(bytes)?;
+            }
         }
         Ok(())
+    }
+
+    fn soft_updates(&mut self) -> Option<&mut SoftUpdates> {
+        Some(&mut self.soft)
     }
 }
 

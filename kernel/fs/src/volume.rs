@@ -8,6 +8,7 @@ use crate::error::FsError;
 use crate::inode::{Inode, Kind};
 use crate::layout::{Geometry, ROOT};
 use crate::maps::Maps;
+use crate::order::Order;
 use crate::store::{Store, When};
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -20,6 +21,8 @@ pub struct Volume {
     pub(crate) maps: Maps,
     pub(crate) nodes: BTreeMap<Ino, Node>,
     pub(crate) dirs: BTreeMap<Ino, DirIndex>,
+    /// With soft updates.
+    pub(crate) order: Option<Order>,
     pub(crate) defect: Planted<FsDefect>,
 }
 
@@ -55,7 +58,14 @@ pub struct Stat {
 impl Volume {
     /// A volume of which nothing is in memory but its maps.
     pub(crate) fn new(geometry: Geometry, maps: Maps) -> Volume {
-        Volume { geometry, maps, nodes: BTreeMap::new(), dirs: BTreeMap::new(), defect: Planted::NONE }
+        Volume {
+            geometry,
+            maps,
+            nodes: BTreeMap::new(),
+            dirs: BTreeMap::new(),
+            order: None,
+            defect: Planted::NONE,
+        }
     }
 
     /// Writes all that waits. What is open stays open.
@@ -67,13 +77,31 @@ impl Volume {
         for ino in known {
             self.let_go(store, ino)?;
         }
-        Ok(store.sync()?)
+        store.sync()?;
+        if self.order.is_some() {
+            // What has become free by that is in the maps.
+            self.begin(store)?;
+            store.sync()?;
+        }
+        Ok(())
     }
 
     /// Plants a defect.
     #[cfg(feature = "verify")]
     pub fn plant(&mut self, defect: FsDefect) {
         self.defect = defect.into();
+    }
+
+    /// Of the blocks and inodes that are taken from now on, so many are got, and then one is not, as on a full volume.
+    #[cfg(feature = "verify")]
+    pub fn fail_allocation_after(&mut self, count: u32) {
+        self.maps.fails_after = Some(count);
+    }
+
+    /// That has not come to pass yet.
+    #[cfg(feature = "verify")]
+    pub fn is_to_fail(&self) -> bool {
+        self.maps.fails_after.is_some()
     }
 
     /// The root directory.
@@ -88,12 +116,12 @@ impl Volume {
 
     /// Blocks that no file has.
     pub fn free_blocks(&self) -> u32 {
-        self.maps.free_blocks()
+        self.maps.free_blocks() + self.on_their_way().0
     }
 
     /// Inodes that no name has.
     pub fn free_inodes(&self) -> u32 {
-        self.maps.free_inodes()
+        self.maps.free_inodes() + self.on_their_way().1
     }
 
     /// What is known of an inode.
@@ -140,23 +168,22 @@ impl Volume {
         when: When,
         how: impl FnOnce(&mut Inode),
     ) -> Result<(), FsError> {
-        let geometry = self.geometry;
         let node = self.node(store, ino)?;
         how(&mut node.inode);
         node.is_dirty = when == When::Later;
+        let inode = node.inode;
         match when {
-            When::Now => node.inode.write(&geometry, store, ino, When::Now),
+            When::Now => self.write_inode(store, ino, &inode, When::Now),
             When::Later => Ok(()),
         }
     }
 
     /// Lets go of an inode: it is written later, and stays in memory only while it is open.
     pub(crate) fn let_go(&mut self, store: &mut dyn Store, ino: Ino) -> Result<(), FsError> {
-        let geometry = self.geometry;
         let Some(node) = self.nodes.get_mut(&ino) else { return Ok(()) };
         let (opens, dirty, inode) = (node.opens, core::mem::take(&mut node.is_dirty), node.inode);
         if dirty {
-            inode.write(&geometry, store, ino, When::Later)?;
+            self.write_inode(store, ino, &inode, When::Later)?;
         }
         if opens == 0 {
             self.nodes.remove(&ino);

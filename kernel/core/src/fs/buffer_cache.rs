@@ -8,8 +8,15 @@
 //! between it and the disk, is the owner's part, its [`Strategy`] (BSD's word). A file system gets both for the time of
 //! a call, [`Cached`].
 //!
-//! A write at once writes the buffer as `bwrite` does: all of it that is valid and lies around what changed. Buffers
-//! that wait are written when there are too many, the oldest first.
+//! A write at once writes the buffer as `bwrite` does: all of it that is valid and lies around what changed. Where it
+//! is known that only bytes of files wait (with soft updates), those alone are written: several small files share a
+//! buffer here, and in FreeBSD each has its own. Buffers that wait are written when there are too many, the oldest
+//! first.
+//!
+//! With soft updates ([`BufferCache::use_soft_updates`]) what a buffer has may be ahead of what the disk may have: the
+//! rest is rolled back while the buffer is written, which then still waits (`softdep_disk_io_initiation`). A buffer
+//! that has waited for as long as what is in it may is written by whoever comes next ([`Cached::sync_due`]), who does the
+//! work of FreeBSD's syncer. What in it may wait for the shortest time counts; where it still waits, that begins anew.
 //!
 //! # Locks
 //! None of its own: who has the volume does one thing at a time.
@@ -17,13 +24,18 @@
 //! # What can fail
 //! The owner's part: showing a piece, and the disk.
 
+use crate::config::SyncerDelays;
+use crate::defect::KernelDefect;
 use crate::proc::{Uio, UioRw};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 use pageferry_abi::Errno;
-use pageferry_fs::{IoError, Store, When};
-use pageferry_hal::Va;
+use pageferry_defects::Planted;
+use pageferry_fs::soft::Swap;
+use pageferry_fs::{IoError, SoftUpdates, Sort, Store, When};
+use pageferry_hal::{Cycles, Va};
 
 /// Bytes of a buffer (`BKVASIZE`).
 pub const BUFFER_BYTES: usize = 16384;
@@ -46,6 +58,9 @@ pub trait Strategy {
 
     /// Accounts for getting a buffer.
     fn account_buffer(&self);
+
+    /// The time.
+    fn now(&self) -> Cycles;
 
     /// Memory that shows a piece: that of another, or new memory, of which there was so much before.
     ///
@@ -86,6 +101,18 @@ struct Buffer<B> {
     /// When it began to wait.
     dirty_since: u64,
     dirty: Sectors,
+    /// When the syncer is to write it.
+    due: Cycles,
+    /// Only bytes of files wait, with soft updates.
+    is_files: bool,
+}
+
+fn delay(syncer: &SyncerDelays, sort: Sort) -> Cycles {
+    match sort {
+        Sort::Metadata => syncer.metadata_cycles,
+        Sort::Directory => syncer.directory_cycles,
+        Sort::File => syncer.file_cycles,
+    }
 }
 
 /// The buffers of a disk. See the [module](self).
@@ -100,6 +127,11 @@ pub struct BufferCache<B> {
     /// Sectors that the memory of pieces has.
     valid: BTreeMap<u64, Sectors>,
     clock: u64,
+    soft: SoftUpdates,
+    /// There is a syncer, and when it is to write what.
+    syncer: Option<SyncerDelays>,
+    by_due: BTreeSet<(Cycles, u64)>,
+    defect: Planted<KernelDefect>,
 }
 
 /// Does something with a piece of the disk at an address, so many bytes: how many it has moved, and why not more.
@@ -117,7 +149,17 @@ impl<B> BufferCache<B> {
             by_wait: BTreeMap::new(),
             valid: BTreeMap::new(),
             clock: 0,
+            soft: SoftUpdates::default(),
+            syncer: None,
+            by_due: BTreeSet::new(),
+            defect: Planted::NONE,
         }
+    }
+
+    /// From now on what waits does so no longer than this.
+    pub fn use_soft_updates(&mut self, delays: SyncerDelays, defect: Planted<KernelDefect>) {
+        self.syncer = Some(delays);
+        self.defect = defect;
     }
 
     /// The memory of all buffers; what waits is lost.
@@ -130,15 +172,42 @@ impl<B> BufferCache<B> {
     }
 
     /// New bytes are in these sectors of the buffer that was asked for last: they wait to be written.
-    fn mark_dirty(&mut self, index: u64, which: Sectors) {
+    fn mark_dirty(&mut self, index: u64, which: Sectors, now: Cycles) {
         *self.valid.entry(index).or_default() |= which;
         self.clock += 1;
         let buffer = self.buffers.get_mut(&index).expect("its caller has just got it");
         if buffer.dirty == 0 {
             buffer.dirty_since = self.clock;
             self.by_wait.insert(self.clock, index);
+            if let Some(delays) = self.syncer {
+                buffer.due = now + delays.file_cycles;
+                buffer.is_files = true;
+                self.by_due.insert((buffer.due, index));
+            }
         }
         buffer.dirty |= which;
+    }
+
+    /// These sectors of a buffer still wait, and no others.
+    fn mark_clean_but(&mut self, index: u64, which: Sectors, now: Cycles) {
+        let Some(buffer) = self.buffers.get_mut(&index).filter(|buffer| buffer.dirty != 0) else { return };
+        self.by_wait.remove(&buffer.dirty_since);
+        self.by_due.remove(&(buffer.due, index));
+        buffer.dirty = 0;
+        if which != 0 {
+            self.mark_dirty(index, which, now);
+        }
+    }
+
+    /// What waits in a buffer is not the bytes of files alone, and is to be written by then.
+    fn hurry(&mut self, index: u64, due: Cycles) {
+        let Some(buffer) = self.buffers.get_mut(&index).filter(|buffer| buffer.dirty != 0) else { return };
+        buffer.is_files = false;
+        if due < buffer.due {
+            self.by_due.remove(&(buffer.due, index));
+            buffer.due = due;
+            self.by_due.insert((due, index));
+        }
     }
 }
 
@@ -171,8 +240,7 @@ impl<S: Strategy> Cached<'_, S> {
         let room = if count < self.cache.max {
             Room::New(count)
         } else {
-            let victim = *self.cache.by_use.first_key_value().expect("there are buffers").1;
-            self.write_out(victim)?;
+            let victim = self.victim()?;
             let buffer = self.cache.buffers.remove(&victim).expect("it is in the list");
             self.cache.by_use.remove(&buffer.used);
             if !S::KEEPS_PIECES {
@@ -183,8 +251,31 @@ impl<S: Strategy> Cached<'_, S> {
         let memory = self.strategy.show(index, room)?;
         let at = S::address(&memory);
         self.cache.by_use.insert(now, index);
-        self.cache.buffers.insert(index, Buffer { memory, used: now, dirty_since: 0, dirty: 0 });
+        self.cache.buffers.insert(
+            index,
+            Buffer { memory, used: now, dirty_since: 0, dirty: 0, due: Cycles(0), is_files: false },
+        );
         Ok(at)
+    }
+
+    /// The buffer that was used least recently, of those of which nothing waits any more.
+    fn victim(&mut self) -> Result<u64, Errno> {
+        let mut after = None;
+        loop {
+            let next = match after {
+                None => self.cache.by_use.first_key_value(),
+                Some(used) => self.cache.by_use.range(used + 1..).next(),
+            };
+            // What is in all others waits for what is not in its buffer yet.
+            let (used, index) = next.map(|(used, index)| (*used, *index)).ok_or(Errno::Io)?;
+            self.write_out(index)?;
+            let start = index * BUFFER_BYTES as u64;
+            self.write_older(start..start + BUFFER_BYTES as u64)?;
+            if self.cache.buffers[&index].dirty == 0 {
+                return Ok(index);
+            }
+            after = Some(used);
+        }
     }
 
     /// The address of a buffer that has these sectors; what it lacks of all comes from the disk.
@@ -215,14 +306,69 @@ impl<S: Strategy> Cached<'_, S> {
         let Some(buffer) = self.cache.buffers.get(&index).filter(|buffer| buffer.dirty != 0) else {
             return Ok(());
         };
-        let (at, dirty, since) = (S::address(&buffer.memory), buffer.dirty, buffer.dirty_since);
-        for run in runs(self.cache.valid(index)) {
-            if sectors(&(run.start * SECTOR..run.end * SECTOR)) & dirty != 0 {
-                self.transfer(index, at, run, UioRw::Write)?;
+        let (at, dirty, is_files) = (S::address(&buffer.memory), buffer.dirty, buffer.is_files);
+        let first = index * (BUFFER_BYTES / SECTOR) as u64;
+        let mut waiting = 0;
+        for run in runs(if is_files { dirty } else { self.cache.valid(index) }) {
+            let which = sectors(&(run.start * SECTOR..run.end * SECTOR)) & dirty;
+            if which == 0 {
+                continue;
+            }
+            let numbers = run.clone().filter(|bit| which & 1 << bit != 0).map(|bit| first + bit as u64);
+            self.swap(index, at, |soft, swap| soft.roll_back(numbers, swap));
+            let written = self.transfer(index, at, run, UioRw::Write);
+            let left = self.swap(index, at, |soft, swap| soft.written(written.is_ok(), swap));
+            written?;
+            waiting |= left.into_iter().fold(0, |bits, sector| bits | 1 << (sector - first));
+        }
+        self.cache.mark_clean_but(index, waiting, self.strategy.now());
+        Ok(())
+    }
+
+    /// Does something with the soft updates that swaps bytes of a buffer.
+    fn swap<R>(&mut self, index: u64, at: Va, work: impl FnOnce(&mut SoftUpdates, Swap<'_>) -> R) -> R {
+        let strategy = &self.strategy;
+        work(&mut self.cache.soft, &mut |byte, other| {
+            let at = at + (byte - index * BUFFER_BYTES as u64) as usize;
+            let mut bytes = vec![0; other.len()];
+            // Where the owner is no more, nothing is written either.
+            if strategy.load(at, &mut bytes).is_ok() {
+                strategy.store(at, other);
+                other.copy_from_slice(&bytes);
+            }
+        })
+    }
+
+    /// Writes what waits in these bytes by soft updates, and what that is after, the oldest first.
+    fn write_older(&mut self, bytes: Range<u64>) -> Result<(), Errno> {
+        let soft = &self.cache.soft;
+        if soft.is_empty() {
+            return Ok(());
+        }
+        for id in soft.with_older(soft.within(bytes)) {
+            if let Some(bytes) = self.cache.soft.bytes_of(id) {
+                for (index, _) in spans(bytes) {
+                    self.write_out(index)?;
+                }
             }
         }
-        self.cache.by_wait.remove(&since);
-        self.cache.buffers.get_mut(&index).expect("just seen").dirty = 0;
+        Ok(())
+    }
+
+    /// Writes what has waited for as long as it may, with soft updates.
+    ///
+    /// # Errors
+    /// As of the disk.
+    pub fn sync_due(&mut self) -> Result<(), Errno> {
+        while let Some(&(due, index)) = self.cache.by_due.first()
+            && due <= self.strategy.now()
+        {
+            if self.cache.defect.is(KernelDefect::SyncerForgets) {
+                self.cache.by_due.pop_first();
+                continue;
+            }
+            self.write_out(index)?;
+        }
         Ok(())
     }
 
@@ -238,7 +384,8 @@ impl<S: Strategy> Cached<'_, S> {
             let va = self.bread(index, needed)?;
             let (bytes, moved) = piece(&self.strategy, va + span.start, span.len());
             if rw == UioRw::Write && bytes > 0 {
-                self.cache.mark_dirty(index, sectors(&(span.start..span.start + bytes)));
+                let which = sectors(&(span.start..span.start + bytes));
+                self.cache.mark_dirty(index, which, self.strategy.now());
             }
             moved?;
         }
@@ -269,7 +416,11 @@ impl<S: Strategy> Cached<'_, S> {
     /// As of the disk.
     pub fn limit(&mut self) -> Result<(), Errno> {
         if self.cache.by_wait.len() > self.cache.max_dirty {
-            while self.cache.by_wait.len() > self.cache.max_dirty / 2 {
+            // With soft updates some wait on.
+            for _ in 0..self.cache.by_wait.len() {
+                if self.cache.by_wait.len() <= self.cache.max_dirty / 2 {
+                    break;
+                }
                 let index = *self.cache.by_wait.first_key_value().expect("some wait").1;
                 self.write_out(index)?;
             }
@@ -315,6 +466,7 @@ impl<S: Strategy> Store for Cached<'_, S> {
     }
 
     fn forget(&mut self, bytes: Range<u64>) {
+        self.cache.soft.forget(bytes.clone());
         for (index, span) in spans(bytes) {
             if let Some(buffer) = self.cache.buffers.get_mut(&index)
                 && buffer.dirty != 0
@@ -322,8 +474,20 @@ impl<S: Strategy> Store for Cached<'_, S> {
                 buffer.dirty &= !(sectors(&span) & !cut_sectors(&span));
                 if buffer.dirty == 0 {
                     self.cache.by_wait.remove(&buffer.dirty_since);
+                    self.cache.by_due.remove(&(buffer.due, index));
                 }
             }
+        }
+    }
+
+    fn soft_updates(&mut self) -> Option<&mut SoftUpdates> {
+        Some(&mut self.cache.soft)
+    }
+
+    fn hurry(&mut self, bytes: Range<u64>, sort: Sort) {
+        if let Some(delays) = self.cache.syncer.filter(|_| sort != Sort::File) {
+            let due = self.strategy.now() + delay(&delays, sort);
+            spans(bytes).for_each(|(index, _)| self.cache.hurry(index, due));
         }
     }
 
@@ -339,7 +503,7 @@ impl<S: Strategy> Store for Cached<'_, S> {
         for index in waiting {
             self.write_out(index).map_err(|_| IoError { at })?;
         }
-        Ok(())
+        self.write_older(bytes).map_err(|_| IoError { at })
     }
 }
 

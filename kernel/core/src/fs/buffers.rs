@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use pageferry_abi::Errno;
 use pageferry_ephemeral::{KvaRun, MappingUser};
-use pageferry_hal::{Cause, Machine, Mode, PAGE_SIZE, Pfn, Threads, Va};
+use pageferry_hal::{Cause, Cycles, Machine, Mode, PAGE_SIZE, Pfn, Threads, Va};
 use pageferry_vm::{Backing, Object, Wired};
 
 const BUFFER_PAGES: usize = BUFFER_BYTES / PAGE_SIZE;
@@ -103,6 +103,10 @@ impl<M: Machine> Strategy for Disk<'_, M> {
 
     fn account_buffer(&self) {
         self.core.machine.execute(self.core.config.disk.paths.buffer);
+    }
+
+    fn now(&self) -> Cycles {
+        self.core.machine.now()
     }
 
     fn show(&mut self, index: u64, room: Room<Mapping>) -> Result<Mapping, Errno> {

@@ -36,16 +36,17 @@ impl<M: Machine> Mount<M> {
 /// # Locks
 /// Calls sleep: no spin lock is held before and after.
 pub trait Volumes<M: Machine>: FileSystem<M> {
-    /// Makes a volume on the memory disk (`newfs`), which is not mounted, or mounts what is there.
-    fn mount(&self, call: &Syscall<'_, M>, format: Option<Format>) -> Result<(), Errno>;
+    /// Makes a volume on the memory disk (`newfs`), which is not mounted, or mounts what is there; with soft updates,
+    /// if that is said.
+    fn mount(&self, call: &Syscall<'_, M>, format: Option<Format>, soft_updates: bool) -> Result<(), Errno>;
 
     /// Writes all, and lets go of the disk.
     fn unmount(&self, call: &Syscall<'_, M>) -> Result<(), Errno>;
 }
 
 impl<M: Machine> Volumes<M> for Mount<M> {
-    fn mount(&self, call: &Syscall<'_, M>, format: Option<Format>) -> Result<(), Errno> {
-        self.0.mount(call, format)
+    fn mount(&self, call: &Syscall<'_, M>, format: Option<Format>, soft_updates: bool) -> Result<(), Errno> {
+        self.0.mount(call, format, soft_updates)
     }
 
     fn unmount(&self, call: &Syscall<'_, M>) -> Result<(), Errno> {

@@ -113,7 +113,10 @@ impl<M: Machine> MountedVolume<M> {
     ) -> Result<R, Errno> {
         self.locked(core, threads, interruptible, |mounted| {
             let Mounted { volume, buffers, opens, .. } = &mut **mounted.as_mut().ok_or(Errno::NoFile)?;
-            work(volume, &mut buffers.on(core, threads, &self.disk), opens)
+            let mut disk = buffers.on(core, threads, &self.disk);
+            // Whoever wants something may not be told that the disk has failed others: they try again.
+            _ = disk.sync_due();
+            work(volume, &mut disk, opens)
         })
     }
 
@@ -215,7 +218,12 @@ impl<M: Machine> MountedVolume<M> {
     }
 
     /// Makes a volume on the disk, which is not mounted, or mounts what is there.
-    pub(super) fn mount(&self, call: &Syscall<'_, M>, format: Option<Format>) -> Result<(), Errno> {
+    pub(super) fn mount(
+        &self,
+        call: &Syscall<'_, M>,
+        format: Option<Format>,
+        soft_updates: bool,
+    ) -> Result<(), Errno> {
         let (core, threads) = (call.core, call.thread);
         self.locked(core, threads, true, |mounted| {
             if mounted.is_some() {
@@ -228,6 +236,13 @@ impl<M: Machine> MountedVolume<M> {
                     Some(format) => Volume::format(disk, format),
                     None => Volume::mount(disk),
                 };
+                let volume = volume.and_then(|mut volume| {
+                    if soft_updates {
+                        disk.cache.use_soft_updates(core.config.disk.syncer, core.config.defect);
+                        volume.use_soft_updates(disk)?;
+                    }
+                    Ok(volume)
+                });
                 match volume {
                     Ok(volume) => Ok(Mounted { volume, buffers, opens: 0, objects: LiteMap::new() }),
                     Err(e) => {

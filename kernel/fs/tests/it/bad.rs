@@ -51,7 +51,7 @@ fn a_superblock_that_is_lost_comes_back_from_a_copy() {
     assert!(matches!(check(&mut store), Err(FsError::Refused(_))));
     repair(&mut store).unwrap();
     let volume = Volume::mount(&mut store).unwrap();
-    let mut side = Side { store, volume, open: [None; SLOTS] };
+    let mut side = Side { store, volume, open: [None; SLOTS], own_bytes: None };
     let ino = side.find("name").unwrap();
     assert_eq!(side.contents(ino).unwrap(), b"bytes");
 }
@@ -72,7 +72,7 @@ fn whatever_is_damaged_is_met_without_a_panic_and_made_whole() {
         // Used as it is: calls may find damage.
         let mut used = Cached::new(store.device().clone());
         if let Ok(volume) = Volume::mount(&mut used) {
-            let mut side = Side { store: used, volume, open: [None; SLOTS] };
+            let mut side = Side { store: used, volume, open: [None; SLOTS], own_bytes: None };
             for _ in 0..200 {
                 let call = call(&mut random);
                 side.run(&call);

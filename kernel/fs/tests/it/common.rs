@@ -1,6 +1,7 @@
 //! Random programs over files: what they do, on a volume, and what is known of the outcome.
 
 use pageferry_fs::*;
+use std::collections::BTreeMap;
 
 /// A small generator of random numbers.
 #[derive(Clone)]
@@ -125,18 +126,31 @@ pub struct Side {
     pub store: Cached<MemoryDevice>,
     pub volume: Volume,
     pub open: [Option<Ino>; SLOTS],
+    /// Where every file has bytes of its own: each one's, and the last that was given to one.
+    pub own_bytes: Option<(BTreeMap<Ino, u8>, u8)>,
 }
+
+/// What the disk has before it is a volume.
+pub const OLD_BYTE: u8 = 0xa5;
 
 impl Side {
     pub fn new(len_bytes: usize, block_bytes: u32, max_dirty: usize, defect: Option<FsDefect>) -> Side {
         let mut store = Cached::with_limit(MemoryDevice::new(len_bytes), max_dirty);
         // Blocks that were used before.
         for sector in 0..len_bytes as u64 / 512 {
-            store.write(sector * 512, &[0xa5; 512], When::Later).unwrap();
+            store.write(sector * 512, &[OLD_BYTE; 512], When::Later).unwrap();
         }
         let mut volume = Volume::format(&mut store, Format { block_bytes }).unwrap();
         defect.into_iter().for_each(|defect| volume.plant(defect));
-        Side { store, volume, open: [None; SLOTS] }
+        Side { store, volume, open: [None; SLOTS], own_bytes: None }
+    }
+
+    /// From now on with soft updates.
+    pub fn use_soft_updates(&mut self, defect: Option<FsDefect>) {
+        self.volume.use_soft_updates(&mut self.store).unwrap();
+        let soft = self.store.soft_updates().expect("this store can");
+        defect.into_iter().for_each(|defect| soft.plant(defect));
+        self.own_bytes = Some((BTreeMap::new(), 0));
     }
 
     /// The directory of a path, and its last name.
@@ -171,7 +185,12 @@ impl Side {
                 let (dir, name) = self.walk(path)?;
                 let ino = match self.volume.lookup(&mut self.store, dir, name) {
                     Err(FsError::NotFound) if *create => {
-                        self.volume.make(&mut self.store, dir, name, Kind::File)?
+                        let made = self.volume.make(&mut self.store, dir, name, Kind::File)?;
+                        if let Some((bytes, last)) = &mut self.own_bytes {
+                            *last = *last % 100 + 1;
+                            bytes.insert(made, *last);
+                        }
+                        made
                     }
                     found => found?,
                 };
@@ -190,6 +209,8 @@ impl Side {
             }
             Call::Write(i, at, bytes) => {
                 let ino = slot(self, *i)?;
+                let own = self.own_bytes.as_ref().map(|(of, _)| vec![of[&ino]; bytes.len()]);
+                let bytes = own.as_ref().unwrap_or(bytes);
                 let mut done = 0;
                 while done < bytes.len() {
                     done += self.volume.write(&mut self.store, ino, at + done as u64, &bytes[done..])?;
@@ -287,6 +308,32 @@ impl Side {
             }
         }
         None
+    }
+
+    /// Every file.
+    pub fn files(&mut self) -> Vec<(String, Ino)> {
+        let (mut found, mut next) = (Vec::new(), vec![(self.volume.root(), String::new())]);
+        while let Some((dir, prefix)) = next.pop() {
+            for entry in self.volume.entries(&mut self.store, dir).unwrap_or_default() {
+                let path = format!("{prefix}{}", String::from_utf8_lossy(&entry.name));
+                match entry.kind {
+                    Kind::File => found.push((path, entry.ino)),
+                    Kind::Directory => next.push((entry.ino, format!("{path}/"))),
+                    Kind::Link => {}
+                }
+            }
+        }
+        found
+    }
+
+    /// A file that has bytes of another, or what the disk had before, if there is one.
+    pub fn strange_bytes(&mut self) -> Option<String> {
+        self.files().into_iter().find_map(|(path, ino)| {
+            let bytes = self.contents(ino).ok()?;
+            let mut own = bytes.iter().filter(|byte| **byte != 0);
+            let first = *own.next()?;
+            (first == OLD_BYTE || own.any(|byte| *byte != first)).then_some(path)
+        })
     }
 
     /// All paths of an inode.

@@ -1,6 +1,7 @@
 //! A volume that is full, files as long as they can be, and many names.
 
 use crate::common::*;
+use crate::power::Writes;
 use pageferry_fs::*;
 
 #[test]
@@ -101,4 +102,58 @@ fn a_symbolic_link_is_a_path_of_some_length_and_no_file() {
     assert_eq!((side.volume.free_inodes(), side.volume.free_blocks()), (free, 1));
     side.volume.make_link(&mut side.store, root, b"link", b"short").unwrap();
     side.end().unwrap();
+}
+
+/// A program of which one allocation fails: the call does, nothing is lost by that, and the rest goes on. Whether there
+/// were so many.
+fn with_failure(seed: u64, writes: Writes, after: u32) -> bool {
+    let mut random = Random::new(seed);
+    let mut side = Side::new(1 << 20, [512, 1024][seed as usize % 2], 32, None);
+    if writes == Writes::Soft {
+        side.use_soft_updates(None);
+    }
+    side.volume.fail_allocation_after(after);
+    // Directories grow.
+    let root = side.volume.root();
+    let mut refused = 0;
+    for i in 0..20 {
+        let name = format!("{i:0>60}");
+        match side.volume.make(&mut side.store, root, name.as_bytes(), Kind::File) {
+            Ok(_) => {}
+            Err(e) => {
+                assert_eq!(e, FsError::NoSpace);
+                refused += 1;
+            }
+        }
+    }
+    for _ in 0..120 {
+        let call = call(&mut random);
+        let was_to_fail = side.volume.is_to_fail();
+        let answer = side.run(&call);
+        if was_to_fail && !side.volume.is_to_fail() && writes == Writes::InOrder {
+            // A write that has got some of its blocks is as long as those, and what is left is tried again.
+            let wrote = matches!(call, Call::Write(..)) && answer == Answer::Done;
+            assert!(
+                wrote || answer == Answer::No("ENOSPC"),
+                "seed {seed}, after {after}: {call:?} {answer:?}"
+            );
+        }
+    }
+    assert!(refused <= 1);
+    let failed = !side.volume.is_to_fail();
+    let (inodes, blocks) = (side.volume.free_inodes(), side.volume.free_blocks());
+    side.volume.sync(&mut side.store).unwrap();
+    assert_eq!((side.volume.free_inodes(), side.volume.free_blocks()), (inodes, blocks));
+    side.end().unwrap_or_else(|e| panic!("seed {seed}, after {after} allocations: {e}"));
+    failed
+}
+
+#[test]
+fn every_allocation_may_fail_and_the_volume_is_whole() {
+    for writes in [Writes::InOrder, Writes::Soft] {
+        for seed in 1..=3 {
+            let count = (0..).find(|after| !with_failure(seed, writes, *after)).expect("a program ends");
+            assert!(count > 20, "{count} allocations");
+        }
+    }
 }

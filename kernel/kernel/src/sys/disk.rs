@@ -29,7 +29,17 @@ impl<M: Machine> User<M> {
     /// mounted. [`Errno::NoDevice`], [`Errno::NoMemory`], [`Errno::Interrupted`].
     pub fn make_volume(&self, block_bytes: u32) -> Result<(), Errno> {
         let format = Some(Format { block_bytes });
-        self.system_call(|call| self.kernel.volumes.mount(call, format))
+        self.system_call(|call| self.kernel.volumes.mount(call, format, false))
+    }
+
+    /// The same with soft updates (`newfs -U`): names, inodes and pointers are written later, in an order that a power
+    /// cut cannot hurt.
+    ///
+    /// # Errors
+    /// As [`User::make_volume`].
+    pub fn make_soft_volume(&self, block_bytes: u32) -> Result<(), Errno> {
+        let format = Some(Format { block_bytes });
+        self.system_call(|call| self.kernel.volumes.mount(call, format, true))
     }
 
     /// Mounts the volume that is on the memory disk; one that was not unmounted is repaired first.
@@ -37,7 +47,15 @@ impl<M: Machine> User<M> {
     /// # Errors
     /// [`Errno::Invalid`]: there is none, or it cannot be used. As [`User::make_volume`].
     pub fn mount(&self) -> Result<(), Errno> {
-        self.system_call(|call| self.kernel.volumes.mount(call, None))
+        self.system_call(|call| self.kernel.volumes.mount(call, None, false))
+    }
+
+    /// The same with soft updates: see [`User::make_soft_volume`].
+    ///
+    /// # Errors
+    /// As [`User::mount`] and [`User::make_soft_volume`].
+    pub fn mount_soft(&self) -> Result<(), Errno> {
+        self.system_call(|call| self.kernel.volumes.mount(call, None, true))
     }
 
     /// Writes all that waits to be written, and unmounts the volume.

@@ -49,5 +49,6 @@ mod ptrace;
 mod receive_laws;
 mod sched;
 mod socket;
+mod soft_updates;
 mod tree;
 mod volume;

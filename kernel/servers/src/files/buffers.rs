@@ -15,7 +15,7 @@ use pageferry_abi::{Errno, Fd};
 use pageferry_core::counter::KernelCounter;
 use pageferry_core::fs::buffer_cache::{BUFFER_BYTES, BufferCache, Cached, MIN_BUFFERS, Room, Strategy};
 use pageferry_core::proc::UioRw;
-use pageferry_hal::{Cause, Machine, Prot, Va};
+use pageferry_hal::{Cause, Cycles, Machine, Prot, Va};
 use pageferry_kernel::User;
 use pageferry_vm::Inherit;
 
@@ -97,6 +97,10 @@ impl<M: Machine> Strategy for Disk<'_, M> {
 
     fn account_buffer(&self) {
         self.user.compute(self.user.kernel().config().disk.paths.buffer.instructions);
+    }
+
+    fn now(&self) -> Cycles {
+        self.user.machine().now()
     }
 
     fn show(&mut self, _: u64, room: Room<Va>) -> Result<Va, Errno> {

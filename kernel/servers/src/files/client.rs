@@ -67,9 +67,9 @@ impl<M: Machine> FileServer<M> for Files<M> {
 
 impl<M: Machine> Volumes<M> for Files<M> {
     /// Begins a server, and waits until it has a volume, or has ended because it can have none.
-    fn mount(&self, call: &Syscall<'_, M>, format: Option<Format>) -> Result<(), Errno> {
+    fn mount(&self, call: &Syscall<'_, M>, format: Option<Format>, soft_updates: bool) -> Result<(), Errno> {
         let its = self.0.clone();
-        let program = Box::new(move |user: &User<M>| server::run(user, &its, format));
+        let program = Box::new(move |user: &User<M>| server::run(user, &its, format, soft_updates));
         let FileService { home, service, .. } = &*self.0;
         service.begin(&home.kernel_of_call(), call.thread, program)?;
         service.wait_begun(call)

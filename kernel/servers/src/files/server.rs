@@ -73,8 +73,13 @@ impl Whole for Server {
 
 /// What the process of a file server does: it makes a volume, or mounts the one on the disk, and serves until it is
 /// told to end.
-pub(super) fn run<M: Machine>(user: &User<M>, service: &FileService<M>, format: Option<Format>) {
-    let begun = begin(user, service, format);
+pub(super) fn run<M: Machine>(
+    user: &User<M>,
+    service: &FileService<M>,
+    format: Option<Format>,
+    soft_updates: bool,
+) {
+    let begun = begin(user, service, format, soft_updates);
     match begun {
         Err(error) => service.began(user.thread(), user.pid(), Err(error)),
         Ok(shared) => {
@@ -108,14 +113,20 @@ fn begin<M: Machine>(
     user: &User<M>,
     service: &FileService<M>,
     format: Option<Format>,
+    soft_updates: bool,
 ) -> Result<Inside<M, Server>, Errno> {
     let disk = user.open(DISK, OpenFlags::READ | OpenFlags::WRITE)?;
     let mut buffers = Buffers::new(user, disk)?;
     let store = &mut buffers.on(user);
-    let volume = match format {
+    let mut volume = match format {
         Some(format) => Volume::format(store, format),
         None => Volume::mount(store),
     }?;
+    if soft_updates {
+        let config = user.kernel().config();
+        store.cache.use_soft_updates(config.disk.syncer, config.defect);
+        volume.use_soft_updates(store)?;
+    }
     let server = Server {
         volume: Some(volume),
         buffers,
@@ -165,6 +176,8 @@ impl Server {
         let Server { volume, buffers, open, .. } = self;
         let volume = volume.as_mut().ok_or(Errno::NoFile)?;
         let disk = &mut buffers.on(user);
+        // As in the kernel, whose errors are not this client's.
+        _ = disk.sync_due();
         let done = Ok(Answer::default());
         match request {
             Request::Open { name, followed, mode } => {

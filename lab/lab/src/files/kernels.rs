@@ -4,6 +4,7 @@
 //! lengths. All kernels run the same code; `extends` lets a file say only what differs. Every value is [`Sourced`].
 
 use super::catalogue::{self, AsRead, Kind, Source};
+use super::disk::DiskFile;
 use super::ephemeral::{EphemeralFile, SchemeName};
 use super::frames::{FramesFile, PagingFile, ShadowsFile, TransferFile};
 use super::ispc::IspcFile;
@@ -16,9 +17,7 @@ use crate::error::LabError;
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths};
 use pageferry_hal::isa::hash::SCATTER;
 use pageferry_hal::{Board, CodePath, Cycles, Mmu, PAGE_SHIFT, Region};
-use pageferry_kernel::{
-    DiskConfig, DiskPaths, KernelConfig, KernelPaths, PipeConfig, SchedConfig, SocketConfig,
-};
+use pageferry_kernel::{KernelConfig, KernelPaths, PipeConfig, SchedConfig, SocketConfig};
 use pageferry_model::MachineConfig;
 use pageferry_pmap::{EntryChoice, KernelMapping, Planted, PmapConfig, PmapPaths, RefillConfig, RefillPaths};
 use pageferry_sourced::{
@@ -216,23 +215,6 @@ pub struct RefillFile {
     pub restore: Sourced<u32>,
 }
 
-/// Memory disks, and what is on them.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DiskFile {
-    /// How the frames are mapped that the kernel looks at for a moment: of a memory disk, of an executable's header, of
-    /// a traced process, of a page that the vnode pager fills.
-    pub mapping: Sourced<FrameMappingName>,
-    /// How a debugger gets at the memory of a process.
-    pub ptrace: Sourced<PtraceName>,
-    /// Buffers of the file systems on them, 16 KB each.
-    pub buffers: Sourced<u64>,
-    /// Buffers that may wait to be written.
-    pub dirty_buffers: Sourced<u64>,
-    /// Path lengths in instructions.
-    pub paths: DiskPathsFile,
-}
-
 /// Sockets.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -284,8 +266,6 @@ impl PipeFile {
 }
 
 paths! {
-    /// See [`DiskPaths`].
-    DiskPathsFile for DiskPaths { request, down, strategy, page, up, lookup, file_call, buffer, alloc }
     /// See [`KernelPaths`].
     KernelPathsFile for KernelPaths {
         syscall, switch, sleep, wakeup, pipe_call, uiomove, pipe_page, export, process, sosend, soreceive, protocol,
@@ -508,13 +488,7 @@ impl KernelFile {
                 clusters: self.socket.clusters.value as usize,
                 null_protocol: self.socket.null_protocol.value,
             },
-            disk: DiskConfig {
-                mapping: self.disk.mapping.value.into(),
-                ptrace: self.disk.ptrace.value.into(),
-                buffers: self.disk.buffers.value as usize,
-                dirty_buffers: self.disk.dirty_buffers.value as usize,
-                paths: self.disk.paths.lengths(),
-            },
+            disk: self.disk.config(machine.cpu.clock_mhz.value),
             // Only where there is a network: see `NetFile::config`.
             net: None,
             ispc: self.ispc.as_ref().map(IspcFile::config),
@@ -595,6 +569,7 @@ pub(crate) const RANGES: Ranges = Ranges(&[
     range("socket.clusters", 0, 1 << 20),
     range("disk.buffers", 8, 1 << 20),
     range("disk.dirty_buffers", 1, 1 << 20),
+    range("disk.syncer.*", 0, 86_400),
     range("disk.paths.*", 0, MAX_INSTRUCTIONS),
     range("sched.quantum_ms", 1, 1_000_000),
     range("sched.hz", 1, 100_000),

@@ -6,6 +6,7 @@
 
 pub mod catalogue;
 mod curve_check;
+mod disk;
 mod ephemeral;
 mod experiment_file;
 mod experiments;
@@ -30,6 +31,7 @@ mod settings;
 mod units;
 mod words;
 
+pub use disk::{DiskFile, DiskPathsFile, SyncerFile};
 pub use ephemeral::{AddressesName, EphemeralFile, SchemeName};
 pub use experiment_file::{
     Better, Choice, CurveLine, Curves, ExperimentFile, Matrix, Parameter, Scale, Vary, Worse,
@@ -37,8 +39,8 @@ pub use experiment_file::{
 pub use experiments::{Experiment, MAX_REPEAT};
 pub use frames::{FramesFile, PagingFile, TransferFile};
 pub use kernels::{
-    DiskFile, DiskPathsFile, EphemeralPathsFile, KernelChoice, KernelFile, KernelPathsFile, PathsFile,
-    PipeFile, PmapFile, PmapPathsFile, SocketFile, VmPathsFile,
+    EphemeralPathsFile, KernelChoice, KernelFile, KernelPathsFile, PathsFile, PipeFile, PmapFile,
+    PmapPathsFile, SocketFile, VmPathsFile,
 };
 pub use locks::LocksFile;
 pub use machines::MachineChoice;

@@ -132,6 +132,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             ptrace: PtraceBy::QuickRef,
             buffers: 64,
             dirty_buffers: 16,
+            syncer: SyncerDelays::default(),
             paths: DiskPaths::all(n(300)),
         },
         ispc: None,

@@ -39,6 +39,7 @@ pub(crate) struct PostMark {
     files: usize,
     transactions: u64,
     user_instructions: Instructions,
+    soft_updates: bool,
     clock_mhz: f64,
 }
 
@@ -50,6 +51,7 @@ crate::parameters! {
         disk_mb: u64 = 1..=4096,
         block_bytes: u32 = 512..=65_536,
         user_instructions: u32 = 0..=1 << 30,
+        soft_updates: bool,
     }
 }
 
@@ -94,6 +96,7 @@ impl Workload for PostMark {
             files: p.files,
             transactions: p.transactions,
             user_instructions: Instructions(p.user_instructions),
+            soft_updates: p.soft_updates,
             clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
         };
         // What the disk has, and the same in the page cache. A file takes whole blocks.
@@ -125,7 +128,12 @@ fn path(name: u64) -> String {
 
 impl PostMark {
     fn on_disk(&self, user: &User<Model>) -> Result<(), CallError> {
-        user.make_volume(self.block_bytes).map_err(named("make the volume"))?;
+        let made = if self.soft_updates {
+            user.make_soft_volume(self.block_bytes)
+        } else {
+            user.make_volume(self.block_bytes)
+        };
+        made.map_err(named("make the volume"))?;
         let result = self.run(user);
         user.unmount().map_err(named("unmount the volume")).and(result)
     }
