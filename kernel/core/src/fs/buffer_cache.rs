@@ -15,8 +15,9 @@
 //!
 //! With soft updates ([`BufferCache::use_soft_updates`]) what a buffer has may be ahead of what the disk may have: the
 //! rest is rolled back while the buffer is written, which then still waits (`softdep_disk_io_initiation`). A buffer
-//! that has waited for as long as what is in it may is written by whoever comes next ([`Cached::sync_due`]), who does the
-//! work of FreeBSD's syncer. What in it may wait for the shortest time counts; where it still waits, that begins anew.
+//! that has waited for as long as what is in it may is written by whoever comes next ([`Cached::sync_due`]), who does
+//! the work of FreeBSD's syncer. What in it may wait for the shortest time counts; where it still waits, that begins
+//! anew.
 //!
 //! # Locks
 //! None of its own: who has the volume does one thing at a time.
