@@ -41,14 +41,14 @@ pub const fn board(cpus: usize, frames: usize) -> Board {
 /// Bytes of kernel memory for the image and its heap, in superpages: a structure's Rust value takes about what its
 /// modelled size says.
 pub fn image_bytes(frames: usize) -> usize {
-    (VmConfig::arena_bytes(board(1, frames)) + (24 << 20)).next_multiple_of(512 * PAGE_SIZE)
+    (VmConfig::arena_bytes(board(1, frames)) + (16 << 20)).next_multiple_of(512 * PAGE_SIZE)
 }
 
 /// Bytes of kernel memory: for the image and its heap, and behind them for the modelled addresses of structures. Most
 /// of these are numbers that nobody reads; but mbufs hold bytes.
 pub fn arena_bytes(frames: usize) -> usize {
     // A quarter of those of structures is for reverse mappings (`pmap`).
-    let structure_bytes = VmConfig::arena_bytes(board(1, frames)) / 2 * 3 + (16 << 20);
+    let structure_bytes = VmConfig::arena_bytes(board(1, frames)) / 2 * 3 + (6 << 20);
     image_bytes(frames) + structure_bytes.next_multiple_of(512 * PAGE_SIZE)
 }
 

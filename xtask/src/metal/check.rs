@@ -3,6 +3,7 @@
 
 use super::image::{Image, Programs};
 use super::qemu::{Machine, Qemu};
+use super::stick;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -179,11 +180,25 @@ fn bad_archives(programs: &Path) -> Result<Vec<Case>, String> {
     Ok(cases)
 }
 
+/// A PC that boots from a USB stick; none where there is nothing to make one with.
+fn stick(image: &Image) -> Result<Option<Case>, String> {
+    if !stick::can_write() {
+        println!("no PC has booted from a USB stick: there is no grub-mkrescue");
+        return Ok(None);
+    }
+    let to = image.path.with_file_name("stick.img");
+    let line = "scheme=cache";
+    stick::write(image, line, &to)?;
+    let qemu = Qemu::new(Machine::Q35, 2).with_line(line).with_stick(&to);
+    Ok(Some(Case { qemu, says: well(), code: 0 }))
+}
+
 /// Makes all these runs.
 pub(super) fn all(image: &Image, programs: &Programs) -> Result<(), String> {
     let mut cases: Vec<Case> = boots().into_iter().chain(refusals()).collect();
     cases.extend(shells(&programs.path));
     cases.extend(bad_archives(&programs.path)?);
+    cases.extend(stick(image)?);
     let mut wrong = 0;
     for case in &cases {
         let told = match case.qemu.run(image) {

@@ -3,7 +3,7 @@
 use super::image::Image;
 use core::fmt;
 use std::io::{Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -45,6 +45,8 @@ pub(super) struct Qemu {
     /// The image's command line.
     pub(super) line: String,
     more: Vec<String>,
+    /// The USB stick that it boots from, if that is not QEMU's own loader.
+    stick: Option<PathBuf>,
     /// What is typed on the serial port, a line at each prompt.
     typed: Vec<String>,
 }
@@ -61,12 +63,13 @@ pub(super) struct End {
 }
 
 /// A run takes a second; on a busy host, many.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 impl Qemu {
     /// A machine with 512 MB.
     pub(super) fn new(machine: Machine, cpus: usize) -> Qemu {
-        Qemu { machine, cpus, memory_mb: 512, line: String::new(), more: Vec::new(), typed: Vec::new() }
+        let (line, more, typed) = (String::new(), Vec::new(), Vec::new());
+        Qemu { machine, cpus, memory_mb: 512, line, more, stick: None, typed }
     }
 
     /// The same with another command line for the image.
@@ -91,6 +94,11 @@ impl Qemu {
         self.with_line(line.trim()).with(&["-cpu", "max", "-initrd", &archive.display().to_string()])
     }
 
+    /// The same, booting from a USB stick, as a PC does. The line is the stick's.
+    pub(super) fn with_stick(self, stick: &Path) -> Qemu {
+        Qemu { stick: Some(stick.into()), ..self }
+    }
+
     /// The same with lines that are typed, each when the shell waits for one.
     pub(super) fn with_typed(self, lines: &[&str]) -> Qemu {
         Qemu { typed: lines.iter().map(|&line| line.to_owned()).collect(), ..self }
@@ -99,9 +107,17 @@ impl Qemu {
     fn command(&self, image: &Image) -> Command {
         let mut qemu = Command::new("qemu-system-x86_64");
         qemu.args(["-machine", self.machine.name(), "-smp", &self.cpus.to_string()]);
-        qemu.args(["-m", &self.memory_mb.to_string(), "-append", &self.line]);
+        qemu.args(["-m", &self.memory_mb.to_string()]);
         qemu.args(["-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot", "-nodefaults"]);
-        qemu.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4", "-kernel"]).arg(&image.path);
+        qemu.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
+        match &self.stick {
+            None => qemu.args(["-append", &self.line, "-kernel"]).arg(&image.path),
+            Some(stick) => {
+                let drive = format!("if=none,id=stick,format=raw,readonly=on,file={}", stick.display());
+                qemu.args(["-drive", &drive, "-device", "qemu-xhci"]);
+                qemu.args(["-device", "usb-storage,drive=stick,bootindex=0"])
+            }
+        };
         qemu.args(&self.more);
         qemu
     }
@@ -171,8 +187,9 @@ fn code(status: ExitStatus) -> Result<u8, String> {
 
 impl fmt::Display for Qemu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Qemu { machine, cpus, memory_mb, line, more, typed: _ } = self;
+        let Qemu { machine, cpus, memory_mb, line, more, stick, typed: _ } = self;
         write!(f, "{}, {cpus} CPUs, {memory_mb} MB, `{line}`", machine.name())?;
+        stick.iter().try_for_each(|stick| write!(f, ", from {}", stick.display()))?;
         more.iter().try_for_each(|argument| write!(f, " {argument}"))
     }
 }

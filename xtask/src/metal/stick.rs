@@ -6,6 +6,12 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+/// Whether there is what makes one.
+pub(super) fn can_write() -> bool {
+    let asked = Command::new("grub-mkrescue").arg("--version").output();
+    asked.is_ok_and(|output| output.status.success())
+}
+
 /// Writes `to`, from which the image boots with this command line.
 pub(super) fn write(image: &Image, line: &str, to: &Path) -> Result<(), String> {
     let folder = image.path.with_file_name("stick");

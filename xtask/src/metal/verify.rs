@@ -197,7 +197,6 @@ pub(super) fn matrix() -> Vec<Comparison> {
             programs: None,
         });
     };
-    // Pipes are what the schemes are for.
     for experiment in ["carry", "echo", "pipe"] {
         for scheme in ["direct", "cache", "original"] {
             // Each order with some of them.
@@ -209,15 +208,19 @@ pub(super) fn matrix() -> Vec<Comparison> {
         }
     }
     for experiment in ["ping-pong", "loan", "pipeline", "mixed"] {
-        for (cpus, seed) in [(1, "timed"), (4, "1")] {
-            add(experiment, "original", cpus, seed);
+        for scheme in ["direct", "cache", "original"] {
+            for (cpus, seed) in [(1, "timed"), (4, "1")] {
+                add(experiment, scheme, cpus, seed);
+            }
         }
     }
     add("echo", "original", 8, "3");
     // A few; `metal verify random` takes as many as one likes.
-    all.push(random((1, 5), 1, "timed", "direct"));
-    all.push(random((21, 5), 4, "9", "cache"));
-    all.push(random((6, 5), 2, "5", "original"));
+    for (first, scheme) in [(1, "direct"), (21, "cache"), (6, "original")] {
+        for (cpus, seed) in [(1, "timed"), (4, "9")] {
+            all.push(random((first, 5), cpus, seed, scheme));
+        }
+    }
     all
 }
 
