@@ -361,9 +361,11 @@ impl<S: Strategy> Cached<'_, S> {
     /// # Errors
     /// As of the disk.
     pub fn sync_due(&mut self) -> Result<(), Errno> {
-        while let Some(&(due, index)) = self.cache.by_due.first()
-            && due <= self.strategy.now()
-        {
+        // What still waits begins anew, and has no second turn now: it may be due at once where delays are short, and
+        // waits for what is due much later.
+        let (now, all) = (self.strategy.now(), self.cache.by_due.len());
+        for _ in 0..all {
+            let Some(&(_, index)) = self.cache.by_due.first().filter(|(due, _)| *due <= now) else { break };
             if self.cache.defect.is(KernelDefect::SyncerForgets) {
                 self.cache.by_due.pop_first();
                 continue;
