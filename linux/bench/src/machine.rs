@@ -107,11 +107,44 @@ impl Writer<'_> {
         self.line(key, value.round().max(1.0), &source, "measured");
     }
 
+    /// Size, ways and line of a cache.
+    fn geometry(&mut self, cache: &Cache) {
+        let said = "host-calibrate: /sys/devices/system/cpu/cpu0/cache";
+        let held = held(cache);
+        let source = if held == *cache {
+            said.to_owned()
+        } else {
+            let Cache { bytes, ways, .. } = cache;
+            format!("{said} has {bytes} bytes of {ways} ways: the nearest that a machine file can say")
+        };
+        for (key, value) in [("size_bytes", held.bytes), ("ways", held.ways), ("line_bytes", held.line)] {
+            self.line(key, value, &source, "measured");
+        }
+    }
+
     /// A time in cycles, of which one is the least.
     fn cycles(&mut self, key: &str, time: Nanos, what: &str) {
         let cycles = scaled(time, 1.0 / self.cycle);
         self.measured(key, cycles.median, (cycles.low, cycles.high), "cycles", what);
     }
+}
+
+/// What comes nearest to a cache of what a machine file can say: at most 16 ways, and a power of two of sets in each. A
+/// last level in slices has other numbers of sets (13 times a power of two), and some have 20 ways.
+fn held(cache: &Cache) -> Cache {
+    const MAX_WAYS: usize = 16;
+    const MAX_BYTES: usize = 1 << 30;
+    let lines = cache.bytes.min(MAX_BYTES) / cache.line;
+    let of = |ways: usize| {
+        let sets = (lines / ways).checked_ilog2().map_or(1, |log| 1 << log);
+        Cache { bytes: sets * ways * cache.line, ways, ..*cache }
+    };
+    let exact = (1..=MAX_WAYS).contains(&cache.ways).then(|| of(cache.ways));
+    // Of the largest, that with the most ways.
+    exact
+        .filter(|exact| exact == cache)
+        .or_else(|| (1..=MAX_WAYS.min(lines)).map(of).max_by_key(|held| (held.bytes, held.ways)))
+        .unwrap_or_else(|| of(1))
 }
 
 fn part(parts: &[Primitive], (name, state): (&str, &str)) -> Option<Nanos> {
@@ -144,6 +177,7 @@ pub(crate) fn file(day: &str, realtime: bool) -> Result<String> {
     let cycle = cycle()?;
     let mut out = Writer { text: String::new(), day, cycle: cycle.median };
     let Surroundings { cpu, kernel, .. } = &surroundings;
+    let (cpu, kernel) = (plain(cpu), plain(kernel));
     let _ = writeln!(
         out.text,
         "# Two CPUs of this host, as `pageferry host calibrate --machine` found them on {day}. What is not said here \
@@ -174,12 +208,9 @@ pub(crate) fn file(day: &str, realtime: bool) -> Result<String> {
     let behind = (4 * largest).clamp(8 << 20, MAX_MEMORY);
     let mut memory = Memory::own(behind)?;
     let mut before = 0;
-    for Cache { level, bytes, ways, .. } in &found {
+    for cache @ Cache { level, bytes, .. } in &found {
         let _ = writeln!(out.text, "\n[[cache]]\nname = \"L{level}\"");
-        let said = "host-calibrate: /sys/devices/system/cpu/cpu0/cache";
-        for (key, value) in [("size_bytes", bytes), ("ways", ways), ("line_bytes", &LINE)] {
-            out.line(key, value, said, "measured");
-        }
+        out.geometry(cache);
         // Well within it, for others use it too, and well beyond the one before.
         let within = (bytes / 2).min(if before == 0 { usize::MAX } else { 4 * before });
         before = *bytes;
@@ -251,9 +282,70 @@ fn streams(memory: &mut Memory, bytes: usize) -> Result<(Nanos, Nanos)> {
     Ok((load, store))
 }
 
+/// What the kernel says of itself and of a CPU, as it can stand in a file's string.
+fn plain(said: &str) -> String {
+    said.chars().filter(|c| !c.is_control() && !matches!(c, '"' | '\\')).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pageferry_model::MachineConfig;
+    use proptest::prelude::*;
+
+    fn writer() -> Writer<'static> {
+        Writer { text: String::new(), day: "2026-11-25", cycle: 0.3 }
+    }
+
+    /// Whether the model takes a file whose only cache is this, of about the same size.
+    fn loads(cache: &Cache) -> bool {
+        let mut out = writer();
+        let _ = writeln!(out.text, "extends = \"today\"\nname = \"host\"\n[[cache]]\nname = \"L1\"");
+        out.geometry(cache);
+        for key in ["latency_cycles", "stream_load_cycles", "stream_store_cycles"] {
+            out.measured(key, 4.0, (4.0, 4.0), "cycles", "a guess");
+        }
+        out.line("write_policy", "\"back\"", "a guess", "assumed");
+        out.line("exclusive", "false", "a guess", "assumed");
+        let _ = writeln!(out.text, "[sources]\nhost-calibrate = \"a test\"");
+        let machine = match MachineConfig::extending("host.toml", &out.text) {
+            Ok(machine) => machine,
+            Err(error) => panic!("{error}: {cache:?}\n{}", out.text),
+        };
+        let bytes = machine.cache[0].size_bytes.value as usize;
+        bytes <= cache.bytes && 5 * bytes >= 4 * cache.bytes.min(1 << 30)
+    }
+
+    proptest! {
+        /// Any cache that a kernel describes comes out as one that the model takes, of nearly its size.
+        #[test]
+        fn every_cache_has_a_nearest(sets in 1..300_000usize, ways in 0..40usize, slices in 1..60usize) {
+            let cache = Cache { level: 3, bytes: sets * ways.max(1) * slices * LINE, ways, line: LINE };
+            prop_assert!(loads(&cache), "{cache:?} as {:?}", held(&cache));
+        }
+    }
+
+    #[test]
+    fn caches_of_real_processors_have_a_nearest() {
+        for (kilobytes, ways, held_kilobytes, held_ways) in [
+            (32, 8, 32, 8),
+            (48, 12, 48, 12),
+            (1280, 20, 1280, 10),
+            (36 << 10, 12, 36 << 10, 9),
+            (105 << 10, 15, 104 << 10, 13),
+            (260 << 10, 20, 256 << 10, 16),
+        ] {
+            let cache = Cache { level: 1, bytes: kilobytes << 10, ways, line: LINE };
+            let held = held(&cache);
+            assert_eq!((held.bytes >> 10, held.ways), (held_kilobytes, held_ways), "{cache:?}");
+            assert!(loads(&cache), "{cache:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_processor_is_called_stands_in_a_string() {
+        assert_eq!(plain("Xeon(R) \"\\\n 2"), "Xeon(R)  2");
+    }
 
     /// The model reads it, laid upon `today`.
     #[test]
@@ -262,9 +354,9 @@ mod tests {
             Ok(text) => text,
             Err(error) => return println!("not tested here: {error}"),
         };
-        let machine = pageferry_model::MachineConfig::extending("host.toml", &text).unwrap();
+        let machine = MachineConfig::extending("host.toml", &text).unwrap();
         assert_eq!((machine.name.as_str(), machine.cache.len()), ("host", caches().len()));
-        let today = pageferry_model::MachineConfig::named("today").unwrap();
+        let today = MachineConfig::named("today").unwrap();
         assert_eq!(machine.cpu.trap_enter_cycles, today.cpu.trap_enter_cycles);
         assert!(machine.cpu.clock_mhz.source.starts_with("host-calibrate"));
     }
