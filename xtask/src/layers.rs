@@ -124,6 +124,7 @@ pub const FLOORS: &[(&str, &[&[&str]])] = &[
     ),
     // The source looks at itself.
     ("xtask", &[]),
+    ("pageferry-untested", &[]),
 ];
 
 /// Arrows that go where none may, packages that have no floor, and lists that are out of order.

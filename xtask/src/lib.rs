@@ -16,6 +16,7 @@ pub mod links;
 pub mod metal;
 pub mod modules;
 pub mod prose;
+pub mod quiet;
 mod tidy;
 pub mod tree;
 pub mod words;

@@ -1,6 +1,6 @@
 //! All checks, one after the other.
 
-use crate::{Fault, Tree, circles, crates, docs, layers, lines, links, modules, prose, words};
+use crate::{Fault, Tree, circles, crates, docs, layers, lines, links, modules, prose, quiet, words};
 
 /// All checks, on one tree. The faults come in the order of the files.
 pub fn check(tree: &Tree) -> Vec<Fault> {
@@ -10,6 +10,7 @@ pub fn check(tree: &Tree) -> Vec<Fault> {
     faults.extend(modules::check(tree, &crates));
     faults.extend(circles::check(tree, &crates));
     faults.extend(words::check(tree));
+    faults.extend(quiet::check(tree));
     faults.extend(docs::check(tree));
     faults.extend(prose::check(tree));
     faults.extend(links::check(tree));

@@ -1,6 +1,6 @@
 //! Trees made up for one fault each, and the check that must find it.
 
-use xtask::{Fault, Tree, check, circles, crates, docs, layers, words};
+use xtask::{Fault, Tree, check, circles, crates, docs, layers, quiet, words};
 
 /// A package of two files that is as it should be, and a front page.
 fn sound() -> Tree {
@@ -149,6 +149,15 @@ fn a_type_whose_name_is_no_noun() {
     assert_eq!(found.iter().map(|fault| fault.line).collect::<Vec<_>>(), [2, 6]);
     // A word in a longer name, a variant and a comment are none.
     assert_eq!(faults("//! Held.\nstruct HeldMessage;\nenum State { Held }\n// struct Told\n"), []);
+}
+
+#[test]
+fn a_test_that_says_quietly_that_it_looks_at_nothing() {
+    let faults = |code: &str| quiet::check(&sound().with("hal/src/lower.rs", code));
+    let quiet = |said: &str| format!("//! Below.\nfn f() {{\n    println!(\"{said}\");\n}}\n");
+    assert_eq!(faults(&quiet("no tool: nothing is tested"))[0].line, 3);
+    assert_eq!(faults(&quiet("no tool")), []);
+    assert_eq!(faults("//! Below.\nfn f() {\n    untested(\"lower\", \"no tool\"); // not tested\n}\n"), []);
 }
 
 #[test]

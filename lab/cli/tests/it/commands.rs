@@ -435,8 +435,7 @@ fn a_trace_may_begin_late_and_says_when_it_is_too_late() {
 fn a_trace_that_was_recorded_says_how_it_is_run() {
     let dir = here();
     if Command::new("valgrind").arg("--version").output().is_err() {
-        eprintln!("valgrind is not installed: nothing is tested");
-        return;
+        return pageferry_untested::untested("trace record", "valgrind is not installed");
     }
     let recorded = pageferry(dir.path(), &["trace", "record", "--out", "true.pft", "--", "true"]);
     let said = text(&recorded.stderr);

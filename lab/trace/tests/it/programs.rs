@@ -2,6 +2,7 @@
 
 use pageferry_trace::capture::{Capture, CaptureError, CaptureReport, record};
 use pageferry_trace::{Kind, Reader, Rules};
+use pageferry_untested::untested;
 use std::cell::RefCell;
 use std::io::{self, Write};
 use std::path::Path;
@@ -20,7 +21,7 @@ fn capture(command: &[&str]) -> Capture {
 fn is_installed(tool: &str) -> bool {
     let runs = Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success());
     if !runs {
-        eprintln!("{tool} is not installed: nothing is tested");
+        untested("recording programs", format_args!("{tool} is not installed"));
     }
     runs
 }

@@ -22,6 +22,7 @@ mod stage;
 mod uring;
 mod victim;
 
+use pageferry_untested::untested;
 use peer::emulated::{Need, why, works};
 use stage::Row;
 use std::collections::{BTreeMap, BTreeSet};
@@ -105,10 +106,10 @@ fn main() -> ExitCode {
     let names = chosen(&wanted);
     let found = [memory::can_pin(), slots::are_here()];
     if !found[0] {
-        println!("io_uring is not to be had here: peers that pin memory are not tested");
+        untested("peers that pin memory", "io_uring is not to be had");
     }
     if !found[1] {
-        println!("leases are not to be had here: peers that send slots are not tested");
+        untested("peers that send slots", "leases are not to be had");
     }
     let (next, lost) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {

@@ -1,4 +1,5 @@
 use pageferry::*;
+use pageferry_untested::untested;
 use std::time::Duration;
 
 fn config() -> Config {
@@ -38,7 +39,7 @@ pub(crate) fn has(name: &str) -> bool {
     let item = items.iter().find(|item| item.name == name).expect("an item has that name");
     let has = item.verdict == host::Verdict::Good;
     if !has {
-        println!("{name} {}: not tested", item.found);
+        untested(name, &item.found);
     }
     has
 }
@@ -47,7 +48,7 @@ pub(crate) fn has(name: &str) -> bool {
 pub(crate) fn mmu_here() -> bool {
     let here = Channel::pair(config()).unwrap().0.level() == Level::Mmu;
     if !here {
-        println!("level mmu is not to be had here: not tested");
+        untested("what level mmu promises", "it is not to be had");
     }
     here
 }

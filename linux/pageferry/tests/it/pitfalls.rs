@@ -10,6 +10,7 @@ use crate::first::mmu_here;
 use pageferry::host::Host;
 use pageferry::verify::fail;
 use pageferry::*;
+use pageferry_untested::untested;
 use peer::idle::Idle;
 use peer::{HELLO, Plan, RawReceiver, WELCOME, meet_receiver, meet_sender};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
@@ -141,7 +142,7 @@ fn memory_is_sealed_while_a_child_lives() {
         return;
     }
     let Ok((tx, rx)) = Channel::pair(Config::new().require_level(Level::Sealed)) else {
-        return println!("no seals here: not tested");
+        return untested("pitfalls of sealed memory", "no seals");
     };
     let mut buffer = tx.buffer(LEN).unwrap();
     buffer.fill(1);
@@ -155,7 +156,7 @@ fn memory_is_sealed_while_a_child_lives() {
 #[test]
 fn memory_that_somebody_holds_is_sent_as_a_sealed_copy() {
     let Ok((tx, rx)) = Channel::pair(Config::new().require_level(Level::Sealed)) else {
-        return println!("no seals here: not tested");
+        return untested("pitfalls of sealed memory", "no seals");
     };
     let mut buffer = tx.buffer(LEN).unwrap();
     buffer.fill(1);
@@ -178,12 +179,12 @@ fn memory_that_somebody_holds_is_sent_as_a_sealed_copy() {
 fn a_receiver_gets_no_way_to_write_the_pool() {
     let (peer, _tx) = against_sender();
     if _tx.level() != Level::Mmu {
-        return println!("level mmu is not to be had here: not tested");
+        return untested("what level mmu promises", "it is not to be had");
     }
     let again =
         rustix::fs::open(format!("/proc/self/fd/{}", peer.pool_fd.as_raw_fd()), OFlags::RDWR, Mode::empty());
     if again.is_err() {
-        println!("no /proc here: a pool that is opened anew is not tested");
+        untested("a pool that is opened anew", "no /proc");
     }
     for fd in [Some(&peer.pool_fd), again.as_ref().ok()].into_iter().flatten() {
         assert!(rustix::io::pwrite(fd, &[1], 0).is_err());
@@ -234,7 +235,9 @@ fn without_huge_pages_and_counts_of_written_pages_loans_go_on() {
 fn huge_pages_are_those_that_the_kernel_shows() {
     let (tx, rx) = pair();
     let buffer = filled(&tx, 1);
-    let Some(found) = huge_bytes(buffer.as_ptr()) else { return println!("no /proc here: not tested") };
+    let Some(found) = huge_bytes(buffer.as_ptr()) else {
+        return untested("pitfalls that show in /proc", "no /proc");
+    };
     assert_eq!(tx.huge_pages(), found >= HUGE, "{found} bytes");
     println!("huge pages: sender {}, receiver {}", tx.huge_pages(), rx.huge_pages());
 }
@@ -267,7 +270,7 @@ fn huge_pages_stay_huge_over_many_messages() {
     }
     let (tx, rx) = pair();
     if !tx.huge_pages() || !rx.huge_pages() {
-        return println!("no huge pages here: not tested");
+        return untested("huge pages", "there are none");
     }
     for round in 0..20 {
         let lent = tx.loan(filled(&tx, round)).unwrap();
@@ -291,7 +294,7 @@ fn shared_memory_has_an_address_in_a_shared_mapping() {
     let _sharing = tx.share(filled(&tx, 1)).unwrap();
     let Message::Shared(shared) = rx.recv_message().unwrap() else { panic!("not shared") };
     let Some(permissions) = permissions(shared.as_ptr()) else {
-        return println!("no /proc here: not tested");
+        return untested("pitfalls that show in /proc", "no /proc");
     };
     assert_eq!(permissions, "r--s");
 }
@@ -363,7 +366,7 @@ fn a_channel_has_a_handful_of_descriptors_and_a_loan_has_none() {
     drop(pair());
     let before = descriptors();
     if before == 0 {
-        return println!("no /proc here: not tested");
+        return untested("pitfalls that show in /proc", "no /proc");
     }
     let (tx, rx) = pair();
     let with = descriptors();
@@ -416,7 +419,7 @@ fn a_view_is_writable_only_while_a_message_is_being_written() {
     drop(tx.loan(filled(&tx, 1)).unwrap());
     let mut loan = rx.recv().unwrap();
     let at = loan.as_ptr();
-    let Some(before) = permissions(at) else { return println!("no /proc here: not tested") };
+    let Some(before) = permissions(at) else { return untested("pitfalls that show in /proc", "no /proc") };
     let during = permissions(loan.as_mut().unwrap().as_ptr()).unwrap();
     drop(loan);
     assert_eq!((before.as_str(), during.as_str()), ("r--p", "rw-p"));
@@ -519,7 +522,7 @@ fn a_lease_on_the_pool_holds_nobody_up() {
         libc::fcntl(held.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK)
     };
     if leased != 0 {
-        println!("no lease is to be had here: not tested");
+        untested("leases", "there are none");
         return;
     }
     let (ours, theirs) = peer::sockets();
@@ -659,7 +662,7 @@ fn a_program_that_is_started_has_nothing_of_a_channel() {
         return;
     }
     if descriptors() == 0 {
-        return println!("no /proc here: not tested");
+        return untested("pitfalls that show in /proc", "no /proc");
     }
     let outside = |path: String| -> Vec<String> {
         let links = std::fs::read_dir(path).unwrap().map(|entry| std::fs::read_link(entry.unwrap().path()));

@@ -2,6 +2,7 @@
 
 use crate::pitfalls::{alone, peer};
 use pageferry::*;
+use pageferry_untested::untested;
 use peer::{HELLO, Plan, REFUSE, SETTLED, WELCOME};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
@@ -112,7 +113,7 @@ fn a_peer_that_does_not_have_a_level_is_told_so() {
         let receiver = Channel::receiver(theirs, config()).unwrap_err();
         let sender = sender.join().unwrap();
         if let Error::Host(_) = sender {
-            println!("level mmu is not to be had here: not tested");
+            untested("what level mmu promises", "it is not to be had");
             return;
         }
         assert_eq!(sender, Error::Peer(PeerFault::Unfit("it does not accept level mmu".to_owned())));

@@ -1,6 +1,7 @@
 //! Writers that a lease must find, and those that come while it is held.
 
 use super::*;
+use pageferry_untested::untested;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
 /// Sends a message whose last slot has a writer that the sender hides; what the receiver says.
@@ -266,7 +267,7 @@ impl Drop for Healed {
 fn what_io_uring_has_pinned_is_written_under_the_lease() {
     let Some(_alone) = alone() else { return };
     if !uring::is_here() {
-        return println!("io_uring is not to be had here: not tested");
+        return untested("writers by io_uring", "it is not to be had");
     }
     let (tx, rx) = Channel::pair(config()).unwrap();
     let mut buffer = filled(&tx, LEN, 7);

@@ -3,8 +3,9 @@
 //! A test that needs one of these asks [`works`]. The answer is found by trying, and only where
 //! `PAGEFERRY_EMULATED` is set may it be no: a kernel that lacks one of them fails the test.
 
+use pageferry_untested::untested;
 use rustix::fs::MemfdFlags;
-use std::io::{IoSliceMut, Write as _};
+use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd as _;
 
@@ -38,8 +39,7 @@ pub fn works(need: Need) -> bool {
             std::env::var_os("PAGEFERRY_EMULATED").is_some(),
             "this kernel lacks what a test needs: {need:?}"
         );
-        // Not by `println`, which is kept for tests that fail.
-        let _ = writeln!(std::io::stderr(), "{}: not tested", why(need));
+        untested(format_args!("{need:?}"), why(need));
     }
     works
 }
@@ -49,7 +49,7 @@ pub fn works(need: Need) -> bool {
 pub fn is_untimed() -> bool {
     let untimed = std::env::var_os("PAGEFERRY_EMULATED").is_some();
     if untimed {
-        let _ = writeln!(std::io::stderr(), "threads of an emulator are not woken in time: not tested");
+        untested("what happens in time", "threads of an emulator are not woken in time");
     }
     untimed
 }

@@ -19,7 +19,8 @@ mod waits;
 
 use pageferry::verify::Defect;
 use pageferry::{Channel, Config, Level, Receiver, Sender};
-use std::io::{Read as _, Write as _};
+use pageferry_untested::untested;
+use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
@@ -146,9 +147,7 @@ pub fn patience() -> Duration {
 fn holds_without_and_fails_with(name: &str, defect: Defect) {
     let without = run(name, None);
     if without == Found::NotHere {
-        // Not by `println`, which is kept for tests that fail.
-        let _ = writeln!(std::io::stderr(), "{name}: this host lacks what the check needs; not tested");
-        return;
+        return untested(name, "this host lacks what the check needs");
     }
     assert_eq!(without, Found::Holds, "{name}, without the defect");
     assert_eq!(run(name, Some(defect)), Found::Fails, "{name}, with {defect:?}");

@@ -15,6 +15,7 @@ use pageferry::host::{Host, Verdict};
 use pageferry::{
     Arrived, Buffer, Channel, Config, Error, HostFault, Level, Message, PassMode, Range, Receiver, Sender,
 };
+use pageferry_untested::untested;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
@@ -414,7 +415,7 @@ fn findings(lack: &Lack) -> Option<BTreeMap<String, String>> {
     let player = match Player::try_start(command) {
         Ok(player) => player,
         Err(error) => {
-            println!("{name}: cannot be taken away here ({error}): not tested");
+            untested(format_args!("a host without {name}"), error);
             return None;
         }
     };
@@ -423,7 +424,7 @@ fn findings(lack: &Lack) -> Option<BTreeMap<String, String>> {
         other => panic!("without {name}: {other:?}"),
     };
     if output.contains(NOT_HERE) {
-        println!("{name}: {NOT_HERE}: not tested");
+        untested(format_args!("a host without {name}"), NOT_HERE);
         return None;
     }
     let lines = output.lines().filter_map(|line| line.split_once(" = "));
@@ -524,7 +525,7 @@ fn is_kept(resource: Resource, now: u64) -> bool {
     let at = unsafe { libc::mmap(core::ptr::null_mut(), 64 << 20, prot, flags, -1, 0) };
     setrlimit(resource, whole).unwrap();
     if at != libc::MAP_FAILED {
-        println!("this limit counts nothing here: not tested");
+        untested(format_args!("what happens beyond {resource:?}"), "it is not counted");
     }
     at == libc::MAP_FAILED
 }

@@ -13,12 +13,14 @@ mod prepared;
 mod soak;
 mod talk;
 
+use pageferry_untested::untested;
+
 /// Whether this host can freeze memory; says so where it cannot, and what needs it is not tested.
 fn mmu_here() -> bool {
     let config = pageferry::Config::new().slots(1).slot_bytes(2 << 20);
     let here = pageferry::Channel::pair(config).unwrap().0.level() == pageferry::Level::Mmu;
     if !here {
-        println!("level mmu is not to be had here: what it promises is not tested");
+        untested("what level mmu promises", "it is not to be had");
     }
     here
 }
@@ -30,9 +32,7 @@ fn alias_here() -> bool {
     let here =
         items.iter().any(|item| item.name == "alias" && item.verdict == pageferry::host::Verdict::Good);
     if !here {
-        println!(
-            "mappings are not duplicated here: zeros in the place of donations, and copy-on-write, are not tested"
-        );
+        untested("zeros in the place of donations, and copy-on-write", "mappings are not duplicated");
     }
     here
 }

@@ -4,6 +4,7 @@
 use crate::again;
 use crate::conserved::Ground;
 use pageferry::{Buffer, Channel, Config, Error, HostFault, Level, Receiver, Sender, verify};
+use pageferry_untested::untested;
 use std::time::{Duration, Instant};
 
 /// For ever, to a role of this file.
@@ -298,7 +299,7 @@ pub fn prepared(input: &str) {
 
 fn play(part: &str) {
     if Channel::pair(Config::new().require_level(Level::Sealed)).is_err() {
-        return println!("no seals here: not tested");
+        return untested("prepared memory", "no seals");
     }
     println!("{}", again::run("prepared", part, HANGS).through());
 }
@@ -327,7 +328,7 @@ fn the_thread_that_prepares_gets_no_signals() {
 fn children_are_made_while_memory_is_prepared() {
     // qemu-user says that `MADV_DONTFORK` was done, and the child has the mapping: nothing could be sealed then.
     if std::env::var_os("PAGEFERRY_EMULATED").is_some() {
-        return println!("an emulator keeps no memory from children: not tested");
+        return untested("memory that children do not get", "an emulator keeps none from them");
     }
     play("forks");
 }
