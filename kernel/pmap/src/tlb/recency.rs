@@ -52,7 +52,7 @@ fn tag_of(page: u64) -> usize {
 /// Where a packed page is noted, if it is.
 fn place_of(page: u64) -> usize {
     // Pages of one number in several spaces are apart.
-    ((page >> 12) as usize ^ tag_of(page) * 37) % NODES
+    ((page >> 12) as usize ^ (tag_of(page) * 37)) % NODES
 }
 
 impl Recency {
