@@ -1,8 +1,8 @@
 //! What calls are told: policies and path lengths of pipes, sockets, disks and the scheduler.
 
-use crate::defect::{KernelDefect, NetDefect};
+use crate::defect::{KernelDefect, NetDefect, SchedDefect};
 use pageferry_defects::Planted;
-use pageferry_hal::{Cycles, paths};
+use pageferry_hal::{CodePath, Cycles, paths};
 
 paths! {
     /// Path lengths of this floor, without the memory accesses and without what other floors do for it. All zero by
@@ -213,6 +213,20 @@ pub struct SchedConfig {
     pub timer_accesses: u32,
     /// What a thread uses of a stack of its own in the kernel, where that is accounted for.
     pub stack: Option<KernelStack>,
+    /// Of the threads of a level, the one runs whose address space has most entries in the TLB; `None`: the one that
+    /// has waited longest.
+    pub by_tlb: Option<ByTlb>,
+}
+
+/// Choosing threads by what the TLB holds of their address spaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByTlb {
+    /// How often others may go before the one that has waited longest: then it runs, whatever the TLB holds.
+    pub passes: u32,
+    /// Looking at one thread that waits.
+    pub look: CodePath,
+    /// A defect to plant; [`Planted::NONE`] but in tests.
+    pub defect: Planted<SchedDefect>,
 }
 
 /// The stack that a thread has in the kernel.
@@ -233,6 +247,7 @@ impl Default for SchedConfig {
             tick_cycles: Cycles(24_000_000),
             timer_accesses: 0,
             stack: None,
+            by_tlb: None,
         }
     }
 }

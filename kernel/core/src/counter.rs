@@ -48,6 +48,8 @@ pageferry_hal::counters! {
         ReceivePages = "receive_pages",
         /// Clusters that a driver got to receive into because there was no such page, or no mapping for it.
         ReceivePagesRefused = "receive_pages_refused",
+        /// Threads that ran before one that had waited longer, because the TLB had more of their spaces.
+        TlbChoices = "tlb_choices",
     }
 }
 

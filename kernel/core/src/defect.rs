@@ -25,6 +25,13 @@ defects! {
 }
 
 defects! {
+    /// What can be wrong with the choice of threads by the TLB.
+    pub enum SchedDefect {
+        PassedForEver: "Others may go before a thread as often as the TLB has more of their spaces.",
+    }
+}
+
+defects! {
     /// What can be wrong with the Internet protocols.
     pub enum NetDefect {
         FreedWhileSent: "A frame's memory is freed as soon as the card was told of it, and not when the card is done.",

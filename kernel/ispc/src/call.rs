@@ -62,7 +62,9 @@ impl<M: Machine> Ispc<M> {
             let mut state = self.state.lock();
             self.port(call, &mut state)?;
             match self.alloc(call, &mut state, pages) {
-                Err(Errno::WouldBlock) if wait == Wait::Yes => self.wait_for_entries(call, state, pages)?,
+                Err(Errno::WouldBlock) if wait == Wait::Yes => {
+                    self.wait_for_entries(call, state, self.entries_of(pages))?;
+                }
                 done => return done,
             }
         }
@@ -271,8 +273,8 @@ impl<M: Machine> Ispc<M> {
                     return Ok(Completed { id, outcome });
                 }
                 Err(Errno::WouldBlock) if wait == Wait::Yes => {
-                    let pages = state.pages_of(id);
-                    if let Err(error) = self.wait_for_entries(call, state, pages) {
+                    let entries = self.entries_of_request(&state, id);
+                    if let Err(error) = self.wait_for_entries(call, state, entries) {
                         self.keep_result(call, id);
                         return Err(error);
                     }
@@ -299,7 +301,7 @@ impl<M: Machine> Ispc<M> {
         id: RequestId,
     ) -> Result<(), Errno> {
         let pieces: alloc::vec::Vec<usize> = state.requests.get(&id).expect("it is there").pieces().collect();
-        if self.lacks_entries(call, state, state.pages_of(id)) {
+        if self.lacks_entries(call, state, self.entries_of_request(state, id)) {
             return Err(Errno::WouldBlock);
         }
         for (done, &page) in pieces.iter().enumerate() {
@@ -351,8 +353,8 @@ impl<M: Machine> Ispc<M> {
             match self.attach_all(call, &mut state, id) {
                 Ok(()) => {}
                 Err(Errno::WouldBlock) if wait == Wait::Yes => {
-                    let pages = state.pages_of(id);
-                    self.wait_for_entries(call, state, pages)?;
+                    let entries = self.entries_of_request(&state, id);
+                    self.wait_for_entries(call, state, entries)?;
                     continue;
                 }
                 Err(error) => return Err(error),

@@ -36,6 +36,8 @@ pub struct Attaching {
     pub by_entries: bool,
     /// Servers have the whole area, for as long as they serve.
     pub servers_see_all: bool,
+    /// log2 of the bytes of large pages that may attach pieces, from small to large.
+    pub large: &'static [u8],
 }
 
 paths! {
@@ -76,10 +78,13 @@ defects! {
         InsideForgotten: "A server ends without a look for threads inside.",
         NotWrittenBack: "A frame is handed to a card that does not look into caches, and is in the cache only.",
         FreedWhileSent: "A piece is given to another while the card still reads it.",
+        LargeBeyondEnd: "A large page attaches a page more than the piece has.",
         DeathUntold: "A thread that was inside a server that died is told that all went well.",
     }
     /// It shows only where a driver of the card is a program that does not wait for the wire.
     needs_a_card: [NotWrittenBack, FreedWhileSent];
+    /// It shows only where large pages attach pieces.
+    needs_large_pieces: [LargeBeyondEnd];
 }
 
 /// A kernel with communication between processes by a common area.
@@ -98,6 +103,8 @@ pub struct IspcConfig {
     /// Bytes of a page by which a reserved entry attaches a piece, or a part of one: a frame, or what is smaller and
     /// the machine has.
     pub piece_page_bytes: usize,
+    /// Reserved entries attach pieces by the largest pages that their lengths and places allow.
+    pub large_pieces: bool,
     /// Detachment from a page table looks through all TLB entries by software where it can; else the page is
     /// invalidated by an associative write.
     pub searches: bool,
@@ -193,8 +200,13 @@ struct ServerPages(&'static [u8]);
 
 impl ServerPages {
     fn sizes(&self) -> impl Iterator<Item = usize> {
-        let large = self.0.iter().map(|&shift| 1 << shift);
-        iter::once(PAGE_SIZE).chain(large.filter(|&bytes| bytes <= AreaConfig::LARGEST_PAGE))
+        iter::once(PAGE_SIZE).chain(self.fitting().iter().map(|&shift| 1 << shift))
+    }
+
+    /// log2 of the larger ones.
+    fn fitting(&self) -> &'static [u8] {
+        let fit = self.0.iter().take_while(|&&shift| 1 << shift <= AreaConfig::LARGEST_PAGE).count();
+        &self.0[..fit]
     }
 }
 
@@ -219,11 +231,6 @@ impl fmt::Display for Smaller {
 }
 
 impl IspcConfig {
-    /// Entries by which a page of a piece is attached.
-    pub const fn entries_of_a_page(&self) -> usize {
-        PAGE_SIZE / self.piece_page_bytes
-    }
-
     /// Entries by which one server sees the area, where servers see all of it.
     pub const fn entries_of_a_server(&self) -> usize {
         self.len_bytes / self.server_page_bytes
@@ -242,7 +249,11 @@ impl IspcConfig {
             Method::Previous | Method::Proposed => return Err(IspcError::NoSoftTlb),
         };
         let servers_see_all = by_entries && self.method != Method::Previous;
-        Ok(Attaching { by_entries, servers_see_all })
+        let large = match board.mmu {
+            Mmu::Soft { large, .. } if by_entries && self.large_pieces => ServerPages(large).fitting(),
+            _ => &[],
+        };
+        Ok(Attaching { by_entries, servers_see_all, large })
     }
 
     /// What the pmap is to make.
@@ -251,7 +262,7 @@ impl IspcConfig {
     /// [`IspcError`].
     pub fn area(&self, board: &Board) -> Result<AreaConfig, IspcError> {
         let IspcConfig { len_bytes, server_entries, server_page_bytes, piece_page_bytes, .. } = *self;
-        let Attaching { by_entries, servers_see_all } = self.attaching(board)?;
+        let Attaching { by_entries, servers_see_all, .. } = self.attaching(board)?;
         let reserved = if by_entries { self.reserved } else { 0 };
         if let Some(entries) = board.reservable_entries().filter(|_| by_entries) {
             if server_entries > reserved {

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use pageferry_abi::Errno;
 use pageferry_core::base::Core;
 use pageferry_core::proc::Syscall;
-use pageferry_hal::{Cause, Machine, SpinLock, Threads};
+use pageferry_hal::{Cause, Machine, SpinLock, Threads, Va};
 
 impl<M: Machine> Ispc<M> {
     /// The calling process ends.
@@ -140,11 +140,13 @@ impl<M: Machine> Ispc<M> {
             if ica.tabled && self.attaching.by_entries {
                 return Err(format!("page {page} of the area is attached by a page table"));
             }
-            for (i, entry) in ica.entries.iter().enumerate() {
+            for (entry, part) in ica.entries.iter().zip(self.pages_of_piece(*page, ica.pages)) {
                 let wired = pmaps.wired(*entry);
-                if wired.is_none_or(|(_, va, _)| va != self.va(*page) + i * self.config.piece_page_bytes) {
+                let is_there =
+                    |va: Va, shift: u8| (va, shift) == (self.range.start() + part.offset_bytes, part.shift);
+                if wired.is_none_or(|(_, va, tte)| !is_there(va, tte.shift)) {
                     return Err(format!(
-                        "entry {entry} attaches {wired:?}, and not part {i} of page {page} of the area"
+                        "entry {entry} attaches {wired:?}, and not {part:?} of page {page} of the area"
                     ));
                 }
                 if used.insert(*entry, *page).is_some() {

@@ -112,21 +112,21 @@ impl<M: Machine> Ispc<M> {
         let _c = call.machine().scope(Cause::Protocol);
         let mut state = loop {
             let state = self.state.lock();
-            let mut pages = 0;
+            let mut entries = 0;
             for va in pieces {
                 let ica = state.icas.get(&self.page(*va)?).ok_or(Errno::Access)?;
                 if ica.holder != Holder::Kept(call.pid) {
                     return Err(Errno::Access);
                 }
-                pages += ica.pages;
+                entries += self.entries_of(ica.pages);
             }
-            if !self.lacks_entries(call, &state, pages) {
+            if !self.lacks_entries(call, &state, entries) {
                 break state;
             }
             if wait == Wait::No {
                 return Err(Errno::WouldBlock);
             }
-            self.wait_for_entries(call, state, pages)?;
+            self.wait_for_entries(call, state, entries)?;
         };
         for (done, va) in pieces.iter().enumerate() {
             let page = self.page(*va)?;

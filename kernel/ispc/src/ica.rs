@@ -41,12 +41,12 @@ impl<M: Machine> Ispc<M> {
 
     /// The first of so many pages that no piece has.
     fn room(&self, state: &State, pages: usize) -> Option<usize> {
-        let mut first = 0;
+        let (mut first, step) = (0, self.step_pages(pages));
         for (&page, ica) in &state.icas {
-            if page - first >= pages {
+            if first + pages <= page {
                 break;
             }
-            first = page + ica.pages;
+            first = (page + ica.pages).next_multiple_of(step);
         }
         (first + pages <= self.range.len_pages()).then_some(first)
     }
@@ -110,13 +110,13 @@ impl<M: Machine> Ispc<M> {
         if ica.holder == Holder::Process(call.pid) { Ok(page) } else { Err(Errno::Access) }
     }
 
-    /// True when too few reserved entries are free to attach pieces of so many pages to the caller. Of several pieces
+    /// True when too few reserved entries are free to attach pieces that take so many to the caller. Of several pieces
     /// it is asked for all before the first is attached: to detach that again would wake others that wait for entries,
     /// who would do the same to the caller.
-    pub(super) fn lacks_entries(&self, call: &Syscall<'_, M>, state: &State, pages: usize) -> bool {
+    pub(super) fn lacks_entries(&self, call: &Syscall<'_, M>, state: &State, needed: usize) -> bool {
         let sees_all = self.attaching.servers_see_all && state.is_server(call.pid);
         let by_entries = self.attaching.by_entries && !sees_all && !self.has(IspcDefect::SilentlyByTable);
-        by_entries && state.free.len() < pages * self.config.entries_of_a_page()
+        by_entries && state.free.len() < needed
     }
 
     /// Attaches a piece to the caller, who has it from then on.
@@ -138,8 +138,7 @@ impl<M: Machine> Ispc<M> {
         self.touch(m, ica.at);
         let (at, len_bytes) = (self.range.start() + (page << PAGE_SHIFT), ica.pages * PAGE_SIZE);
         let shown = |by| Attachment { at, len_bytes, by };
-        let (bytes, entries) = (self.config.piece_page_bytes, ica.pages * self.config.entries_of_a_page());
-        let silently = self.has(IspcDefect::SilentlyByTable) && state.free.len() < entries;
+        let silently = self.has(IspcDefect::SilentlyByTable) && state.free.len() < self.entries_of(ica.pages);
         if self.has(IspcDefect::NotAttached) {
         } else if !self.attaching.by_entries || silently {
             for i in 0..ica.pages {
@@ -151,17 +150,16 @@ impl<M: Machine> Ispc<M> {
             ica.tabled = true;
             m.trace_attached(call.pid.0, shown(AttachedBy::Table));
         } else {
-            if state.free.len() < entries {
+            if state.free.len() < self.entries_of(ica.pages) {
                 return Err(Errno::WouldBlock);
             }
-            for i in 0..entries {
+            for what in self.pages_of_piece(page, ica.pages) {
                 m.execute(self.config.paths.entry);
                 let entry = match self.has(IspcDefect::EntryTaken) {
                     true => *state.free.last().expect("there are enough"),
                     false => state.free.pop().expect("there are enough"),
                 };
-                let offset_bytes = (page << PAGE_SHIFT) + i * bytes;
-                pmaps.wire(pmap, entry, AreaPage { offset_bytes, shift: bytes.ilog2() as u8 });
+                pmaps.wire(pmap, entry, what);
                 ica.entries.push(entry);
             }
             m.trace_attached(call.pid.0, shown(AttachedBy::Entries));

@@ -52,7 +52,8 @@ impl<M: Machine> Ispc<M> {
                 None => None,
                 wanted => Some(self.kept_piece(call, &mut state, wanted)?),
             };
-            let mut attached = match self.lacks_entries(call, &state, 1 + data_pages) {
+            let needed = self.entries_of(1) + self.entries_of(data_pages);
+            let mut attached = match self.lacks_entries(call, &state, needed) {
                 true => Err(Errno::WouldBlock),
                 false => self.attach(call, &mut state, control),
             };
@@ -72,7 +73,7 @@ impl<M: Machine> Ispc<M> {
                     return Ok(Pieces { control: self.va(control), data: data.map(|page| self.va(page)) });
                 }
                 Err(Errno::WouldBlock) => {
-                    if self.never_free(call, &state, 1 + data_pages) {
+                    if self.never_free(call, &state, needed) {
                         return Err(Errno::NoMemory);
                     }
                     self.wait_for_entry(call, state, interruptible)?;
@@ -105,14 +106,16 @@ impl<M: Machine> Ispc<M> {
 
     /// The most pages of a data piece that can be attached beside a control piece.
     pub fn max_data_pages(&self) -> usize {
-        let max_pages = match self.attaching.by_entries {
-            true => self.entries_of_programs() / self.config.entries_of_a_page(),
-            false => self.range.len_pages(),
-        };
-        max_pages.saturating_sub(1)
+        let all = self.range.len_pages().saturating_sub(1);
+        let entries = self.entries_of_programs().saturating_sub(self.entries_of(1));
+        match (self.attaching.by_entries, self.attaching.large) {
+            (false, _) => all,
+            (true, []) => entries / self.entries_of(1),
+            (true, _) => (0..=all).rev().find(|pages| self.entries_of(*pages) <= entries).unwrap_or(0),
+        }
     }
 
-    /// Sleeps until an entry may be free, for so many pages in all; the lock is let go meanwhile.
+    /// Sleeps until an entry may be free, of so many in all; the lock is let go meanwhile.
     ///
     /// # Errors
     /// [`Errno::NoMemory`]: there will not be so many as long as the caller waits. [`Errno::Interrupted`].
@@ -120,18 +123,16 @@ impl<M: Machine> Ispc<M> {
         &self,
         call: &Syscall<'_, M>,
         state: <M::Lock<State> as SpinLock<State>>::Guard<'_>,
-        pages: usize,
+        needed: usize,
     ) -> Result<(), Errno> {
-        if self.never_free(call, &state, pages) {
+        if self.never_free(call, &state, needed) {
             return Err(Errno::NoMemory);
         }
         self.wait_for_entry(call, state, true)
     }
 
-    /// True when there will not be entries for so many pages as long as the caller waits: it has them, or there are
-    /// fewer.
-    fn never_free(&self, call: &Syscall<'_, M>, state: &State, pages: usize) -> bool {
-        let needed = pages * self.config.entries_of_a_page();
+    /// True when so many entries will not be free as long as the caller waits: it has them, or there are fewer.
+    fn never_free(&self, call: &Syscall<'_, M>, state: &State, needed: usize) -> bool {
         let own = (state.icas.values()).filter(|ica| ica.holder == Holder::Process(call.pid));
         needed + own.map(|ica| ica.entries.len()).sum::<usize>() > self.entries_of_programs()
     }

@@ -31,6 +31,7 @@ mod gate;
 mod ica;
 mod keeping;
 mod kept;
+mod pages;
 mod port;
 mod received;
 mod services;

@@ -44,7 +44,7 @@ pub struct Ica {
     pub at: StructVa,
     /// Whose it is. There is one holder at any time.
     pub holder: Holder,
-    /// Reserved entries that attach it, one for each page.
+    /// Reserved entries that attach it, in the order of what they map.
     pub entries: Vec<usize>,
     /// A page table attaches it.
     pub tabled: bool,
@@ -84,12 +84,6 @@ impl State {
     /// It serves something.
     pub fn is_server(&self, pid: Pid) -> bool {
         self.ports.get(&pid).is_some_and(|port| port.service.is_some())
-    }
-
-    /// Pages of the pieces that go with a request.
-    pub fn pages_of(&self, id: RequestId) -> usize {
-        let pieces = self.requests.get(&id).into_iter().flat_map(Request::pieces);
-        pieces.map(|page| self.icas[&page].pages).sum()
     }
 }
 

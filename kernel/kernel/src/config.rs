@@ -86,6 +86,11 @@ impl KernelConfig {
                 net.paths.each_mut(place);
             }
         }
+        // What few kernels have lies behind all else, which stays in its place.
+        self.pmap.refill.beside.each_mut(place);
+        if let Some(by_tlb) = &mut self.sched.by_tlb {
+            place(&mut by_tlb.look);
+        }
         text
     }
 }

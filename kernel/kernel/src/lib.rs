@@ -41,11 +41,11 @@ pub use pageferry_abi::{
     ReceiveMode, Received, SendMode, Shutdown, SocketKind, SocketOption,
 };
 pub use pageferry_core::config::{
-    DiskConfig, DiskPaths, ForwardWakeup, FrameMapping, KernelPaths, KernelStack, LentMapping, PipeConfig,
-    PipeKind, PipeMapping, PtraceBy, SchedConfig, SocketConfig, SyncerDelays,
+    ByTlb, DiskConfig, DiskPaths, ForwardWakeup, FrameMapping, KernelPaths, KernelStack, LentMapping,
+    PipeConfig, PipeKind, PipeMapping, PtraceBy, SchedConfig, SocketConfig, SyncerDelays,
 };
 pub use pageferry_core::counter::{KernelCounter, metrics};
-pub use pageferry_core::defect::{KernelDefect, NetDefect};
+pub use pageferry_core::defect::{KernelDefect, NetDefect, SchedDefect};
 pub use pageferry_core::ipc::{ATOMIC_WRITE_BYTES, MAX_EXPORTS};
 pub use pageferry_core::proc::{Killed, Listed};
 pub use pageferry_core::sched::{Thread, ThreadId};

@@ -9,7 +9,7 @@ mod area;
 mod refill;
 
 pub use area::{AreaConfig, AreaPage, AreaPaths};
-pub use refill::{EntryChoice, RefillConfig, RefillPaths, Reload};
+pub use refill::{EntryChoice, Preload, PreloadPaths, RefillConfig, RefillPaths, Reload};
 pub(crate) use refill::{FRAME_BYTES, FRAMES};
 
 paths! {
@@ -139,7 +139,9 @@ pub struct PmapConfig {
 impl PmapConfig {
     /// Makes a choice by its word, for names of test machines: `slow`, `hash`, `pte`, `bat`, `bat-io`, `bat-process`,
     /// `2m`, `1g`, `fragmented` (every third superpage), `renew` (already from four pages on), `tags`, `low` (memory),
-    /// or `unused` (entries of the TLB first). False when there is no such word.
+    /// `unused` (entries of the TLB first), `recency` or
+    /// `recency-flushed` (what is loaded beside what was missed), or `counts` (entries of each space). False when there
+    /// is no such word.
     pub fn choose(&mut self, word: &str) -> bool {
         match word {
             "slow" => self.refill.reload = Reload::Slow,
@@ -155,9 +157,18 @@ impl PmapConfig {
             "tags" => self.tags = true,
             "low" => self.low_memory = true,
             "unused" => self.choice = EntryChoice::UnusedFirst,
+            "recency" => self.refill.preload = Preload::Recency,
+            "recency-flushed" => self.refill.preload = Preload::RecencyFlushed,
+            "counts" => self.refill.counts = true,
             _ => return false,
         }
         true
+    }
+
+    /// The kernel notes which entry of the TLB it loads with what.
+    pub(crate) fn notes_loads(&self) -> bool {
+        let wants = self.refill.counts || self.refill.preload != Preload::None;
+        wants || self.choice == EntryChoice::UnusedFirst
     }
 
     /// A plain one: ranged shootdowns, a refill handler that takes no time, the board's mapping.

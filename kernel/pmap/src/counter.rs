@@ -30,5 +30,7 @@ pageferry_hal::counters! {
         IcaDetachments = "ica_detachments",
         /// Reserved TLB entries that the kernel has written or cleared.
         ReservedWrites = "reserved_writes",
+        /// TLB entries that the kernel has loaded beside what was missed.
+        Preloads = "tlb_preloads",
     }
 }

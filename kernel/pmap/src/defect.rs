@@ -37,6 +37,9 @@ defects! {
         ColourIgnored: "Frames are mapped and reached without regard to colours.",
         OtherColourStays: "Mappings of another colour stay when a frame is taken away from it.",
         NotPurged: "A frame is taken away from another colour, and the cache keeps what it has by that.",
+        PreloadTwice: "What is loaded ahead stays on its recency stack, and is loaded ahead again.",
+        PreloadUnseen: "What is loaded ahead permits stores and notes none.",
+        PreloadOfOthers: "What is loaded ahead is looked for among the pages of all spaces.",
         EndlessRefill: "A handler that misses within itself does all over again what missed.",
     }
 }

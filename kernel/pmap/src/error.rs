@@ -102,6 +102,12 @@ pub enum PmapError {
          counter of its entries"
     )]
     NoChoice,
+    /// Nothing can be loaded ahead, or counted.
+    #[error(
+        "TLB entries cannot be loaded ahead or counted: that needs a fully associative TLB that the kernel loads from \
+         page tables, and a counter of its entries"
+    )]
+    NoPreload,
     /// Nothing can be reserved.
     #[error(
         "{reserved} TLB entries are to be reserved: that needs one processor with a fully associative TLB that the \

@@ -9,6 +9,7 @@
 //!   mapped by superpages, by block registers, by pages, or not at all (`fixed`).
 //! * `pmap`: the state that owns these.
 //! * `flush`: making TLBs forget. `map`: changing mappings. `refill`: what the kernel does about a TLB miss.
+//!   `preload`: what it loads beside.
 //!
 //! # What it holds
 //! * The **kernel's page tables**, complete from boot on: the arena of kernel structures and the direct map in
@@ -41,13 +42,14 @@ mod error;
 mod flush;
 mod map;
 mod pmap;
+mod preload;
 mod refill;
 mod tables;
 mod tlb;
 
 pub use config::{
-    AreaConfig, AreaPage, AreaPaths, EntryChoice, FrameSource, KernelMapping, PmapConfig, PmapPaths,
-    RefillConfig, RefillPaths, Reload,
+    AreaConfig, AreaPage, AreaPaths, EntryChoice, FrameSource, KernelMapping, PmapConfig, PmapPaths, Preload,
+    PreloadPaths, RefillConfig, RefillPaths, Reload,
 };
 pub use counter::PmapCounter;
 pub use defect::{AreaDefect, PmapDefect};

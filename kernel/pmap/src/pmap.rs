@@ -5,7 +5,7 @@
 //! needed to reach its entries from a frame.
 
 use crate::config::{FRAME_BYTES, FRAMES as REFILL_FRAMES};
-use crate::config::{PmapConfig, Reload};
+use crate::config::{PmapConfig, Preload, Reload};
 use crate::defect::AreaDefect;
 use crate::error::PmapError;
 use crate::tables::area::Area;
@@ -17,6 +17,7 @@ use crate::tables::sysmap::Sysmap;
 use crate::tlb::active::Active;
 use crate::tlb::asid::{FreeNumbers, Tagging};
 use crate::tlb::loaded::Loaded;
+use crate::tlb::recency::Recency;
 use crate::tlb::request::{REQUEST_BYTES, Shootdown};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -85,6 +86,8 @@ pub struct Pmaps<M: Machine> {
     pub(crate) area: Option<Area<M>>,
     /// One for each CPU.
     pub(crate) loaded: Box<[Loaded]>,
+    /// One for each CPU where a refill loads neighbours, else empty.
+    pub(crate) recency: Box<[Recency]>,
 }
 
 impl<M: Machine> Pmaps<M> {
@@ -96,7 +99,7 @@ impl<M: Machine> Pmaps<M> {
     /// # Errors
     /// [`PmapError::MemoryTooSmall`], [`PmapError::ArenaTooLarge`], [`PmapError::ArenaTooSmall`],
     /// [`PmapError::TooFewBlocks`], [`PmapError::NoDirectMap`], [`PmapError::NoTags`],
-    /// [`PmapError::NoChoice`], and those of the communication area.
+    /// [`PmapError::NoChoice`], [`PmapError::NoPreload`], and those of the communication area.
     pub fn bootstrap(machine: M, config: PmapConfig) -> Result<(Pmaps<M>, Bootstrap), PmapError> {
         let _c = machine.scope(Cause::Boot);
         let board = machine.board();
@@ -117,6 +120,9 @@ impl<M: Machine> Pmaps<M> {
         if !config.choice.is_possible(&board) {
             return Err(PmapError::NoChoice);
         }
+        if !config.refill.is_possible(&board) {
+            return Err(PmapError::NoPreload);
+        }
         let frames = match config.refill.reload {
             Reload::Fast => StructVa(tables.layout.kernel_base),
             Reload::Slow | Reload::SlowInsert => {
@@ -124,6 +130,12 @@ impl<M: Machine> Pmaps<M> {
             }
         };
         let area = config.area.map(|area| Area::new(&machine, area, &mut arena)).transpose()?;
+        let mut recency = alloc::vec::Vec::new();
+        if config.refill.preload != Preload::None {
+            for _ in 0..board.cpus {
+                recency.push(Recency::new(board.asids, config.defect, &mut arena)?);
+            }
+        }
         let pv = PvTable::new(board.frames, entries, entry_bytes, capacity, FreeNumbers::new(board.asids));
 
         let mut kva = paged;
@@ -150,7 +162,8 @@ impl<M: Machine> Pmaps<M> {
             active: (0..board.cpus).map(|_| Active::new(tables.root)).collect(),
             sysmaps: sysmaps.into(),
             area,
-            loaded: (0..board.cpus).map(|_| Loaded::new(&board, config.choice)).collect(),
+            loaded: (0..board.cpus).map(|_| Loaded::new(&board, &config)).collect(),
+            recency: recency.into(),
             kernel: tables,
             machine,
         };

@@ -31,6 +31,7 @@ use crate::config::{FRAME_BYTES, FRAMES};
 use crate::counter::PmapCounter;
 use crate::defect::PmapDefect;
 use crate::pmap::Pmaps;
+use crate::preload::SlotList;
 use crate::tables::radix::{self, Walk, walk};
 use crate::tables::second::{Searched, Second, decode};
 use pageferry_hal::isa::hash::{ENTRY_BYTES, GROUP_ENTRIES, group};
@@ -170,10 +171,13 @@ impl<M: Machine> Pmaps<M> {
         if miss.kind != MissKind::Absent {
             self.flush_own(Flush::Page(whose.asid, miss.va));
         }
+        // Before what goes is laid there: it is not a neighbour of what comes.
+        let neighbours = self.neighbours(whose.asid, miss.va);
+        let mut taken = SlotList::default();
         let apart = matches!(m.board().mmu, Mmu::Soft { fetches_apart: true, .. });
         let slot = match miss.access {
             Access::Fetch if apart => Slot::Instruction,
-            _ => self.choose_entry(whose.asid, miss.va),
+            _ => self.choose_entry(whose.asid, miss.va, &mut taken),
         };
         if self.config.defect.is(PmapDefect::ModifiedLost) {
             tte.attr |= Attr::MODIFIED;
@@ -182,6 +186,9 @@ impl<M: Machine> Pmaps<M> {
             tte.attr |= Attr::WRITE | Attr::MODIFIED;
         }
         m.tlb_load(slot, whose.asid, miss.va.page(), tte);
+        if miss.kind == MissKind::Absent {
+            self.preload(whose.root, whose.asid, neighbours, &mut taken);
+        }
     }
 
     // ------------------------------------------------------------------------------------------- slow

@@ -29,7 +29,10 @@ impl Planted {
         let nets = NetDefect::ALL.iter().copied().filter(|defect| {
             !defect.needs_a_liar() && !defect.needs_pages() && *defect != NetDefect::WriterNotWoken
         });
-        let ispcs = IspcDefect::ALL.iter().copied().filter(|defect| !defect.needs_a_card());
+        let ispcs = IspcDefect::ALL
+            .iter()
+            .copied()
+            .filter(|defect| !defect.needs_a_card() && !defect.needs_large_pieces());
         VmDefect::ALL
             .iter()
             .copied()
@@ -79,6 +82,9 @@ impl Planted {
                 "ppc604-smp"
             }
             PmapDefect::HalfWritten => "ppc604-smp",
+            PmapDefect::PreloadTwice | PmapDefect::PreloadUnseen | PmapDefect::PreloadOfOthers => {
+                "sh7751r+unused+recency-flushed"
+            }
             PmapDefect::ColourIgnored | PmapDefect::OtherColourStays | PmapDefect::NotPurged => {
                 "sh7751r+unused"
             }

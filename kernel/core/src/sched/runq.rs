@@ -41,6 +41,8 @@ pub struct Entry<M: Machine> {
 #[derive(Default)]
 pub struct RunQueue {
     levels: [VecDeque<(u64, ThreadId)>; 4],
+    /// How often another went before the first of each level, since that is the first.
+    passed: [u32; 4],
 }
 
 impl RunQueue {
@@ -48,8 +50,12 @@ impl RunQueue {
     fn first(&self) -> Option<(usize, u64)> {
         self.levels.iter().enumerate().find_map(|(level, q)| q.front().map(|&(stamp, _)| (level, stamp)))
     }
-    fn pop(&mut self) -> Option<ThreadId> {
-        self.levels.iter_mut().find_map(VecDeque::pop_front).map(|(_, id)| id)
+    /// Takes one of the highest level: by the place that `choose` answers, of several that wait there.
+    fn pop(&mut self, choose: impl FnOnce(&VecDeque<(u64, ThreadId)>, u32) -> usize) -> Option<ThreadId> {
+        let (level, queue) = self.levels.iter_mut().enumerate().find(|(_, queue)| !queue.is_empty())?;
+        let at = if queue.len() > 1 { choose(queue, self.passed[level]) } else { 0 };
+        self.passed[level] = if at == 0 { 0 } else { self.passed[level] + 1 };
+        queue.remove(at).map(|(_, id)| id)
     }
 }
 
@@ -148,15 +154,22 @@ impl<M: Machine> Queues<M> {
         self.shared.first().is_some() || self.own[cpu.index()].first().is_some()
     }
 
-    /// Takes the next thread for `cpu`: the higher level first, then the one that came first.
-    pub fn dequeue(&mut self, cpu: CpuId) -> Option<ThreadId> {
+    /// Takes the next thread for `cpu`: the higher level first, then the queue whose first has waited longer, and there
+    /// the one that `choose` names by its place among several, told how often others went before the first of them.
+    pub fn dequeue(
+        &mut self,
+        cpu: CpuId,
+        choose: impl FnOnce(&LiteMap<ThreadId, Entry<M>>, &VecDeque<(u64, ThreadId)>, u32) -> usize,
+    ) -> Option<ThreadId> {
         let (shared, own) = (self.shared.first(), self.own[cpu.index()].first());
         let from_own = match (shared, own) {
             (Some(s), Some(o)) => o < s,
             (None, o) => o.is_some(),
             (_, None) => false,
         };
-        if from_own { self.own[cpu.index()].pop() } else { self.shared.pop() }
+        let Queues { threads, shared, own, .. } = self;
+        let queue = if from_own { &mut own[cpu.index()] } else { shared };
+        queue.pop(|waiting, passed| choose(threads, waiting, passed))
     }
 
     /// Takes a sleeping thread off its queue.

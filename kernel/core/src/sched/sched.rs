@@ -27,6 +27,7 @@ use super::runq::{Entry, Queues};
 use super::tcb::{Tcb, ThreadId, ThreadStack, ThreadState};
 use crate::config::{ForwardWakeup, SchedConfig};
 use crate::counter::KernelCounter;
+use crate::defect::SchedDefect;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::{String, ToString};
@@ -253,13 +254,37 @@ impl<M: Machine> Sched<M> {
     fn choose(&self, q: &mut Queues<M>, me: CpuId) -> Next<M> {
         // Threads that were queued before the flag was set are found in the queues below.
         self.resched[me.index()].store(false, Ordering::Relaxed);
-        let Some(id) = q.dequeue(me) else { return self.choose_idle(q, me) };
+        let Some(id) = self.dequeue(q, me) else { return self.choose_idle(q, me) };
         q.running[me.index()] = Some(id);
         q.idle.remove(me);
         let entry = q.entry(id);
         entry.state = ThreadState::Running(me);
         entry.last_cpu = me;
         Next { thread: Some(id), context: entry.context, space: entry.space.clone(), at: Some(entry.at) }
+    }
+
+    /// Takes the thread that `me` runs next off its queue: the one that has waited longest, or the one whose space the
+    /// TLB knows best ([`SchedConfig::by_tlb`]); of several, the one that has waited longest.
+    fn dequeue(&self, q: &mut Queues<M>, me: CpuId) -> Option<ThreadId> {
+        let Some(by_tlb) = self.config.by_tlb else { return q.dequeue(me, |_, _, _| 0) };
+        // Who lets others run does so.
+        let leaving = q.running[me.index()];
+        q.dequeue(me, |threads, waiting, passed| {
+            if passed >= by_tlb.passes && !by_tlb.defect.is(SchedDefect::PassedForEver) {
+                return 0;
+            }
+            let (mut best, mut max_entries) = (0, 0);
+            for (at, (_, id)) in waiting.iter().enumerate().filter(|(_, (_, id))| Some(*id) != leaving) {
+                self.machine.execute(by_tlb.look);
+                let space = threads.get(id).and_then(|entry| entry.space.as_ref());
+                let entries = space.map_or(0, |space| self.pmaps.live_entries(space.pmap()));
+                if entries > max_entries {
+                    (best, max_entries) = (at, entries);
+                }
+            }
+            self.machine.count(KernelCounter::TlbChoices, u64::from(best > 0));
+            best
+        })
     }
 
     fn choose_idle(&self, q: &mut Queues<M>, me: CpuId) -> Next<M> {

@@ -25,6 +25,7 @@ pub fn ant(method: Method) -> KernelConfig {
         server_entries: 8,
         server_page_bytes: 1 << 20,
         piece_page_bytes: PAGE_SIZE,
+        large_pieces: false,
         searches: true,
         pieces: 256,
         files: None,

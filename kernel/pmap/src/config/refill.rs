@@ -33,6 +33,34 @@ paths! {
     }
 }
 
+paths! {
+    /// Path lengths of what a refill does beside.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct PreloadPaths {
+        /// Noting which space's entry was loaded and which one's went, where the kernel counts them
+        /// ([`RefillConfig::counts`]).
+        pub count: CodePath,
+        /// Taking what was missed out of its recency stack, and laying what goes on its own ([`Preload`]).
+        pub stack: CodePath,
+        /// Loading one neighbour, but for the accesses to page tables and stacks.
+        pub neighbour: CodePath,
+    }
+}
+
+/// What a refill loads beside what was missed, where the kernel loads the TLB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Preload {
+    /// Nothing.
+    #[default]
+    None,
+    /// The two neighbours of the page in its space's recency stack: pages that left the TLB just before it and just
+    /// after it (Saulsbury et al., 2000).
+    Recency,
+    /// The same, and a page that is invalidated is laid on the stack like one that another displaces: one that is
+    /// unmapped is often mapped there again.
+    RecencyFlushed,
+}
+
 /// How the refill handler works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Reload {
@@ -55,14 +83,32 @@ pub struct RefillConfig {
     pub reload: Reload,
     /// It keeps a hash table where hardware does not demand one but helps ([`pageferry_hal::Mmu::Soft`]).
     pub hash: bool,
+    /// What it loads beside.
+    pub preload: Preload,
+    /// The kernel counts the entries of each space, so that [`crate::Pmaps::live_entries`] tells them.
+    pub counts: bool,
     /// Path lengths.
     pub paths: RefillPaths,
+    /// Of what it does beside.
+    pub beside: PreloadPaths,
 }
 
 impl RefillConfig {
     /// Fast, without a hash table, and in no time.
-    pub const NONE: RefillConfig =
-        RefillConfig { reload: Reload::Fast, hash: false, paths: RefillPaths::all(CodePath::of(0)) };
+    pub const NONE: RefillConfig = RefillConfig {
+        reload: Reload::Fast,
+        hash: false,
+        preload: Preload::None,
+        counts: false,
+        paths: RefillPaths::all(CodePath::of(0)),
+        beside: PreloadPaths::all(CodePath::of(0)),
+    };
+
+    /// Whether a kernel on this board can preload and count as this says: where software decides which entry has what.
+    pub const fn is_possible(&self, board: &Board) -> bool {
+        let wants = self.counts || !matches!(self.preload, Preload::None);
+        !wants || !self.hash && EntryChoice::UnusedFirst.is_possible(board)
+    }
 }
 
 /// How a refill chooses the entry of the TLB that it loads.

@@ -6,8 +6,10 @@
 //! remembers may say that an entry is in use that is not, and the reverse: then a load takes a worse place, and nothing
 //! is wrong.
 
+use crate::config::EntryChoice;
 use crate::defect::AreaDefect;
-use crate::pmap::Pmaps;
+use crate::pmap::{Pmap, Pmaps};
+use crate::preload::SlotList;
 use crate::tlb::loaded::pack;
 use core::sync::atomic::Ordering::SeqCst;
 use pageferry_hal::{Asid, Flush, Machine, Slot, Va};
@@ -30,25 +32,43 @@ impl<M: Machine> Pmaps<M> {
         }
         match what {
             Flush::Page(asid, va) | Flush::Broadcast(asid, va) => {
-                loaded.forget(|entry| entry == pack(asid, va))
+                let page = pack(asid, va);
+                if loaded.forget(|entry| entry == page) {
+                    self.left_by_flush(page);
+                }
             }
-            Flush::Context(asid) => loaded.forget(|entry| entry >> 44 == u64::from(asid.0)),
-            Flush::All | Flush::Everything => loaded.forget(|_| true),
+            Flush::Context(asid) => _ = loaded.forget(|entry| entry >> 44 == u64::from(asid.0)),
+            Flush::All | Flush::Everything => _ = loaded.forget(|_| true),
             Flush::Synchronise => {}
         }
     }
 
-    /// The entry that the refill of this page is to take.
-    pub(crate) fn choose_entry(&self, asid: Asid, va: Va) -> Slot {
-        let loaded = &self.loaded[self.machine.cpu().index()];
-        if loaded.0.is_empty() {
-            return Slot::Replace;
+    /// The entry that the refill of this page is to take, the first that this call of the handler loads.
+    pub(crate) fn choose_entry(&self, asid: Asid, va: Va, taken: &mut SlotList) -> Slot {
+        match self.loaded[self.machine.cpu().index()].0.is_empty() {
+            true => Slot::Replace,
+            false => self.choose_apart(asid, va, taken).expect("two entries at least are not reserved"),
+        }
+    }
+
+    /// An entry that is not in use, if the kernel looks for such, and there is one.
+    pub(crate) fn unused_entry(&self) -> Option<usize> {
+        if self.config.choice != EntryChoice::UnusedFirst {
+            return None;
         }
         self.machine.execute(self.config.refill.paths.choose);
         let reserved = self.reserved_entries();
-        let unused = loaded.0.iter().skip(reserved).position(|entry| entry.load(SeqCst) == 0);
-        let slot = unused.map_or_else(|| self.machine.tlb_random(), |unused| reserved + unused);
-        loaded.0[slot].store(pack(asid, va), SeqCst);
-        Slot::Chosen(slot)
+        let loaded = self.loaded[self.machine.cpu().index()].0.iter().enumerate().skip(reserved);
+        loaded.into_iter().find(|(_, entry)| entry.load(SeqCst) == 0).map(|(slot, _)| slot)
+    }
+
+    /// Entries that the own TLB has of the space: reserved ones, and those that refills have loaded, as far as the
+    /// kernel counts them ([`crate::RefillConfig::counts`]). Some may have gone meanwhile.
+    pub fn live_entries(&self, pmap: &Pmap<M>) -> usize {
+        let cpu = self.machine.cpu();
+        let numbers = &self.active[cpu.index()].numbers;
+        let tag = pmap.shared.tags.as_ref().and_then(|tags| tags.given(cpu, numbers));
+        let loaded = tag.map_or(0, |asid| self.loaded[cpu.index()].of_tag(asid));
+        loaded + pmap.shared.wired.load(SeqCst) as usize
     }
 }

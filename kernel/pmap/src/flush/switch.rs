@@ -21,6 +21,7 @@ use crate::tables::fixed;
 use crate::tables::space::Shared;
 use crate::tlb::active::Active;
 use crate::tlb::asid::{Tagging, Tags};
+use crate::tlb::recency::Recency;
 use core::sync::atomic::Ordering::SeqCst;
 use pageferry_hal::{Asid, BlockRegister, Context, CpuId, CpuSet, Flush, Machine, Mmu, SpaceId};
 
@@ -205,6 +206,7 @@ impl<M: Machine> Pmaps<M> {
             tags.map_or((Asid::KERNEL, false), |tags| tags.number(m, m.cpu(), &cpu.numbers, defect));
         if cpu.numbers.generation() != before {
             self.forget_loaded(Flush::All);
+            self.recency.get(m.cpu().index()).into_iter().for_each(Recency::forget);
             self.clear_reserved();
         }
         cpu.asid.store(asid.0, SeqCst);

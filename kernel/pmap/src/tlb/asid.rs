@@ -113,6 +113,17 @@ impl Tags {
         }
     }
 
+    /// The number that `cpu` has given, and has not given out again since.
+    pub(crate) fn given(&self, cpu: CpuId, numbers: &Numbers) -> Option<Asid> {
+        match self {
+            Tags::Shared { asid, .. } => Some(Asid(asid.load(SeqCst))),
+            Tags::PerCpu(tags) => {
+                let tag = tags[cpu.index()].load(SeqCst);
+                (tag != 0 && tag >> 32 == u64::from(numbers.generation())).then_some(Asid(tag as u32))
+            }
+        }
+    }
+
     /// Takes the number on `cpu` away: what its TLB holds of the space is out of reach from then on.
     pub(crate) fn revoke(&self, cpu: CpuId) {
         if let Tags::PerCpu(tags) = self {

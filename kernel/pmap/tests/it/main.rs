@@ -6,5 +6,6 @@ mod kernel;
 mod obligations;
 mod planted;
 mod powerpc;
+mod preload;
 mod tags;
 mod user;

@@ -62,6 +62,9 @@ pub struct IspcFile {
     pub server_page_bytes: Sourced<u64>,
     /// The size of a page by which a reserved entry attaches a piece or a part of one.
     pub piece_page_bytes: Sourced<u64>,
+    /// Reserved entries attach a piece by the largest pages that its length and place allow; not if this is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub large_pieces: Option<Sourced<bool>>,
     /// Detachment from a page table looks at TLB entries one by one.
     pub searches: Sourced<bool>,
     /// Which entry of the TLB a refill takes.
@@ -98,6 +101,7 @@ impl IspcFile {
             server_entries: self.server_entries.value as usize,
             server_page_bytes: self.server_page_bytes.value as usize,
             piece_page_bytes: self.piece_page_bytes.value as usize,
+            large_pieces: self.large_pieces.as_ref().is_some_and(|large| large.value),
             searches: self.searches.value,
             pieces: 512,
             files: self.file_server.value.then_some(FileServiceConfig {

@@ -12,6 +12,7 @@ use super::locks::LocksFile;
 use super::net::{self, NetFile};
 use super::paths::paths;
 use super::sched::SchedFile;
+use super::tlb::TlbFile;
 use super::words::*;
 use crate::error::LabError;
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths};
@@ -46,6 +47,9 @@ pub struct KernelFile {
     /// The refill handler, where it is more than a way from the page tables into the TLB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refill: Option<RefillFile>,
+    /// What is made of the TLB's contents; nothing without this table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tlb: Option<TlbFile>,
     /// Physical memory; without this table as `head` says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frames: Option<FramesFile>,
@@ -452,7 +456,7 @@ impl KernelFile {
                 paths: self.paths.pmap.lengths(),
                 ranged_shootdown: self.pmap.ranged_shootdown.value,
                 full_flush_pages: self.pmap.full_flush_pages.value as usize,
-                refill: self.refill_config(),
+                refill: self.tlb.iter().fold(self.refill_config(), |refill, tlb| tlb.beside(refill)),
                 mapping: self.mapping().mapping(self.pmap.fragmented_percent.as_ref().map_or(0, |p| p.value)),
                 low_memory: self.pmap.low_memory.as_ref().is_some_and(|low| low.value),
                 tags: self.pmap.tags.as_ref().is_some_and(|tags| tags.value),
@@ -502,6 +506,7 @@ impl KernelFile {
                 tick_cycles: Cycles(machine.cpu.clock_mhz.value * 1_000_000 / self.sched.hz.value),
                 timer_accesses: self.sched.timer_accesses.as_ref().map_or(0, |n| n.value),
                 stack: self.sched.stack(),
+                by_tlb: self.tlb.as_ref().and_then(TlbFile::by_tlb),
             },
             locks: self.locks.as_ref().map(LocksFile::costs).unwrap_or_default(),
             measures_at_boot: false,
@@ -533,6 +538,7 @@ impl KernelFile {
                 restore: path(&file.restore),
                 choose,
             },
+            ..none
         }
     }
 
@@ -587,6 +593,8 @@ pub(crate) const RANGES: Ranges = Ranges(&[
     range("paging.*", 0, MAX_INSTRUCTIONS),
     range("pmap.*_pages", 0, MAX_PAGES),
     range("refill.*", 0, MAX_INSTRUCTIONS),
+    range("tlb.sched_passes", 0, 1000),
+    range("tlb.*", 0, MAX_INSTRUCTIONS),
     range("paths.*", 0, MAX_INSTRUCTIONS),
     range("net.sockets", 8, 1 << 16),
     range("net.loopback_mtu_bytes", 576, 65_535),

@@ -28,6 +28,7 @@ mod rules;
 mod sched;
 mod setting;
 mod settings;
+mod tlb;
 mod units;
 mod words;
 
@@ -54,7 +55,8 @@ pub use sched::SchedFile;
 pub use setting::Setting;
 pub use settings::Settings;
 pub(crate) use settings::{kernel_range, machine_range};
+pub use tlb::TlbFile;
 pub use words::{
     DefectName, ForwardName, FrameMappingName, FreedToName, LentMappingName, MappingName, PipeKindName,
-    PtraceName, RuleName,
+    PreloadName, PtraceName, RuleName,
 };

@@ -5,7 +5,7 @@ use pageferry_kernel::{
     ForwardWakeup, FrameMapping, KernelDefect, LentMapping, PipeKind, PipeMapping, Planted, PtraceBy,
     ReceiveMapping,
 };
-use pageferry_pmap::Reload;
+use pageferry_pmap::{Preload, Reload};
 use pageferry_vm::FreedTo;
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +47,8 @@ words! {
     ReceiveMappingName for ReceiveMapping { Permanent, Ephemeral }
     /// How the refill handler works. See [`Reload`].
     ReloadName for Reload { Fast, Slow, SlowInsert }
+    /// What a refill loads beside what was missed. See [`Preload`].
+    PreloadName for Preload { None, Recency, RecencyFlushed }
     /// Which idle CPUs a wakeup interrupts. See [`ForwardWakeup`].
     ForwardName for ForwardWakeup { One, All, Last }
     /// Where frames come that are freed. See [`FreedTo`].

@@ -62,6 +62,7 @@ fn ispc(
         server_entries,
         server_page_bytes: 1 << shift,
         piece_page_bytes,
+        large_pieces: false,
         searches: true,
         pieces: 128,
         files: None,
