@@ -2,7 +2,9 @@
 
 use pageferry_ephemeral::EphemeralDefect;
 use pageferry_fs::FsDefect;
-use pageferry_kernel::{FileServiceDefect, IspcDefect, KernelDefect, NetDefect, NetServiceDefect};
+use pageferry_kernel::{
+    FileServiceDefect, IspcDefect, KernelDefect, NetDefect, NetServiceDefect, SchedDefect,
+};
 use pageferry_pmap::{AreaDefect, PmapDefect};
 use pageferry_vm::VmDefect;
 
@@ -12,5 +14,5 @@ macro_rules! print_all {
 
 fn main() {
     print_all!(PmapDefect, AreaDefect, EphemeralDefect, VmDefect, FsDefect);
-    print_all!(KernelDefect, NetDefect, IspcDefect, FileServiceDefect, NetServiceDefect);
+    print_all!(KernelDefect, NetDefect, SchedDefect, IspcDefect, FileServiceDefect, NetServiceDefect);
 }
