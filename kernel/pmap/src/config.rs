@@ -122,6 +122,10 @@ pub struct PmapConfig {
     /// Where there is a hash table: what numbers of address spaces are multiplied by, so that their pages fall into
     /// groups far apart; an odd number.
     pub scatter: u32,
+    /// A CPU with nothing to do looks through the hash table for what address spaces have left behind that are no more.
+    pub idle_reclaim: bool,
+    /// The number of the first address space, where numbers are the same on all CPUs: as if as many had been before.
+    pub first_number: u32,
     /// TLB entries are tagged by address space, and stay over switches, where hardware walks page tables and has tags.
     /// Elsewhere those that there are are always used.
     pub tags: bool,
@@ -139,7 +143,8 @@ pub struct PmapConfig {
 impl PmapConfig {
     /// Makes a choice by its word, for names of test machines: `slow`, `hash`, `pte`, `bat`, `bat-io`, `bat-process`,
     /// `2m`, `1g`, `fragmented` (every third superpage), `renew` (already from four pages on), `tags`, `low` (memory),
-    /// or `unused` (entries of the TLB first). False when there is no such word.
+    /// `unused` (entries of the TLB first), or `left` (what spaces leave behind in the hash table). False when there is
+    /// no such word.
     pub fn choose(&mut self, word: &str) -> bool {
         match word {
             "slow" => self.refill.reload = Reload::Slow,
@@ -155,6 +160,7 @@ impl PmapConfig {
             "tags" => self.tags = true,
             "low" => self.low_memory = true,
             "unused" => self.choice = EntryChoice::UnusedFirst,
+            "left" => self.idle_reclaim = false,
             _ => return false,
         }
         true
@@ -172,6 +178,8 @@ impl PmapConfig {
             mapping: KernelMapping::Board,
             renew_pages: None,
             scatter: SCATTER,
+            idle_reclaim: true,
+            first_number: 1,
             tags: false,
             low_memory: false,
             area: None,

@@ -37,6 +37,7 @@ defects! {
         ColourIgnored: "Frames are mapped and reached without regard to colours.",
         OtherColourStays: "Mappings of another colour stay when a frame is taken away from it.",
         NotPurged: "A frame is taken away from another colour, and the cache keeps what it has by that.",
+        MissUnplaced: "Misses of the hash table by stores are counted without their address.",
         EndlessRefill: "A handler that misses within itself does all over again what missed.",
     }
 }

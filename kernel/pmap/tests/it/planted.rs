@@ -312,6 +312,9 @@ fn where_seen(defect: PmapDefect) -> &'static [(&'static str, usize, &'static st
             ("sh7751r+unused", 1, "stale line"),
             ("ultrasparc-iie", 1, "stale line"),
         ],
+        PmapDefect::MissUnplaced => {
+            &[("ppc603+slow+hash", 1, "by what they are at"), ("ppc604", 1, "by what they are at")]
+        }
         PmapDefect::EndlessRefill => {
             &[("ppc603+slow+hash+pte", 1, "within one another"), ("ppc604+slow+pte", 1, "")]
         }
