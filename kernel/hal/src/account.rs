@@ -3,10 +3,11 @@
 //! Every call here costs what a modelled machine charges for it, and changes nothing else. On bare metal all of them
 //! are empty, as they are by default: the instructions themselves take the time.
 
-use crate::addr::Va;
+use crate::addr::{Pfn, Va};
 use crate::arena::StructVa;
 use crate::cause::Cause;
 use crate::lock::LockCosts;
+use crate::memory_use::MemoryUse;
 use crate::metric::Metric;
 use crate::path::CodePath;
 use crate::trap::Access;
@@ -53,9 +54,32 @@ pub trait Account {
         let _ = at;
     }
 
+    /// Says what so many bytes of the kernel's are for. What is said later holds, of what it covers. Called at boot.
+    fn set_use(&self, at: Va, len_bytes: usize, what: MemoryUse) {
+        let _ = (at, len_bytes, what);
+    }
+
+    /// Says where the kernel has its direct map of so many frames, the first one first: what [`Account::set_use`] says
+    /// nothing of there is for what its frame is for. Called at boot.
+    fn set_direct_map(&self, at: Va, frames: usize) {
+        let _ = (at, frames);
+    }
+
+    /// Says what a frame is for now.
+    fn set_frame_use(&self, frame: Pfn, what: MemoryUse) {
+        let _ = (frame, what);
+    }
+
     /// Counts `n` events, of those that a floor has [declared](crate::counters).
     fn count(&self, counter: impl Into<Metric>, n: u64) {
         let _ = (counter, n);
+    }
+
+    /// The same, of events at an address: a modelled machine also counts them by what that is for. Of one counter all
+    /// are counted so, or none.
+    fn count_at(&self, counter: impl Into<Metric>, at: Va, n: u64) {
+        let _ = at;
+        self.count(counter, n);
     }
 
     /// Accounts for an access to a kernel structure, through TLB and caches, in the cause in force.

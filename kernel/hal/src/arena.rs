@@ -142,6 +142,11 @@ impl Zone {
         self.free.push((offset / self.item_bytes) as u32);
     }
 
+    /// Where the zone begins, and its bytes.
+    pub fn span(&self) -> (StructVa, usize) {
+        (self.base, self.capacity * self.item_bytes)
+    }
+
     /// Structures now allocated.
     pub fn live(&self) -> usize {
         self.used - self.free.len()

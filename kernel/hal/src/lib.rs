@@ -39,6 +39,7 @@ pub mod index_list;
 pub mod isa;
 pub mod lock;
 pub mod machine;
+pub mod memory_use;
 pub mod metric;
 pub mod mmu;
 pub mod oracle;
@@ -69,6 +70,7 @@ pub use flow::{AttachedBy, Attachment, Flow, FlowStep, Level, Means, Parcel, Pla
 pub use index_list::{IndexList, Links};
 pub use lock::{LockClass, LockCosts, LockSet, SpinLock};
 pub use machine::{ContextId, Interrupt, Machine};
+pub use memory_use::MemoryUse;
 pub use metric::Metric;
 pub use mmu::{
     Asid, Attr, Block, BlockRegister, BlockRegisters, Context, Flush, HashTable, Layout, Miss, MissKind,

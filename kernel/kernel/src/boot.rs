@@ -28,8 +28,8 @@ use pageferry_core::sched::{Callouts, Sched, SchedPaths, Select, SoftInt, SoftIn
 use pageferry_ephemeral::Ephemeral;
 use pageferry_hal::StructArena;
 use pageferry_hal::{
-    Cause, Channel, ContextId, CpuId, Cycles, DeviceId, Devices, Interrupt, Interrupted, Machine, PAGE_SIZE,
-    Threads, TrapKind,
+    Cause, Channel, ContextId, CpuId, Cycles, DeviceId, Devices, Interrupt, Interrupted, Machine, MemoryUse,
+    PAGE_SIZE, Threads, TrapKind,
 };
 use pageferry_ispc::{DriverCard, FileServiceConfig, Ispc, NetServiceConfig};
 use pageferry_net::{MAX_SOCKETS, Net, Parts, SOCKET_BYTES, SockBufs};
@@ -204,7 +204,9 @@ impl<M: Machine> Kernel<M> {
         }));
         pmaps.init_cpu();
         if let Some(text) = text {
-            machine.set_text(arena.array("text", text.len_bytes(), 1)?);
+            let at = arena.array("text", text.len_bytes(), 1)?;
+            machine.set_text(at);
+            machine.set_use(at.0, text.len_bytes(), MemoryUse::Text);
         }
         let vm = Vm::new(config.vm, pmaps.clone(), devices.disk, &mut arena, boot.kva, boot.first_free)?;
         let ephemeral = Ephemeral::new(config.ephemeral, pmaps.clone(), vm.clone(), &mut arena)?;

@@ -122,6 +122,10 @@ pub struct PmapConfig {
     /// Where there is a hash table: what numbers of address spaces are multiplied by, so that their pages fall into
     /// groups far apart; an odd number.
     pub scatter: u32,
+    /// A CPU with nothing to do looks through the hash table for what address spaces have left behind that are no more.
+    pub idle_reclaim: bool,
+    /// The number of the first address space, where numbers are the same on all CPUs: as if as many had been before.
+    pub first_number: u32,
     /// TLB entries are tagged by address space, and stay over switches, where hardware walks page tables and has tags.
     /// Elsewhere those that there are are always used.
     pub tags: bool,
@@ -140,8 +144,8 @@ impl PmapConfig {
     /// Makes a choice by its word, for names of test machines: `slow`, `hash`, `pte`, `bat`, `bat-io`, `bat-process`,
     /// `2m`, `1g`, `fragmented` (every third superpage), `renew` (already from four pages on), `tags`, `low` (memory),
     /// `unused` (entries of the TLB first), `recency` or
-    /// `recency-flushed` (what is loaded beside what was missed), or `counts` (entries of each space). False when there
-    /// is no such word.
+    /// `recency-flushed` (what is loaded beside what was missed), `counts` (entries of each space), or `left` (what spaces
+    /// leave behind in the hash table). False when there is no such word.
     pub fn choose(&mut self, word: &str) -> bool {
         match word {
             "slow" => self.refill.reload = Reload::Slow,
@@ -160,6 +164,7 @@ impl PmapConfig {
             "recency" => self.refill.preload = Preload::Recency,
             "recency-flushed" => self.refill.preload = Preload::RecencyFlushed,
             "counts" => self.refill.counts = true,
+            "left" => self.idle_reclaim = false,
             _ => return false,
         }
         true
@@ -183,6 +188,8 @@ impl PmapConfig {
             mapping: KernelMapping::Board,
             renew_pages: None,
             scatter: SCATTER,
+            idle_reclaim: true,
+            first_number: 1,
             tags: false,
             low_memory: false,
             area: None,

@@ -40,6 +40,7 @@ defects! {
         PreloadTwice: "What is loaded ahead stays on its recency stack, and is loaded ahead again.",
         PreloadUnseen: "What is loaded ahead permits stores and notes none.",
         PreloadOfOthers: "What is loaded ahead is looked for among the pages of all spaces.",
+        MissUnplaced: "Misses of the hash table by stores are counted without their address.",
         EndlessRefill: "A handler that misses within itself does all over again what missed.",
     }
 }

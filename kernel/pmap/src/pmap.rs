@@ -24,8 +24,8 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering::SeqCst;
 use pageferry_defects::Planted;
 use pageferry_hal::{
-    Asid, Cause, LockClass, Machine, PAGE_SHIFT, PAGE_SIZE, Pfn, SpaceId, SpinLock, StructVa, Va, VaRange,
-    Width,
+    Asid, Cause, LockClass, Machine, MemoryUse, PAGE_SHIFT, PAGE_SIZE, Pfn, SpaceId, SpinLock, StructVa, Va,
+    VaRange, Width,
 };
 
 /// One user address space's page tables. Given back with [`Pmaps::destroy`]; dropping one leaks its frames.
@@ -126,7 +126,10 @@ impl<M: Machine> Pmaps<M> {
         let frames = match config.refill.reload {
             Reload::Fast => StructVa(tables.layout.kernel_base),
             Reload::Slow | Reload::SlowInsert => {
-                arena.array("exception frames", board.cpus * REFILL_FRAMES, FRAME_BYTES)?
+                let count = board.cpus * REFILL_FRAMES;
+                let at = arena.array("exception frames", count, FRAME_BYTES)?;
+                machine.set_use(at.0, count * FRAME_BYTES, MemoryUse::Stacks);
+                at
             }
         };
         let area = config.area.map(|area| Area::new(&machine, area, &mut arena)).transpose()?;
@@ -136,7 +139,8 @@ impl<M: Machine> Pmaps<M> {
                 recency.push(Recency::new(board.asids, config.defect, &mut arena)?);
             }
         }
-        let pv = PvTable::new(board.frames, entries, entry_bytes, capacity, FreeNumbers::new(board.asids));
+        let numbers = FreeNumbers::new(config.first_number, board.asids);
+        let pv = PvTable::new(board.frames, entries, entry_bytes, capacity, numbers);
 
         let mut kva = paged;
         let mut sysmaps = alloc::vec::Vec::new();

@@ -125,7 +125,10 @@ impl<M: Machine> Pmaps<M> {
 
     fn count_hash_miss(&self, miss: Miss) {
         if miss.kind == MissKind::Absent {
-            self.machine.count(PmapCounter::HashMisses, 1);
+            if miss.access == Access::Write && self.config.defect.is(PmapDefect::MissUnplaced) {
+                return self.machine.count(PmapCounter::HashMisses, 1);
+            }
+            self.machine.count_at(PmapCounter::HashMisses, miss.va, 1);
         }
     }
 

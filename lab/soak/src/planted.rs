@@ -79,9 +79,10 @@ impl Planted {
             | PmapDefect::BlockStays => "ppc603+renew",
             PmapDefect::NewTagKept | PmapDefect::LeftCpusForgotten => "today+tags",
             PmapDefect::TagHalfCompared | PmapDefect::EndlessRefill => "ppc603+slow+hash+pte+renew",
-            PmapDefect::TagReusedInHashTable | PmapDefect::StaleHashEntry | PmapDefect::RefusedStays => {
-                "ppc604+renew"
-            }
+            PmapDefect::TagReusedInHashTable
+            | PmapDefect::StaleHashEntry
+            | PmapDefect::RefusedStays
+            | PmapDefect::MissUnplaced => "ppc604+renew",
             PmapDefect::SecondaryUnmarked => "ppc604+slow+pte+renew",
             PmapDefect::BroadcastNotAwaited => "today-invlpgb+tags",
             PmapDefect::OwnSpaceOnly | PmapDefect::ReadBeforeLocked | PmapDefect::NotedBlindly => {

@@ -1,9 +1,12 @@
 //! Accounts: what every CPU spent its cycles on, and what was counted.
 
-use pageferry_hal::{Cause, LockClass, Metric};
+use pageferry_hal::{Cause, LockClass, MemoryUse, Metric};
 
 /// How often TLBs are sampled: cycles of each CPU's clock.
 pub const SAMPLE_CYCLES: u64 = 10_000;
+
+/// Events by what their address is for: by the [position](MemoryUse::index) of that.
+pub type UseCounts = [u64; MemoryUse::COUNT];
 
 /// How locks of a class were used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,11 +63,15 @@ pub struct Hardware {
     pub kernel_misses: u64,
     /// Those of them that fetches had: the kernel's text.
     pub kernel_fetch_misses: u64,
+    /// Misses of both TLBs, by what the missing address is for.
+    pub misses_by_use: UseCounts,
     /// Entries of both TLBs that were in use when they were sampled, all samples together: on machines whose hardware
     /// walks no page tables, every [`SAMPLE_CYCLES`].
     pub sampled_entries: u64,
     /// Those of them that the kernel's addresses had.
     pub sampled_kernel_entries: u64,
+    /// All of them, by what they map.
+    pub sampled_by_use: UseCounts,
     /// Look-ups in instruction caches, one for each line of a run of instructions.
     pub icache_lookups: u64,
     /// Look-ups that found the line.
@@ -111,6 +118,8 @@ impl Hardware {
             fetch_misses: self.fetch_misses - e.fetch_misses,
             kernel_misses: self.kernel_misses - e.kernel_misses,
             kernel_fetch_misses: self.kernel_fetch_misses - e.kernel_fetch_misses,
+            misses_by_use: since_by_use(&self.misses_by_use, &e.misses_by_use),
+            sampled_by_use: since_by_use(&self.sampled_by_use, &e.sampled_by_use),
             sampled_entries: self.sampled_entries - e.sampled_entries,
             sampled_kernel_entries: self.sampled_kernel_entries - e.sampled_kernel_entries,
             icache_lookups: self.icache_lookups - e.icache_lookups,
@@ -133,6 +142,10 @@ impl Hardware {
     }
 }
 
+fn since_by_use(later: &UseCounts, earlier: &UseCounts) -> UseCounts {
+    std::array::from_fn(|i| later[i] - earlier[i])
+}
+
 /// The accounts of a machine at one moment, or between two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
@@ -142,6 +155,8 @@ pub struct Snapshot {
     pub cycles: Vec<[u64; Cause::COUNT]>,
     /// Events that the kernel counts, by the number of each [`Metric`], all CPUs together.
     pub counters: [u64; Metric::MAX],
+    /// Of those that it counts by address, how many were at what: by counter, in the order of the first of each.
+    pub counted_by_use: Vec<(Metric, UseCounts)>,
     /// Events that the hardware counted.
     pub hardware: Hardware,
     /// Spin locks, by class, in the order in which the first of each was made.
@@ -162,6 +177,9 @@ impl Snapshot {
                 .map(|(a, b)| std::array::from_fn(|i| sub(&a[i], &b[i])))
                 .collect(),
             counters: std::array::from_fn(|i| sub(&self.counters[i], &earlier.counters[i])),
+            counted_by_use: (self.counted_by_use.iter())
+                .map(|(counter, counts)| (*counter, since_by_use(counts, &earlier.at_uses(*counter))))
+                .collect(),
             hardware: self.hardware.since(&earlier.hardware),
             locks: self.locks.iter().enumerate().map(|(i, used)| used.since(earlier.locks.get(i))).collect(),
         }
@@ -175,6 +193,13 @@ impl Snapshot {
     /// Events counted.
     pub fn counter(&self, counter: impl Into<Metric>) -> u64 {
         self.counters[counter.into().index()]
+    }
+
+    /// Events counted by address, by what that is for; zeros where they are counted without.
+    pub fn at_uses(&self, counter: impl Into<Metric>) -> UseCounts {
+        let counter = counter.into();
+        let counted = self.counted_by_use.iter().find(|(other, _)| *other == counter);
+        counted.map_or([0; MemoryUse::COUNT], |(_, counts)| *counts)
     }
 
     /// The laws that hold for every machine at every moment.
@@ -201,6 +226,28 @@ impl Snapshot {
         if h.tlb_second_level_hits > h.tlb_hits {
             return Err("TLB: more hits in the second level than hits".into());
         }
-        Ok(())
+        self.check_uses()
+    }
+
+    /// What is counted by use is all that is counted.
+    fn check_uses(&self) -> Result<(), String> {
+        let h = &self.hardware;
+        let of_kernel = |counts: &UseCounts| counts.iter().sum::<u64>() - counts[MemoryUse::Users.index()];
+        let of_all = |counts: &UseCounts| counts.iter().sum::<u64>();
+        let (misses, entries) = (&h.misses_by_use, &h.sampled_by_use);
+        let hardware = [
+            ("misses of the TLBs", of_all(misses), h.tlb_misses + h.fetch_misses),
+            ("misses of the TLBs at kernel addresses", of_kernel(misses), h.kernel_misses),
+            ("entries in samples of the TLBs", of_all(entries), h.sampled_entries),
+            ("entries of the kernel in samples", of_kernel(entries), h.sampled_kernel_entries),
+        ];
+        let counted = self
+            .counted_by_use
+            .iter()
+            .map(|(counter, counts)| (counter.name(), of_all(counts), self.counter(*counter)));
+        match hardware.into_iter().chain(counted).find(|(_, by_use, all)| by_use != all) {
+            Some((what, by_use, all)) => Err(format!("{what}: {by_use} by what they are at, {all} in all")),
+            None => Ok(()),
+        }
     }
 }

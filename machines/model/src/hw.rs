@@ -10,7 +10,7 @@ mod delays;
 mod devices;
 mod transfer;
 
-use crate::account::{Hardware as Counts, LockUse, Snapshot};
+use crate::account::{Hardware as Counts, LockUse, Snapshot, UseCounts};
 use crate::cache::aliases::Aliases;
 use crate::cache::power_on::PoweredOn;
 use crate::dev::audio::Audio;
@@ -19,6 +19,7 @@ use crate::machine::Options;
 use crate::memory::Memory;
 use crate::mmu::oracle::{Oracle, StaleUse, Staleness};
 use crate::mmu::tlb::Tlb;
+use crate::mmu::uses::Uses;
 use crate::outside::Outside;
 use crate::params::{Params, lowest};
 use crate::trace::Recorder;
@@ -105,6 +106,10 @@ pub(crate) struct Hw {
     /// When those that do not run just now can go on.
     pub(crate) turns: Turns,
     pub(crate) oracle: Oracle,
+    /// What kernel addresses are for.
+    pub(crate) uses: Uses,
+    /// Of the events that the kernel counts by address, how many were at what: by counter, in the order of the first.
+    pub(crate) counted_by_use: Vec<(Metric, UseCounts)>,
     pub(crate) counters: [u64; Metric::MAX],
     pub(crate) counts: Counts,
     /// By class.
@@ -167,6 +172,8 @@ impl Hw {
             hash_table: None,
             cpus: (0..params.cpus).map(cpu).collect(),
             turns: Turns::new(params.cpus),
+            uses: Uses::default(),
+            counted_by_use: Vec::new(),
             oracle: Oracle::new(!matches!(params.mmu, Mmu::Radix(_)), options.tolerate_stale),
             counters: [0; Metric::MAX],
             counts: Counts::default(),
@@ -258,6 +265,7 @@ impl Hw {
             clocks: self.cpus.iter().map(|c| c.clock).collect(),
             cycles: self.cpus.iter().map(|c| c.causes).collect(),
             counters: self.counters,
+            counted_by_use: self.counted_by_use.clone(),
             hardware: Counts {
                 stale_uses: self.oracle.stale_uses,
                 stale_uses_in_window: self.oracle.uses_in_window,

@@ -210,7 +210,7 @@ mod turns;
 mod watch;
 mod watchdog;
 
-pub use account::{Hardware, LockUse, Snapshot};
+pub use account::{Hardware, LockUse, Snapshot, UseCounts};
 pub use config::MachineConfig;
 pub use lock::{ModelGuard, ModelLock};
 pub use machine::{

@@ -36,7 +36,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Access, Cause, Channel, CodePath, ContextId, CpuId, CpuSet, Cycles, Interrupt, Interrupted, LockClass,
-    Machine, SpaceId, SpinLock, StructArena, StructVa, Zone,
+    Machine, MemoryUse, SpaceId, SpinLock, StructArena, StructVa, Zone,
 };
 use pageferry_pmap::Pmaps;
 use pageferry_vm::Space;
@@ -125,6 +125,9 @@ impl<M: Machine> Sched<M> {
             Some(stack) => Some(arena.zone("kernel stacks", MAX_THREADS, stack.spacing_bytes)?),
             None => None,
         };
+        if let Some((at, len_bytes)) = stacks.as_ref().map(Zone::span) {
+            machine.set_use(at.0, len_bytes, MemoryUse::Stacks);
+        }
         let queues = Queues::new(cpus, arena.zone("threads", MAX_THREADS, THREAD_BYTES)?, stacks);
         Ok(Sched {
             queues: machine.new_lock(LockClass::SCHEDULER, queues),

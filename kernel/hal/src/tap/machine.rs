@@ -6,7 +6,7 @@ use super::lock::TapLock;
 use super::turn::Call;
 use super::{Sink, Tap};
 use crate::account::{Account, Crossing};
-use crate::addr::{Pa, Va};
+use crate::addr::{Pa, Pfn, Va};
 use crate::arena::StructVa;
 use crate::board::Board;
 use crate::cause::Cause;
@@ -14,6 +14,7 @@ use crate::cpu::{CpuId, CpuSet};
 use crate::flow::{Attachment, Flow, FlowStep, Level};
 use crate::lock::{LockClass, LockCosts};
 use crate::machine::{ContextId, Interrupt, Machine};
+use crate::memory_use::MemoryUse;
 use crate::metric::Metric;
 use crate::mmu::{Asid, Block, BlockRegister, Context, Flush, HashTable, Slot, SpaceId, Tte, Width};
 use crate::oracle::Oracle;
@@ -280,9 +281,27 @@ impl<M: Machine, S: Sink> Account for Tap<M, S> {
         self.machine.set_text(at);
     }
 
+    fn set_use(&self, at: Va, len_bytes: usize, what: MemoryUse) {
+        self.machine.set_use(at, len_bytes, what);
+    }
+
+    fn set_direct_map(&self, at: Va, frames: usize) {
+        self.machine.set_direct_map(at, frames);
+    }
+
+    fn set_frame_use(&self, frame: Pfn, what: MemoryUse) {
+        self.machine.set_frame_use(frame, what);
+    }
+
     fn count(&self, counter: impl Into<Metric>, n: u64) {
         let metric = counter.into();
         self.machine.count(metric, n);
+        self.tell(Kind::Count, [metric.index() as u64, n, 0, 0, 0]);
+    }
+
+    fn count_at(&self, counter: impl Into<Metric>, at: Va, n: u64) {
+        let metric = counter.into();
+        self.machine.count_at(metric, at, n);
         self.tell(Kind::Count, [metric.index() as u64, n, 0, 0, 0]);
     }
 

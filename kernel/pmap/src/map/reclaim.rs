@@ -9,12 +9,12 @@ use pageferry_hal::{Asid, Machine, Pa, SpinLock};
 impl<M: Machine> Pmaps<M> {
     /// For a CPU that has nothing to do: looks through up to `groups` groups of the hash table for entries of numbers
     /// that no address space has any more, and clears them (Linux/PPC does so in its idle loop). Answers how many
-    /// groups it has looked through: none when there is nothing to find.
+    /// groups it has looked through: none when there is nothing to find, or this kernel does not look.
     ///
     /// # Locks
     /// Takes that of reverse mappings, and inside it `HashTable`, group by group.
     pub fn reclaim(&self, groups: usize) -> usize {
-        let Some(second) = &self.second else { return 0 };
+        let Some(second) = self.second.as_ref().filter(|_| self.config.idle_reclaim) else { return 0 };
         let m = &self.machine;
         for done in 0..groups {
             let mut pv = self.pv.lock();

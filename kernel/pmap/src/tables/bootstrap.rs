@@ -14,8 +14,8 @@ use pageferry_hal::isa::RadixFormat;
 use pageferry_hal::isa::hash::GROUP_BYTES;
 use pageferry_hal::isa::sparc64::DIRECT_SHIFT;
 use pageferry_hal::{
-    Block, Board, HashTable, Layout, Machine, Mmu, PAGE_SHIFT, PAGE_SIZE, Pa, Pfn, Region, SpaceId,
-    StructArena, Tte, Va, VaRange,
+    Block, Board, HashTable, Layout, Machine, MemoryUse, Mmu, PAGE_SHIFT, PAGE_SIZE, Pa, Pfn, Region,
+    SpaceId, StructArena, Tte, Va, VaRange,
 };
 
 /// What the machine-independent floors find after bootstrap.
@@ -228,6 +228,15 @@ pub(crate) fn build<M: Machine>(machine: &M, config: &PmapConfig) -> Result<Buil
         }
         _ => (device_blocks.first().map(|block| block.va), paged),
     };
+    machine.set_use(layout.kernel_base, arena_bytes, MemoryUse::Data);
+    if let Some(base) = layout.direct_map {
+        machine.set_direct_map(base, board.frames);
+    }
+    (0..arena_frames).for_each(|frame| machine.set_frame_use(Pfn(frame as u32), MemoryUse::Data));
+    (arena_frames..frames).for_each(|frame| machine.set_frame_use(Pfn(frame as u32), MemoryUse::Tables));
+    if let (Some(at), Some(memory)) = (devices, board.device_memory) {
+        machine.set_use(at, memory.pages() << PAGE_SHIFT, MemoryUse::Devices);
+    }
     let tables = KernelTables {
         format,
         layout,

@@ -173,8 +173,16 @@ pub(crate) struct FreeNumbers {
 }
 
 impl FreeNumbers {
-    pub(crate) fn new(asids: u32) -> FreeNumbers {
-        FreeNumbers { next: 1, end: asids, free: Vec::new(), resting: Vec::new(), rested: 0, rounds_due: 0 }
+    /// From `first` on, which is at least 1: 0 is the kernel's.
+    pub(crate) fn new(first: u32, asids: u32) -> FreeNumbers {
+        FreeNumbers {
+            next: first.max(1),
+            end: asids,
+            free: Vec::new(),
+            resting: Vec::new(),
+            rested: 0,
+            rounds_due: 0,
+        }
     }
     pub(crate) fn take(&mut self) -> Option<Asid> {
         if self.next < self.end {
@@ -213,5 +221,17 @@ impl FreeNumbers {
     /// True when some are not in use, but not free yet.
     pub(crate) fn some_rest(&self) -> bool {
         self.rested + self.resting.len() > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_begin_where_they_are_told_to_and_never_with_the_kernels() {
+        let mut late = FreeNumbers::new(6, 8);
+        assert_eq!([late.take(), late.take(), late.take()], [Some(Asid(6)), Some(Asid(7)), None]);
+        assert_eq!(FreeNumbers::new(0, 8).take(), Some(Asid(1)));
     }
 }

@@ -323,6 +323,9 @@ fn where_seen(defect: PmapDefect) -> &'static [(&'static str, usize, &'static st
             ("sh7751r+recency-flushed", 1, "multiple hit"),
             ("sh7751r+unused+recency-flushed", 1, "multiple hit"),
         ],
+        PmapDefect::MissUnplaced => {
+            &[("ppc603+slow+hash", 1, "by what they are at"), ("ppc604", 1, "by what they are at")]
+        }
         PmapDefect::EndlessRefill => {
             &[("ppc603+slow+hash+pte", 1, "within one another"), ("ppc604+slow+pte", 1, "")]
         }

@@ -83,6 +83,31 @@ fn under_blocks_the_kernel_has_as_many_entries_as_pages_of_its_own() {
     }
 }
 
+#[test]
+fn misses_are_counted_by_what_is_missed() {
+    for machine in PAGES {
+        run(Shape { size_mb: 16, ..Shape::new(machine, 1) }, move |k| {
+            let frames = [k.frames.data(), k.frames.data()];
+            k.m.set_frame_use(frames[0], MemoryUse::Files);
+            k.m.set_frame_use(frames[1], MemoryUse::Programs);
+            load_all_memory(k);
+            for (frame, what) in frames.into_iter().zip([MemoryUse::Files, MemoryUse::Programs]) {
+                let at = k.pmaps.direct_va(frame).expect("a direct map");
+                let counted = k.counted(|| assert!(k.load(Mode::Kernel, at).is_ok()));
+                assert_eq!(counted.check(), Ok(()), "{machine}");
+                assert_eq!(counted.hardware.misses_by_use[what.index()], 1, "{machine}: {what:?}");
+                assert_eq!(counted.hardware.misses_by_use[MemoryUse::Users.index()], 0, "{machine}");
+                let hash = counted.at_uses(PmapCounter::HashMisses);
+                assert_eq!(hash.iter().sum::<u64>(), counted.counter(PmapCounter::HashMisses), "{machine}");
+            }
+            k.m.load(Mode::Kernel, k.m.board().layout.kernel_base, &mut [0]).expect("mapped");
+            let all = k.m.snapshot();
+            let data = all.hardware.misses_by_use[MemoryUse::Data.index()];
+            assert!(data > 0 && data < all.hardware.kernel_misses, "{machine}: {data}");
+        });
+    }
+}
+
 // ----------------------------------------------------------------------------------------------- the hash table
 
 /// What is in the hash table, and how many entries of it are in their secondary group.
@@ -266,6 +291,22 @@ fn what_renewal_leaves_behind_is_reclaimed_or_purged() {
                 }
             }
             assert!(max_left >= 40 && census(k).0.left_behind < max_left, "{machine}: {max_left}");
+            k.pmaps.activate(Some(&space), None);
+            k.destroy(space);
+        });
+    }
+}
+
+#[test]
+fn a_kernel_that_does_not_look_leaves_it_there() {
+    for machine in ["ppc603+hash+renew+left", "ppc604+renew+left"] {
+        run(Shape { size_mb: 16, asid_bits: Some(3), ..Shape::new(machine, 1) }, move |k| {
+            let frames: Vec<Pfn> = (0..8).map(|_| k.frames.data()).collect();
+            let space = k.pmaps.create(&k.frames).unwrap();
+            k.pmaps.activate(None, Some(&space));
+            fill(k, &space, &frames, 1);
+            k.pmaps.remove(&space, VaRange::pages_from(VA, 8)).flush(&k.pmaps);
+            assert_eq!((k.pmaps.reclaim(64), census(k).0.left_behind), (0, 8), "{machine}");
             k.pmaps.activate(Some(&space), None);
             k.destroy(space);
         });

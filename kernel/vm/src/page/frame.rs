@@ -24,8 +24,8 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use pageferry_hal::{
-    Access, Board, Cause, Flow, FlowStep, IndexList, Level, Links, LockClass, Machine, Pfn, SpinLock,
-    StructArena, StructVa,
+    Access, Board, Cause, Flow, FlowStep, IndexList, Level, Links, LockClass, Machine, MemoryUse, Pfn,
+    SpinLock, StructArena, StructVa,
 };
 use pageferry_pmap::FrameSource;
 
@@ -98,6 +98,18 @@ impl<M: Machine> Owner<M> {
             Owner::Anon(_) => FrameState::Anon,
             Owner::Object(..) => FrameState::Object,
             Owner::Orphan => FrameState::Orphan,
+        }
+    }
+
+    /// What a frame of this owner is for; none where that does not change.
+    fn memory_use(&self) -> Option<MemoryUse> {
+        match self {
+            Owner::Free | Owner::Orphan => None,
+            Owner::Kernel(KernelUse::Boot) => Some(MemoryUse::Data),
+            Owner::Kernel(KernelUse::PageTable) => Some(MemoryUse::Tables),
+            Owner::Kernel(KernelUse::Data | KernelUse::Memory) => Some(MemoryUse::Buffers),
+            Owner::Anon(_) => Some(MemoryUse::Programs),
+            Owner::Object(..) => Some(MemoryUse::Files),
         }
     }
 }
@@ -417,6 +429,13 @@ impl<M: Machine> FramesGuard<'_, M> {
         f.machine.touch(f.array.element(frame.index(), f.page_bytes), f.page_bytes, Access::Write);
     }
 
+    /// Tells the machine what the frame is for, after its owner has changed.
+    pub(super) fn tell_use(&self, frame: Pfn) {
+        if let Some(what) = self.get(frame).owner.memory_use() {
+            self.frames.machine.set_frame_use(frame, what);
+        }
+    }
+
     pub(crate) fn touch_counts(&self, frame: Pfn, access: Access) {
         let f = self.frames;
         let at = f.array.element(frame.index(), f.page_bytes);
@@ -456,6 +475,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         f.wire_count = u32::from(wired);
         f.busy = busy;
         f.dirty = true;
+        self.tell_use(frame);
         self.frames.free_now.store(self.table.free_count(), Ordering::Relaxed);
         self.frames.machine.count(VmCounter::FramesAllocated, 1);
         self.frames.machine.trace_level(Level::FreeFrames, -1);

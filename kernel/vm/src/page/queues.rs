@@ -12,6 +12,7 @@ use pageferry_hal::{IndexList, Links, Machine, Pfn};
 impl<M: Machine> FramesGuard<'_, M> {
     /// Puts `frame` on a queue, or takes it off, as its state requires.
     pub(crate) fn place(&mut self, frame: Pfn) {
+        self.tell_use(frame);
         if !self.keeps_queues() {
             return;
         }

@@ -110,6 +110,10 @@ pub struct PmapFile {
     /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scatter: Option<Sourced<u64>>,
+    /// A CPU with nothing to do looks through the hash table for what address spaces have left behind that are no more,
+    /// as if this were absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_reclaim: Option<Sourced<bool>>,
     /// TLB entries are tagged by address space and stay over switches, where hardware walks page tables and has tags;
     /// not if this is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -462,6 +466,8 @@ impl KernelFile {
                 tags: self.pmap.tags.as_ref().is_some_and(|tags| tags.value),
                 renew_pages: self.pmap.renew_pages.as_ref().map(|pages| pages.value as usize),
                 scatter: self.pmap.scatter.as_ref().map_or(SCATTER, |scatter| scatter.value as u32),
+                idle_reclaim: self.pmap.idle_reclaim.as_ref().is_none_or(|reclaim| reclaim.value),
+                first_number: 1,
                 // As communication wants it, when the kernel boots.
                 area: None,
                 choice: self

@@ -40,6 +40,11 @@ impl Metric {
     pub const fn of_some_runs(self) -> Metric {
         Metric { is_in_each_run: false, ..self }
     }
+
+    /// Its name.
+    pub(crate) const fn name(&self) -> &'static str {
+        self.name
+    }
 }
 
 /// What is wrong with the `results` that a run left, where its workload lists `own` beside what is common: one that it

@@ -2,20 +2,21 @@
 //!
 //! A model gives the same numbers to the last digit for the same configuration. So a result may hang on what nobody
 //! chose: which set of a cache a structure of the kernel falls into, or where in a tick of the clock a program began.
-//! Repeats of a run have seeds of their own, and differ in four
+//! Repeats of a run have seeds of their own, and differ in five
 //! such things, which are drawn from the seed:
 //!
 //! * the *layout*: how far the kernel's structures are from where they are otherwise, as after another link;
 //! * the *frames*: which of them the program gets, and in which order, after another process has had and freed some;
 //! * the *start*: how far the clock's tick, and the quantum of the first process, are when the program begins;
-//! * the *interrupts*: how long each waits for its bus, up to a clock of one of 100 MHz.
+//! * the *interrupts*: how long each waits for its bus, up to a clock of one of 100 MHz;
+//! * the *numbers* of address spaces, where a hash table of translations goes by them: as many as 2^19 were before.
 //!
 //! A setting that the run does not use is worth no more than these: what moves a result less than they do is not
 //! measured. (Mytkowicz, Diwan, Hauswirth, Sweeney: Producing Wrong Data Without Doing Anything Obviously Wrong!,
 //! ASPLOS 2009.)
 
 use super::choices::Choices;
-use pageferry_hal::{Cycles, Instructions, PAGE_SIZE, Prot};
+use pageferry_hal::{Cycles, Instructions, Mmu, PAGE_SIZE, Prot};
 use pageferry_kernel::{Errno, Program, User};
 use pageferry_model::{Jitter, MachineConfig, Model};
 use pageferry_vm::Inherit;
@@ -32,6 +33,9 @@ const LINE_BYTES: u64 = 64;
 const MAX_REGIONS: u64 = 8;
 const MAX_REGION_PAGES: u64 = 64;
 
+/// Of the 20 bits of a number, those that are drawn.
+const NUMBER_BITS: u32 = 19;
+
 /// What one run has different from others.
 #[derive(Clone, Debug)]
 pub(crate) struct Perturbation {
@@ -45,6 +49,8 @@ pub(crate) struct Perturbation {
     /// How much of a tick is over when the program begins, of 2^32 parts.
     of_tick: u32,
     cpi_milli: u64,
+    /// Where a hash table goes by numbers of address spaces: the first of them.
+    pub(crate) first_number: Option<u32>,
 }
 
 impl Perturbation {
@@ -64,6 +70,8 @@ impl Perturbation {
             (0..1 + below(MAX_REGIONS)).map(|_| 1 + below(MAX_REGION_PAGES) as usize).collect();
         let mut given_back: Vec<usize> = (0..regions.len()).collect();
         given_back.shuffle(&mut rng);
+        let hashes = matches!(machine.board().mmu, Mmu::Hash | Mmu::Soft { hashes: true, .. });
+        let first_number = hashes.then(|| 1 + (rng.next_u64() >> (64 - NUMBER_BITS)) as u32);
         let max = Cycles(machine.cpu.clock_mhz.value / BUS_MHZ);
         Some(Perturbation {
             skew_bytes,
@@ -72,6 +80,7 @@ impl Perturbation {
             given_back,
             of_tick,
             cpi_milli: machine.cpu.cpi_milli.value,
+            first_number,
         })
     }
 

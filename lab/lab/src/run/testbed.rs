@@ -99,6 +99,9 @@ impl Testbed {
         config.files = self.files;
         config.vm.objects = self.files;
         config.skew_bytes = self.skew_bytes();
+        if let Some(number) = self.perturbation.as_ref().and_then(|p| p.first_number) {
+            config.pmap.first_number = number;
+        }
         let program = match &self.perturbation {
             Some(perturbation) => perturbation.before(program, config.sched.tick_cycles),
             None => program,

@@ -61,6 +61,34 @@ fn the_original_kernel_invalidates_twice_a_page_and_sf_buf_never() {
 }
 
 #[test]
+fn misses_of_a_program_are_told_by_what_is_missed() {
+    const USES: [&str; 9] =
+        ["users", "text", "data", "stacks", "tables", "files", "programs", "buffers", "devices"];
+    for (machine, reload) in [("ppc603", "slow-insert"), ("ppc604", "slow")] {
+        let [pages, blocks] = ["pte", "bat"].map(|mapping| {
+            let settings = ["trace=build-gcc", &format!("mapping={mapping}"), &format!("reload={reload}")];
+            sound("replay", machine, "linux-ppc", &settings).record
+        });
+        let value = |record: &Record, name: &str| record.metric(name).unwrap_or_else(|| panic!("{name}"));
+        for record in [&pages, &blocks] {
+            let sum = |of: &str, end: &str| -> f64 {
+                USES.iter().map(|what| value(record, &format!("{of}_{what}{end}"))).sum()
+            };
+            assert_eq!(sum("tlb_misses", ""), value(record, "tlb_misses_total"), "{machine}");
+            assert!((sum("hash_misses", "_percent") - 100.0).abs() < 1e-6, "{machine}");
+            assert!((sum("tlb_share", "_percent") - 100.0).abs() < 1e-6, "{machine}");
+            assert_eq!(value(record, "tlb_misses_text"), value(record, "kernel_text_misses"), "{machine}");
+            let kernels = value(record, "tlb_misses_total") - value(record, "tlb_misses_users");
+            assert_eq!(kernels, value(record, "kernel_tlb_misses"), "{machine}");
+        }
+        for what in ["text", "data", "stacks", "files", "programs"] {
+            let [by_page, by_block] = [&pages, &blocks].map(|r| value(r, &format!("tlb_misses_{what}")));
+            assert!(by_page > 0.0 && by_block == 0.0, "{machine}: {what}: {by_page}, {by_block}");
+        }
+    }
+}
+
+#[test]
 fn a_kernel_mapped_by_other_pages_does_the_same_work_with_other_misses() {
     for (experiment, file) in [("kernel-pages", None), ("kernel-pages-read", Some("file_bytes=16777216"))] {
         let run = |settings: &[&str]| {

@@ -98,6 +98,7 @@ fn invented(n: usize, spec: &RunSpec) -> RunResult {
         ("bytes_copied", 0),
         ("cow_copies", 0),
         ("nested_refills", 0),
+        ("hash_evictions", 100),
     ]
     .map(|(name, count)| (name.to_owned(), count))
     .into();

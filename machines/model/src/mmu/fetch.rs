@@ -72,9 +72,8 @@ impl Hw {
         }
         let Some(entry) = found else {
             self.counts.fetch_misses += 1;
-            let kernels = u64::from(va >= self.params.layout.user_end);
-            self.counts.kernel_misses += kernels;
-            self.counts.kernel_fetch_misses += kernels;
+            self.counts.kernel_fetch_misses += u64::from(va >= self.params.layout.user_end);
+            self.missed(va);
             return self.fill(cpu, va, mode, access).map(|found| found.pa);
         };
         self.counts.fetch_hits += 1;

@@ -4,6 +4,7 @@
 //!   TLB, then whatever fills it. `walk`: hardware that walks page tables, or looks into a hash table.
 //! * `fetch`: the same for instructions, where the machine describes what they are fetched through.
 //! * `tlb`: the TLB of a core. `array`: entries in sets, of which it has several. `size`: the sizes of pages.
+//! * `uses`: what kernel addresses are for.
 //! * [`oracle`]: what was declared to be true, and uses of translations that are not.
 
 pub(crate) mod access;
@@ -14,4 +15,5 @@ pub mod oracle;
 pub(crate) mod size;
 pub(crate) mod tlb;
 pub(crate) mod translate;
+pub(crate) mod uses;
 mod walk;

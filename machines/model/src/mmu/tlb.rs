@@ -409,11 +409,16 @@ impl Tlb {
         }
     }
 
-    /// Entries in use, and those of them that are the kernel's.
-    pub(crate) fn live_and_kernels(&self) -> (usize, usize) {
+    /// Entries in use.
+    pub(crate) fn in_use(&self) -> impl Iterator<Item = &Entry> {
         let arrays = [Some(&self.small), self.large.as_ref(), self.huge.as_ref(), self.second.as_ref()];
         let used = arrays.into_iter().flatten().flat_map(|a| a.tags.iter().zip(&a.entries));
-        used.filter(|(tag, _)| **tag != FREE).fold((0, 0), |(live, kernels), (_, entry)| {
+        used.filter(|(tag, _)| **tag != FREE).map(|(_, entry)| entry)
+    }
+
+    /// Entries in use, and those of them that are the kernel's.
+    pub(crate) fn live_and_kernels(&self) -> (usize, usize) {
+        self.in_use().fold((0, 0), |(live, kernels), entry| {
             (live + 1, kernels + usize::from(entry.space == SpaceId::KERNEL))
         })
     }

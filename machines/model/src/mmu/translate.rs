@@ -11,8 +11,8 @@ use crate::mmu::tlb::{Entry, Level, LoadAt, Tlb};
 use crate::params::{BroadcastCycles, lowest};
 use crate::watch::Action;
 use pageferry_hal::{
-    Access, Asid, Attr, Block, BlockRegister, Cause, Context, CpuId, Cycles, Flush, Miss, MissKind, Mmu,
-    Mode, Pa, Slot, SpaceId, TrapKind, Tte, Va,
+    Access, Asid, Attr, Block, BlockRegister, Cause, Context, CpuId, Cycles, Flush, MemoryUse, Metric, Miss,
+    MissKind, Mmu, Mode, Pa, Slot, SpaceId, TrapKind, Tte, Va,
 };
 
 impl Hw {
@@ -40,7 +40,7 @@ impl Hw {
         let found = self.tlbs[core].lookup(id, asid, va);
         let Some((level, entry)) = found else {
             self.counts.tlb_misses += 1;
-            self.counts.kernel_misses += u64::from(va >= self.params.layout.user_end);
+            self.missed(va);
             return self.fill(cpu, va, mode, access);
         };
         let entry = *entry;
@@ -150,6 +150,28 @@ impl Hw {
         }
     }
 
+    /// What an address is for.
+    pub(crate) fn use_of(&self, va: Va) -> MemoryUse {
+        if va < self.params.layout.user_end { MemoryUse::Users } else { self.uses.of(va) }
+    }
+
+    /// Counts so many of a counter's events by what their address is for.
+    pub(crate) fn count_by_use(&mut self, counter: Metric, at: Va, n: u64) {
+        let of = self.use_of(at).index();
+        let known = self.counted_by_use.iter().position(|(other, _)| *other == counter);
+        let place = known.unwrap_or_else(|| {
+            self.counted_by_use.push((counter, [0; MemoryUse::COUNT]));
+            self.counted_by_use.len() - 1
+        });
+        self.counted_by_use[place].1[of] += n;
+    }
+
+    /// Counts a miss of a TLB by what is missed.
+    pub(super) fn missed(&mut self, va: Va) {
+        self.counts.kernel_misses += u64::from(va >= self.params.layout.user_end);
+        self.counts.misses_by_use[self.use_of(va).index()] += 1;
+    }
+
     pub(crate) fn physical(&self, entry: &Entry, va: Va) -> Pa {
         entry.base + self.params.shifts.offset(va, entry.size)
     }
@@ -180,14 +202,21 @@ impl Hw {
             return;
         }
         let (mut live, mut kernels) = (0, 0);
-        for tlb in self.own_tlbs(cpu) {
-            let (entries, kernel_entries) = tlb.live_and_kernels();
-            (live, kernels) = (live + entries, kernels + kernel_entries);
+        let (mut by_use, shifts, core) = ([0; MemoryUse::COUNT], self.params.shifts, self.core(cpu));
+        for tlb in self.tlbs.get(core).into_iter().chain(self.instruction_tlbs.get(core)) {
+            for entry in tlb.in_use() {
+                live += 1;
+                kernels += usize::from(entry.space == SpaceId::KERNEL);
+                by_use[self.use_of(Va(entry.page << shifts.of(entry.size))).index()] += 1;
+            }
         }
         let samples = (now - self.cpus[cpu].sample_at) / SAMPLE_CYCLES + 1;
         self.cpus[cpu].sample_at += samples * SAMPLE_CYCLES;
         self.counts.sampled_entries += samples * live as u64;
         self.counts.sampled_kernel_entries += samples * kernels as u64;
+        for (sampled, entries) in self.counts.sampled_by_use.iter_mut().zip(by_use) {
+            *sampled += samples * entries;
+        }
         self.max_kernel_entries = self.max_kernel_entries.max(kernels);
     }
 

@@ -104,7 +104,7 @@ impl Workload for Compile {
     }
 
     fn metrics() -> Vec<Metric> {
-        super::stage::METRICS.to_vec()
+        super::stage::metrics()
     }
 
     /// The program of who calls `make`.

@@ -1,14 +1,16 @@
 //! The figures of the compile of a kernel (PPC paper): where the time goes under each mapping of the kernel and each
 //! way to handle a miss, and whose the TLB's entries are.
 
+use super::by_use::{self, Counted};
 use crate::judge::Reproduction;
-use crate::plot::{Axis, Bar, Chart, Group, HERE, Key, Plot, Stack, StackRow, Table, causes_in, parts};
+use crate::plot::{Axis, Bar, Chart, Group, HERE, Key, Part, Plot, Stack, StackRow, Table, causes_in, parts};
 use crate::record::Record;
 use crate::text;
+use pageferry_hal::MemoryUse;
 
 /// All charts of the experiment whose runs are there.
 pub(super) fn all(of: &Reproduction, experiment: &str) -> Vec<Plot> {
-    [time, entries].into_iter().filter_map(|plot| plot(of, experiment)).collect()
+    [time, entries, uses].into_iter().filter_map(|plot| plot(of, experiment)).collect()
 }
 
 /// What the settings of a run are called: the mapping, how misses are handled, whether there is a hash table, and
@@ -61,6 +63,7 @@ fn time(of: &Reproduction, experiment: &str) -> Option<Plot> {
     let mut groups = Vec::new();
     let head = ["machine", "mapping", "misses", "found in", "files", "s", "against pages", "TLB misses"];
     let head = head.into_iter().chain(["against pages", "hash table misses", "against pages", "nested"]);
+    let head = head.chain(["entries that gave way", "entries reclaimed"]);
     let mut table = Table { head: head.map(String::from).collect(), rows: Vec::new() };
     for machine in of.machines_of(experiment) {
         let runs = runs(of, experiment, &machine.name);
@@ -83,7 +86,9 @@ fn time(of: &Reproduction, experiment: &str) -> Option<Plot> {
                 row.push(text::grouped(of_run(record, metric) as i64));
                 row.push(fell(metric));
             }
-            row.push(text::grouped(of_run(record, "nested_refills") as i64));
+            for metric in ["nested_refills", "hash_evictions", "hash_reclaimed"] {
+                row.push(text::grouped(of_run(record, metric) as i64));
+            }
             table.rows.push(row);
             let factor = machine.nanoseconds(1.0) / 1e9;
             let mut parts = parts(record, factor);
@@ -151,6 +156,80 @@ fn entries(of: &Reproduction, experiment: &str) -> Option<Plot> {
         legend: vec![Key::bar(HERE, HERE), Key::published(HERE, HERE)],
         note: "The paper does not say on which of its machines, and with which handlers, a third of the entries were \
                the kernel's."
+            .into(),
+        table,
+    })
+}
+
+/// How a use is drawn, and what it is called.
+fn look(what: MemoryUse) -> (&'static str, &'static str, &'static str) {
+    match what {
+        MemoryUse::Users => ("user", "U", "programs' own addresses"),
+        MemoryUse::Text => ("copy", "X", "kernel text"),
+        MemoryUse::Data => ("tlb", "D", "kernel data"),
+        MemoryUse::Stacks => ("local", "S", "kernel stacks"),
+        MemoryUse::Tables => ("pte", "T", "page tables, hash table"),
+        MemoryUse::Files => ("eph", "F", "page cache"),
+        MemoryUse::Programs => ("vm", "P", "pages cleared and copied"),
+        MemoryUse::Buffers => ("proto", "B", "pipe buffers"),
+        MemoryUse::Devices => ("lock", "I", "devices"),
+    }
+}
+
+/// What is counted by use, and what it is called in the table.
+const COUNTED: [(Counted, &str); 3] = [
+    (Counted::Entries, "entries in use, %"),
+    (Counted::TlbMisses, "TLB misses"),
+    (Counted::HashMisses, "hash table misses, %"),
+];
+
+fn uses(of: &Reproduction, experiment: &str) -> Option<Plot> {
+    let mut groups = Vec::new();
+    let head = ["machine", "mapping", "misses", "found in", "files", "what"].into_iter();
+    let head = head.chain(MemoryUse::ALL.map(|what| look(what).2)).map(String::from).collect();
+    let mut table = Table { head, rows: Vec::new() };
+    for machine in of.machines_of(experiment) {
+        let mut rows = Vec::new();
+        for record in runs(of, experiment, &machine.name) {
+            let value = |what, counted| record.metric(by_use::name(what, counted)).unwrap_or(0.0);
+            for (counted, called) in COUNTED {
+                let mut row = vec![machine.name.clone()];
+                row.extend(name(record));
+                row.push(called.to_owned());
+                row.extend(MemoryUse::ALL.map(|what| match counted {
+                    Counted::Entries | Counted::HashMisses => format!("{:.2}", value(what, counted)),
+                    Counted::TlbMisses => text::grouped(value(what, counted) as i64),
+                }));
+                table.rows.push(row);
+            }
+            let [mapping, _, hash, _] = name(record);
+            if mapping != "pte" || hash == "none" {
+                continue;
+            }
+            let part = |what| {
+                let (colour, sign, name) = look(what);
+                Part { colour, sign, name: name.into(), value: value(what, Counted::Entries) }
+            };
+            let parts: Vec<Part> =
+                MemoryUse::ALL.into_iter().filter(|what| *what != MemoryUse::Users).map(part).collect();
+            let all: f64 = parts.iter().map(|part| part.value).sum();
+            rows.push(StackRow { name: label(record), parts, shown: format!("{all:.1}") });
+        }
+        groups.push(Stack { label: machine.name.clone(), rows });
+    }
+    let legend = MemoryUse::ALL.into_iter().filter(|what| *what != MemoryUse::Users).map(|what| {
+        let (colour, sign, name) = look(what);
+        Key::part(colour, sign, name)
+    });
+    groups.iter().any(|g| !g.rows.is_empty()).then(|| Plot {
+        id: "compile-uses".into(),
+        title: "What the kernel's entries of the TLB are of".into(),
+        subtitle: "Percent of the entries in use, in samples every 10,000 cycles".into(),
+        chart: Chart::Stacks(groups, Axis::linear("share of the entries in use", "%"), 46.0),
+        label: "The kernel's entries of the TLB by what they map, for each way to handle a miss".into(),
+        legend: legend.collect(),
+        note: "The paper's third is of kernel text, data and I/O pages, which it does not tell apart. The table also \
+               has the misses of the TLBs and of the hash table by what is missed; they sum to all."
             .into(),
         table,
     })

@@ -42,7 +42,7 @@ impl Workload for Copies {
     }
 
     fn metrics() -> Vec<Metric> {
-        super::stage::METRICS.to_vec()
+        super::stage::metrics()
     }
 
     /// The program of the parent of all.

@@ -14,6 +14,7 @@
 //! stored last, what the file has, or nothing. What they refer to, in which order, how many instructions they execute
 //! between, and what they ask of the kernel, is theirs.
 
+mod by_use;
 mod calls;
 pub(crate) mod compile;
 mod compile_plots;

@@ -65,7 +65,7 @@ impl Workload for Screen {
     }
 
     fn metrics() -> Vec<Metric> {
-        super::stage::METRICS.to_vec()
+        super::stage::metrics()
     }
 
     /// The program of the painter, which is the parent of the others.

@@ -1,5 +1,6 @@
 //! What every workload of recorded programs does around them: room, files, a process for each, and the results.
 
+use super::by_use::{self, Counted};
 use super::process::{Ends, Replay};
 use super::recorded::RecordedProgram;
 use super::shadow::file_page;
@@ -16,7 +17,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What is measured of recorded programs.
-pub(super) const METRICS: [Metric; 13] = [
+pub(super) fn metrics() -> Vec<Metric> {
+    METRICS.into_iter().chain(by_use::metrics()).collect()
+}
+
+const METRICS: [Metric; 13] = [
     metric(
         "hash_hits_percent",
         "%",
@@ -161,7 +166,15 @@ impl Stage {
             ("kernel_tlb_share_percent", percent(h.sampled_kernel_entries, h.sampled_entries)),
             ("kernel_tlb_high_water", high_water as f64),
         ];
+        let hash = measured.at_uses(PmapCounter::HashMisses);
         outcome.results.extend(results.map(|(name, value)| (name.to_owned(), value)));
+        for (counted, counts) in [
+            (Counted::TlbMisses, h.misses_by_use),
+            (Counted::HashMisses, hash),
+            (Counted::Entries, h.sampled_by_use),
+        ] {
+            by_use::add(&mut outcome.results, counted, &counts);
+        }
     }
 }
 

@@ -4,7 +4,9 @@ use crate::machine::Model;
 use crate::machine::driver::Scope;
 use crate::machine::inner::Inner;
 use crate::watch::Action;
-use pageferry_hal::{Access, Account, Cause, CodePath, Crossing, LockCosts, Metric, Mode, StructVa, Va};
+use pageferry_hal::{
+    Access, Account, Cause, CodePath, Crossing, LockCosts, MemoryUse, Metric, Mode, Pfn, StructVa, Va,
+};
 use std::panic::Location;
 
 impl Account for Model {
@@ -35,9 +37,27 @@ impl Account for Model {
         self.0.text.set(Some(at.0));
     }
 
+    fn set_use(&self, at: Va, len_bytes: usize, what: MemoryUse) {
+        self.0.step(|hw, _| hw.uses.set(at, len_bytes, what));
+    }
+
+    fn set_direct_map(&self, at: Va, frames: usize) {
+        self.0.step(|hw, _| hw.uses.set_direct_map(at, frames));
+    }
+
+    fn set_frame_use(&self, frame: Pfn, what: MemoryUse) {
+        self.0.step(|hw, _| hw.uses.set_frame(frame, what));
+    }
+
     #[inline]
     fn count(&self, counter: impl Into<Metric>, n: u64) {
         self.0.count(counter.into(), n);
+    }
+
+    fn count_at(&self, counter: impl Into<Metric>, at: Va, n: u64) {
+        let counter = counter.into();
+        self.0.count(counter, n);
+        self.0.step(|hw, _| hw.count_by_use(counter, at, n));
     }
 
     #[track_caller]
