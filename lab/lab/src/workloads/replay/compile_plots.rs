@@ -4,12 +4,17 @@
 use super::by_use::{self, Counted};
 use crate::judge::Reproduction;
 use crate::plot::{Axis, Bar, Chart, Group, HERE, Key, Part, Plot, Stack, StackRow, Table, causes_in, parts};
-use crate::record::Record;
+use crate::record::{Record, RunResult};
 use crate::text;
 use pageferry_hal::MemoryUse;
 
 /// All charts of the experiment whose runs are there.
 pub(super) fn all(of: &Reproduction, experiment: &str) -> Vec<Plot> {
+    // They hold mappings against each other: of runs with one alone there is nothing to be seen.
+    let by_blocks = |run: &&RunResult| run.record.experiment == experiment && name(&run.record)[0] != "pte";
+    if !of.firsts().any(|run| by_blocks(&run)) {
+        return Vec::new();
+    }
     [time, entries, uses].into_iter().filter_map(|plot| plot(of, experiment)).collect()
 }
 
