@@ -143,9 +143,9 @@ pub struct PmapConfig {
 impl PmapConfig {
     /// Makes a choice by its word, for names of test machines: `slow`, `hash`, `pte`, `bat`, `bat-io`, `bat-process`,
     /// `2m`, `1g`, `fragmented` (every third superpage), `renew` (already from four pages on), `tags`, `low` (memory),
-    /// `unused` (entries of the TLB first), `recency` or
-    /// `recency-flushed` (what is loaded beside what was missed), `counts` (entries of each space), or `left` (what spaces
-    /// leave behind in the hash table). False when there is no such word.
+    /// `unused` (entries of the TLB first), `recency` or `recency-flushed` (what is loaded beside what was missed),
+    /// `counts` (entries of each space), or `left` (what spaces leave behind in the hash table). False when there is no
+    /// such word.
     pub fn choose(&mut self, word: &str) -> bool {
         match word {
             "slow" => self.refill.reload = Reload::Slow,
