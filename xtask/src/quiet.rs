@@ -3,29 +3,30 @@
 
 use crate::{Fault, Tree};
 
-/// What such lines say.
+/// What they say.
 const SAID: [&str; 3] = ["not tested", "nothing is tested", "nothing was tested"];
 
 /// What prints, in Rust.
-const PRINTS: [&str; 3] = ["println!(", "print!(", "writeln!("];
+const PRINTS: [&str; 4] = ["println!(", "print!(", "writeln!(", "write!("];
 
 /// What has to print it.
 const TELLER: &str = "xtask/untested/";
 
-/// Lines that print what is not tested.
+/// Places that print what is not tested.
 pub fn check(tree: &Tree) -> Vec<Fault> {
-    let files = tree.ending(".rs").filter(|(path, _)| !path.starts_with(TELLER));
-    let faults = files.flat_map(|(path, text)| {
-        let lines = (1..).zip(text.lines()).filter(|(_, line)| {
-            PRINTS.iter().any(|print| line.contains(print)) && SAID.iter().any(|said| line.contains(said))
-        });
-        lines.map(move |(number, _)| {
-            Fault::new(
-                path,
-                number,
-                "prints what is not tested: expected pageferry_untested::untested".to_owned(),
-            )
-        })
-    });
-    faults.collect()
+    tree.ending(".rs").filter(|(path, _)| !path.starts_with(TELLER)).flat_map(of_file).collect()
+}
+
+fn of_file((path, text): (&str, &str)) -> Vec<Fault> {
+    let prints = PRINTS.iter().flat_map(|print| text.match_indices(print)).map(|(at, _)| at);
+    // What is printed may stand on lines of its own, up to the end of the call.
+    let says = |at: &usize| {
+        let call = text[*at..].split(");").next().unwrap_or_default();
+        SAID.iter().any(|said| call.contains(said))
+    };
+    let fault = |at| {
+        let line = text[..at].split('\n').count();
+        Fault::new(path, line, "prints what is not tested: expected pageferry_untested::untested".to_owned())
+    };
+    prints.filter(says).map(fault).collect()
 }

@@ -110,14 +110,16 @@ impl Writer<'_> {
     /// Size, ways and line of a cache.
     fn geometry(&mut self, cache: &Cache) {
         let said = "host-calibrate: /sys/devices/system/cpu/cpu0/cache";
-        let held = held(cache);
-        let source = if held == *cache {
+        let nearest = nearest(cache);
+        let source = if nearest == *cache {
             said.to_owned()
         } else {
             let Cache { bytes, ways, .. } = cache;
             format!("{said} has {bytes} bytes of {ways} ways: the nearest that a machine file can say")
         };
-        for (key, value) in [("size_bytes", held.bytes), ("ways", held.ways), ("line_bytes", held.line)] {
+        for (key, value) in
+            [("size_bytes", nearest.bytes), ("ways", nearest.ways), ("line_bytes", nearest.line)]
+        {
             self.line(key, value, &source, "measured");
         }
     }
@@ -131,7 +133,7 @@ impl Writer<'_> {
 
 /// What comes nearest to a cache of what a machine file can say: at most 16 ways, and a power of two of sets in each. A
 /// last level in slices has other numbers of sets (13 times a power of two), and some have 20 ways.
-fn held(cache: &Cache) -> Cache {
+fn nearest(cache: &Cache) -> Cache {
     const MAX_WAYS: usize = 16;
     const MAX_BYTES: usize = 1 << 30;
     let lines = cache.bytes.min(MAX_BYTES) / cache.line;
@@ -143,7 +145,7 @@ fn held(cache: &Cache) -> Cache {
     // Of the largest, that with the most ways.
     exact
         .filter(|exact| exact == cache)
-        .or_else(|| (1..=MAX_WAYS.min(lines)).map(of).max_by_key(|held| (held.bytes, held.ways)))
+        .or_else(|| (1..=MAX_WAYS.min(lines)).map(of).max_by_key(|cache| (cache.bytes, cache.ways)))
         .unwrap_or_else(|| of(1))
 }
 
@@ -177,7 +179,7 @@ pub(crate) fn file(day: &str, realtime: bool) -> Result<String> {
     let cycle = cycle()?;
     let mut out = Writer { text: String::new(), day, cycle: cycle.median };
     let Surroundings { cpu, kernel, .. } = &surroundings;
-    let (cpu, kernel) = (plain(cpu), plain(kernel));
+    let (cpu, kernel) = (unquoted(cpu), unquoted(kernel));
     let _ = writeln!(
         out.text,
         "# Two CPUs of this host, as `pageferry host calibrate --machine` found them on {day}. What is not said here \
@@ -283,7 +285,7 @@ fn streams(memory: &mut Memory, bytes: usize) -> Result<(Nanos, Nanos)> {
 }
 
 /// What the kernel says of itself and of a CPU, as it can stand in a file's string.
-fn plain(said: &str) -> String {
+fn unquoted(said: &str) -> String {
     said.chars().filter(|c| !c.is_control() && !matches!(c, '"' | '\\')).collect()
 }
 
@@ -321,13 +323,13 @@ mod tests {
         #[test]
         fn every_cache_has_a_nearest(sets in 1..300_000usize, ways in 0..40usize, slices in 1..60usize) {
             let cache = Cache { level: 3, bytes: sets * ways.max(1) * slices * LINE, ways, line: LINE };
-            prop_assert!(loads(&cache), "{cache:?} as {:?}", held(&cache));
+            prop_assert!(loads(&cache), "{cache:?} as {:?}", nearest(&cache));
         }
     }
 
     #[test]
     fn caches_of_real_processors_have_a_nearest() {
-        for (kilobytes, ways, held_kilobytes, held_ways) in [
+        for (kilobytes, ways, near_kilobytes, near_ways) in [
             (32, 8, 32, 8),
             (48, 12, 48, 12),
             (1280, 20, 1280, 10),
@@ -336,15 +338,15 @@ mod tests {
             (260 << 10, 20, 256 << 10, 16),
         ] {
             let cache = Cache { level: 1, bytes: kilobytes << 10, ways, line: LINE };
-            let held = held(&cache);
-            assert_eq!((held.bytes >> 10, held.ways), (held_kilobytes, held_ways), "{cache:?}");
+            let nearest = nearest(&cache);
+            assert_eq!((nearest.bytes >> 10, nearest.ways), (near_kilobytes, near_ways), "{cache:?}");
             assert!(loads(&cache), "{cache:?}");
         }
     }
 
     #[test]
     fn what_a_processor_is_called_stands_in_a_string() {
-        assert_eq!(plain("Xeon(R) \"\\\n 2"), "Xeon(R)  2");
+        assert_eq!(unquoted("Xeon(R) \"\\\n 2"), "Xeon(R)  2");
     }
 
     /// The model reads it, laid upon `today`.

@@ -59,12 +59,10 @@ pub struct Hardware {
     pub fetch_hits: u64,
     /// Look-ups that had to be filled.
     pub fetch_misses: u64,
-    /// Misses at kernel addresses, of the TLBs for data and for instructions.
-    pub kernel_misses: u64,
-    /// Those of them that fetches had: the kernel's text.
-    pub kernel_fetch_misses: u64,
     /// Misses of both TLBs, by what the missing address is for.
     pub misses_by_use: UseCounts,
+    /// Those at kernel addresses that fetches had: the kernel's text.
+    pub kernel_fetch_misses: u64,
     /// Entries of both TLBs that were in use when they were sampled, all samples together: on machines whose hardware
     /// walks no page tables, every [`SAMPLE_CYCLES`].
     pub sampled_entries: u64,
@@ -106,7 +104,17 @@ pub struct Hardware {
     pub stale_uses: u64,
 }
 
+/// What is at the kernel's addresses.
+fn of_kernel(counts: &UseCounts) -> u64 {
+    counts.iter().sum::<u64>() - counts[MemoryUse::Users.index()]
+}
+
 impl Hardware {
+    /// Misses at kernel addresses, of the TLBs for data and for instructions.
+    pub fn kernel_misses(&self) -> u64 {
+        of_kernel(&self.misses_by_use)
+    }
+
     fn since(&self, e: &Hardware) -> Hardware {
         Hardware {
             tlb_lookups: self.tlb_lookups - e.tlb_lookups,
@@ -116,7 +124,6 @@ impl Hardware {
             fetch_lookups: self.fetch_lookups - e.fetch_lookups,
             fetch_hits: self.fetch_hits - e.fetch_hits,
             fetch_misses: self.fetch_misses - e.fetch_misses,
-            kernel_misses: self.kernel_misses - e.kernel_misses,
             kernel_fetch_misses: self.kernel_fetch_misses - e.kernel_fetch_misses,
             misses_by_use: since_by_use(&self.misses_by_use, &e.misses_by_use),
             sampled_by_use: since_by_use(&self.sampled_by_use, &e.sampled_by_use),
@@ -232,12 +239,10 @@ impl Snapshot {
     /// What is counted by use is all that is counted.
     fn check_uses(&self) -> Result<(), String> {
         let h = &self.hardware;
-        let of_kernel = |counts: &UseCounts| counts.iter().sum::<u64>() - counts[MemoryUse::Users.index()];
         let of_all = |counts: &UseCounts| counts.iter().sum::<u64>();
         let (misses, entries) = (&h.misses_by_use, &h.sampled_by_use);
         let hardware = [
             ("misses of the TLBs", of_all(misses), h.tlb_misses + h.fetch_misses),
-            ("misses of the TLBs at kernel addresses", of_kernel(misses), h.kernel_misses),
             ("entries in samples of the TLBs", of_all(entries), h.sampled_entries),
             ("entries of the kernel in samples", of_kernel(entries), h.sampled_kernel_entries),
         ];

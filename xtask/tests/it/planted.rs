@@ -157,6 +157,8 @@ fn a_test_that_says_quietly_that_it_looks_at_nothing() {
     let quiet = |said: &str| format!("//! Below.\nfn f() {{\n    println!(\"{said}\");\n}}\n");
     assert_eq!(faults(&quiet("no tool: nothing is tested"))[0].line, 3);
     assert_eq!(faults(&quiet("no tool")), []);
+    // On a line of its own.
+    assert_eq!(faults(&quiet("{}\",\n        \"not tested")).len(), 1);
     assert_eq!(faults("//! Below.\nfn f() {\n    untested(\"lower\", \"no tool\"); // not tested\n}\n"), []);
 }
 

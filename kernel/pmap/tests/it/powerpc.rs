@@ -31,7 +31,7 @@ fn blocks_come_before_pages_take_no_entry_and_never_miss() {
         run(Shape::new(machine, 1), move |k| {
             let entries = k.m.tlb_entries(CpuId(0));
             let hw = k.counted(|| load_all_memory(k)).hardware;
-            let counts = [hw.tlb_lookups, hw.tlb_misses, hw.fetch_lookups, hw.kernel_misses];
+            let counts = [hw.tlb_lookups, hw.tlb_misses, hw.fetch_lookups, hw.kernel_misses()];
             assert_eq!(counts, [0; 4], "{machine}");
             assert_eq!(k.m.tlb_entries(CpuId(0)), entries, "{machine}");
         });
@@ -39,7 +39,7 @@ fn blocks_come_before_pages_take_no_entry_and_never_miss() {
     for machine in PAGES {
         run(Shape { size_mb: 16, ..Shape::new(machine, 1) }, move |k| {
             let hw = k.counted(|| load_all_memory(k)).hardware;
-            assert!(hw.kernel_misses >= 4096, "{machine}: every page is missed once at least");
+            assert!(hw.kernel_misses() >= 4096, "{machine}: every page is missed once at least");
         });
     }
 }
@@ -103,7 +103,7 @@ fn misses_are_counted_by_what_is_missed() {
             k.m.load(Mode::Kernel, k.m.board().layout.kernel_base, &mut [0]).expect("mapped");
             let all = k.m.snapshot();
             let data = all.hardware.misses_by_use[MemoryUse::Data.index()];
-            assert!(data > 0 && data < all.hardware.kernel_misses, "{machine}: {data}");
+            assert!(data > 0 && data < all.hardware.kernel_misses(), "{machine}: {data}");
         });
     }
 }
@@ -406,7 +406,7 @@ fn a_refill_within_a_fault() {
                     c.flush(&k.pmaps);
                     true
                 });
-            assert_eq!(s.hardware.kernel_misses > 0, by_pages, "the fault itself misses only by pages");
+            assert_eq!(s.hardware.kernel_misses() > 0, by_pages, "the fault itself misses only by pages");
             k.m.cross(Crossing::TrapExit);
             assert_eq!(k.load(Mode::User, va), Ok(0));
         }
@@ -429,7 +429,8 @@ fn a_refill_within_an_interrupt_handler() {
         let count = fired.clone();
         *k.on_timer.borrow_mut() = Some(Rc::new(move |k: &Kernel| {
             k.m.tlb_flush(Flush::All);
-            let misses = k.counted(|| assert_eq!(k.load(Mode::Kernel, window), Ok(7))).hardware.kernel_misses;
+            let misses =
+                k.counted(|| assert_eq!(k.load(Mode::Kernel, window), Ok(7))).hardware.kernel_misses();
             assert!(misses > 0);
             count.set(count.get() + 1);
             k.m.set_timer(Some(Cycles(k.m.now().0 + 2500 + 77 * count.get())));

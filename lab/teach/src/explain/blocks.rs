@@ -126,7 +126,7 @@ fn counted(stage: &Stage, what: &str, call: impl FnOnce() -> Result<(), CallErro
     stage.end(what);
     let hardware = stage.model.snapshot().since(&before).hardware;
     stage.count("fetch_tlb_misses", hardware.fetch_misses);
-    stage.count("kernel_tlb_misses", hardware.kernel_misses);
+    stage.count("kernel_tlb_misses", hardware.kernel_misses());
     let (live, kernels) = stage.model.kernel_tlb_entries();
     stage.note(format!("in the TLBs now: {live} entries, {kernels} of them the kernel's"));
     Ok(())

@@ -168,7 +168,6 @@ impl Hw {
 
     /// Counts a miss of a TLB by what is missed.
     pub(super) fn missed(&mut self, va: Va) {
-        self.counts.kernel_misses += u64::from(va >= self.params.layout.user_end);
         self.counts.misses_by_use[self.use_of(va).index()] += 1;
     }
 

@@ -161,7 +161,7 @@ impl Stage {
             ("hash_use_percent", census.map_or(0.0, |c| percent(c.valid as u64, c.slots as u64))),
             ("kernel_text_misses", h.kernel_fetch_misses as f64),
             ("hash_misses_per_s", hash_misses as f64 * 1e6 / elapsed_us),
-            ("kernel_tlb_misses", h.kernel_misses as f64),
+            ("kernel_tlb_misses", h.kernel_misses() as f64),
             ("misses_per_million_references", misses * 1e6 / references as f64),
             ("kernel_tlb_share_percent", percent(h.sampled_kernel_entries, h.sampled_entries)),
             ("kernel_tlb_high_water", high_water as f64),
