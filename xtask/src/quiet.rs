@@ -9,12 +9,15 @@ const SAID: [&str; 3] = ["not tested", "nothing is tested", "nothing was tested"
 /// What prints, in Rust.
 const PRINTS: [&str; 4] = ["println!(", "print!(", "writeln!(", "write!("];
 
-/// What has to print it.
-const TELLER: &str = "xtask/untested/";
+/// What has to print it, and what has the words for it.
+const EXEMPT: [&str; 2] = ["xtask/untested/", "xtask/src/quiet.rs"];
 
 /// Places that print what is not tested.
 pub fn check(tree: &Tree) -> Vec<Fault> {
-    tree.ending(".rs").filter(|(path, _)| !path.starts_with(TELLER)).flat_map(of_file).collect()
+    tree.ending(".rs")
+        .filter(|(path, _)| !EXEMPT.iter().any(|exempt| path.starts_with(exempt)))
+        .flat_map(of_file)
+        .collect()
 }
 
 fn of_file((path, text): (&str, &str)) -> Vec<Fault> {

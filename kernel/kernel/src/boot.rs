@@ -24,7 +24,7 @@ use pageferry_core::fs::{FileTable, MOUNT_POINT, MemFs, Mount, MountTable, Mount
 use pageferry_core::ipc::{Exports, MAX_PIPES, PIPE_BYTES, Pipes};
 use pageferry_core::mbuf::{Lenders, Pool};
 use pageferry_core::proc::{Processes, Role, Table};
-use pageferry_core::sched::{Callouts, Sched, SchedPaths, Select, SoftInt, SoftInts, Thread};
+use pageferry_core::sched::{Callouts, Due, Sched, SchedPaths, Select, SoftInt, SoftInts, Thread};
 use pageferry_ephemeral::Ephemeral;
 use pageferry_hal::StructArena;
 use pageferry_hal::{
@@ -131,7 +131,7 @@ fn handle_interrupts<M: Machine>(
 ) {
     let weak = Arc::downgrade(handled.pmaps);
     let work = Arc::downgrade(handled.softints);
-    let (clock, due, m) = (Arc::downgrade(handled.sched), handled.callouts.clone(), machine.clone());
+    let (clock, callouts, m) = (Arc::downgrade(handled.sched), handled.callouts.clone(), machine.clone());
     machine.set_interrupt_handler(Box::new(move |interrupt| match interrupt {
         Interrupt::Shootdown => {
             weak.upgrade().into_iter().for_each(|pmaps| pmaps.handle_shootdown());
@@ -140,10 +140,15 @@ fn handle_interrupts<M: Machine>(
         Interrupt::Reschedule => {}
         Interrupt::Timer => {
             let (Some(sched), Some(softints)) = (clock.upgrade(), work.upgrade()) else { return };
-            if due.is_due(m.now()) {
-                softints.schedule(SoftInt::Clock);
-            }
-            sched.tick(due.first_due().filter(|first| *first > m.now()));
+            let next = match callouts.first_due(m.now()) {
+                Due::Now => {
+                    softints.schedule(SoftInt::Clock);
+                    None
+                }
+                Due::At(next) => Some(next),
+                Due::Never => None,
+            };
+            sched.tick(next);
         }
         Interrupt::Device(id) => {
             weak.upgrade().into_iter().for_each(|pmaps| acknowledge(&pmaps));

@@ -121,6 +121,8 @@ pub(crate) struct Hw {
     pub(crate) handled_at: u64,
     /// What interrupts take longer than they must, if that differs.
     pub(crate) delays: Option<Delays>,
+    /// How long CPUs stand still before they read their clocks.
+    stalls: Option<Delays>,
     /// Records where the time goes, if that is asked for.
     pub(crate) recorder: Option<Box<Recorder>>,
     /// Watches what is done about misses, if that is asked for.
@@ -181,6 +183,7 @@ impl Hw {
             max_kernel_entries: 0,
             handled_at: 0,
             delays: options.jitter.map(Delays::new),
+            stalls: options.stalls.map(Delays::new),
             recorder: None,
             watch: None,
             disk: Disk::default(),
@@ -215,6 +218,12 @@ impl Hw {
     #[inline]
     pub(crate) fn charge(&mut self, cpu: usize, cycles: u64) {
         self.charge_to(cpu, self.cpus[cpu].cause, cycles);
+    }
+
+    /// Has a CPU stand still for a while.
+    pub(crate) fn stall(&mut self, cpu: usize) {
+        let stall = self.stalls.as_mut().map_or(0, Delays::next);
+        self.charge(cpu, stall);
     }
 
     /// Instructions take longer while a sibling competes for the execution units.

@@ -29,6 +29,17 @@ pub struct Callouts<M: Machine> {
     reached: AtomicU64,
 }
 
+/// When something is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Due {
+    /// Now: [`Callouts::run`] is to be called.
+    Now,
+    /// Then: a timer is to be set.
+    At(Cycles),
+    /// There is nothing to do.
+    Never,
+}
+
 #[derive(Default)]
 struct State {
     calls: BTreeMap<CalloutId, Call>,
@@ -47,19 +58,17 @@ impl<M: Machine> Callouts<M> {
         self.first.store(first, Ordering::Release);
     }
 
-    /// When the first call is due.
-    pub fn first_due(&self) -> Option<Cycles> {
-        let first = self.first.load(Ordering::Acquire);
-        (first != u64::MAX).then_some(Cycles(first))
-    }
-
-    /// True when a call is due at `now`: [`Callouts::run`] is to be called.
-    pub fn is_due(&self, now: Cycles) -> bool {
-        let is_due = self.first_due().is_some_and(|first| first <= now);
-        if is_due {
-            self.reached.fetch_max(now.0, Ordering::AcqRel);
+    /// When the first call is due, as a clock's handler finds it that has read its clock once. Were it to read it again
+    /// for the timer, a call could come due between the two, and nobody would make it.
+    pub fn first_due(&self, now: Cycles) -> Due {
+        match self.first.load(Ordering::Acquire) {
+            u64::MAX => Due::Never,
+            first if first > now.0 => Due::At(Cycles(first)),
+            _ => {
+                self.reached.fetch_max(now.0, Ordering::AcqRel);
+                Due::Now
+            }
         }
-        is_due
     }
 
     /// Has `call` made at `due`.

@@ -11,7 +11,7 @@ mod softint;
 mod tcb;
 mod thread;
 
-pub use callout::{CalloutId, Callouts};
+pub use callout::{CalloutId, Callouts, Due};
 pub use monitor::{Monitor, MonitorGuard, SleepLock, Which};
 pub use sched::{MAX_THREADS, Sched, SchedPaths};
 pub use select::{SELECT_CHANNEL, Select};

@@ -29,6 +29,26 @@ fn a_sleep_lasts_as_long_as_it_should_and_a_tick_longer_at_most() {
     }
 }
 
+/// A call that comes due between two readings of the clock is made all the same.
+#[test]
+fn a_sleep_ends_on_cpus_that_stand_still_when_they_read_their_clocks() {
+    for (name, schedule) in [
+        ("xeon-up", Schedule::Timed),
+        ("xeon-mp", Schedule::Timed),
+        ("xeon-mp", Schedule::Seeded(5)),
+        ("opteron-mp", Schedule::Seeded(6)),
+    ] {
+        let m = stalling_machine(name, schedule, Cycles(TICK / 4));
+        run_on(m, name, &schedule.to_string(), sf_buf(8), |u| {
+            for n in 0..100 {
+                let (time, before) = (Cycles(n * TICK / 20), u.machine().now());
+                u.sleep_for(time).unwrap();
+                assert!(u.machine().now() - before >= time);
+            }
+        });
+    }
+}
+
 #[test]
 fn who_sleeps_lets_others_run_and_they_wake_in_order() {
     let order = Rc::new(RefCell::new(Vec::new()));

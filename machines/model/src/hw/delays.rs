@@ -1,4 +1,5 @@
-//! What each interrupt takes longer on its way than it must, drawn at random: see [`Options::jitter`](crate::Options).
+//! What each interrupt takes longer on its way than it must, or a CPU to read its clock, drawn at random: see
+//! [`Options::jitter`](crate::Options) and [`Options::stalls`](crate::Options).
 
 use crate::machine::Jitter;
 use rand_chacha::ChaCha8Rng;

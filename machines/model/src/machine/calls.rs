@@ -40,6 +40,9 @@ impl Machine for Model {
     }
 
     fn now(&self) -> Cycles {
+        if self.0.options.stalls.is_some() {
+            self.0.step(|hw, cpu| hw.stall(cpu));
+        }
         Cycles(self.0.clock())
     }
 

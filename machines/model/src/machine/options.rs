@@ -58,7 +58,7 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// A time that no run of a real machine has twice: an interrupt's message waits for its bus.
+/// Times that no run of a real machine has twice: an interrupt's message waits for its bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Jitter {
     /// What the waits are drawn from.
@@ -93,6 +93,9 @@ pub struct Options {
     pub keep_events: usize,
     /// What each interrupt but a CPU's own timer's takes longer to arrive. Without, its way always takes the same time.
     pub jitter: Option<Jitter>,
+    /// How long a CPU stands still before each reading of its clock, as one does that firmware takes, or an emulator's
+    /// host: for tests of what happens between two readings. Without, not at all.
+    pub stalls: Option<Jitter>,
 }
 
 /// 10 to 20 seconds of a host's time, and tens of milliseconds of a machine's on which all CPUs spin for a device.
@@ -111,6 +114,7 @@ impl Default for Options {
             host_limit: Some(HOST_LIMIT),
             keep_events: 0,
             jitter: None,
+            stalls: None,
         }
     }
 }
@@ -145,6 +149,11 @@ impl Options {
     /// See [`Options::jitter`].
     pub fn jitter(self, jitter: Option<Jitter>) -> Options {
         Options { jitter, ..self }
+    }
+
+    /// See [`Options::stalls`].
+    pub fn stalls(self, stalls: Option<Jitter>) -> Options {
+        Options { stalls, ..self }
     }
 
     /// See [`Options::cycle_limit`].

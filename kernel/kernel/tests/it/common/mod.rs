@@ -9,7 +9,7 @@ use pageferry_hal::*;
 use pageferry_kernel::*;
 pub use pageferry_model::testing::other_kind;
 use pageferry_model::testing::{assert_sound, choices, or_other_kind, small};
-use pageferry_model::{MachineConfig, Model, Options, RunError, Schedule, Snapshot};
+use pageferry_model::{Jitter, MachineConfig, Model, Options, RunError, Schedule, Snapshot};
 use pageferry_pmap::{PmapConfig, PmapCounter, PmapPaths, RefillConfig, RefillPaths};
 use pageferry_vm::{
     Anonymous, FreedTo, Inherit, KernelPages, PagingConfig, PagingPaths, TransferConfig, VmConfig, VmCounter,
@@ -51,13 +51,21 @@ pub fn machine(name: &str, schedule: Schedule) -> Model {
 
 /// As [`machine`], with something changed.
 pub fn machine_by(name: &str, schedule: Schedule, change: impl FnOnce(&mut MachineConfig)) -> Model {
+    machine_with(name, Options::new(schedule), change)
+}
+
+/// As [`machine`], of which each CPU stands still for up to `max` whenever it reads its clock.
+pub fn stalling_machine(name: &str, schedule: Schedule, max: Cycles) -> Model {
+    machine_with(name, Options::new(schedule).stalls(Some(Jitter { seed: 1, max })), |_| ())
+}
+
+fn machine_with(name: &str, options: Options, change: impl FnOnce(&mut MachineConfig)) -> Model {
     let MachineConfig { disk, audio, nic, sources, .. } = small(name, 64);
     let mut config = MachineConfig { disk, audio, nic, ..small(&kind_for(name), 64) };
     change(&mut config);
     // The devices' constants cite documents of their own.
     config.sources.extend(sources);
-    let options = Options::new(schedule).tolerate_stale().spin_limit(1_000_000);
-    Model::new(&config, options).expect("a valid machine")
+    Model::new(&config, options.tolerate_stale().spin_limit(1_000_000)).expect("a valid machine")
 }
 
 const fn n(instructions: u32) -> CodePath {
