@@ -22,6 +22,7 @@ EXPERIMENTS = [
     "file-server",
     "packet",
     "ispc",
+    "ispc-servers",
     "tlb-preload",
     "packet-preload",
     "tlb-scheduling",
@@ -74,15 +75,18 @@ Run = tuple[dict[str, object], dict[str, float]]
 
 
 def results(folder: Path) -> list[Run]:
-    """Of each run its experiment, machine, kernel and settings, and its results."""
+    """Of each run but perturbed repeats its experiment, machine, kernel and settings, and its results."""
     runs: dict[str, Run] = {}
     with (folder / "runs.csv").open(newline="") as text:
         for row in csv.DictReader(text):
+            if row["perturbed"] == "true":
+                continue
             told = {key: row[key] for key in ("experiment", "machine", "kernel")}
             runs[row["run"]] = (told | json.loads(row["settings"]), {})
     with (folder / "results.csv").open(newline="") as text:
         for row in csv.DictReader(text):
-            runs[row["run"]][1][row["metric"]] = float(row["value"])
+            if row["run"] in runs:
+                runs[row["run"]][1][row["metric"]] = float(row["value"])
     return list(runs.values())
 
 
@@ -172,6 +176,30 @@ def steps(runs: list[Run]) -> str:
                 name = f"{op}, {'with' if data == 'true' else 'no'} data, {method}" if method == COMPARED[0] else method
                 rows.append([name, *(f"{one(runs, metric, wanted):.2f}" for metric in PARTS.values())])
     return table(list(PARTS), rows)
+
+
+def between(runs: list[Run]) -> str:
+    """Steps between two servers beside those between an application and a server; and a packet's four steps."""
+
+    def time(experiment: str, op: str, method: str) -> float:
+        return one(runs, "time_us", {"experiment": experiment, "op": op, "data": "true", METHOD: method})
+
+    rows = [
+        [f"{op}, {name}", *(f"{time(experiment, op, method):.2f}" for method in COMPARED)]
+        for op in OPS
+        for name, experiment in {"application": "ispc", "servers": "ispc-servers"}.items()
+    ]
+    on = {"experiment": "packet", "machine": "sh7751r", "corunner": "false", "size_bytes": 64, "by": "area"}
+    ways = []
+    for method in COMPARED:
+        four = [time(e, op, method) for e in ("ispc", "ispc-servers") for op in ("sync-request", "sync-return")]
+        ways.append(f"{sum(four):.1f} of {one(runs, 'time_us', on | {METHOD: method}):.1f} us by `{method}`")
+    told = paragraph(
+        "A packet is four steps: the application's request and the protocol server's of the driver, and their returns. "
+        f"Measured by themselves, with data, they are {', '.join(ways[:-1])} and {ways[-1]}, of a packet of 64 bytes. "
+        "The rest is the work of protocols and driver."
+    )
+    return f"{table(list(COMPARED), rows)}\n{told}"
 
 
 def packets(runs: list[Run]) -> str:
@@ -288,7 +316,7 @@ def large(runs: list[Run]) -> str:
     return table(list(sizes), rows)
 
 
-BLOCKS = [messages, rounds, calls, datagrams, steps, packets, misses, published, preloads, scheduling, large]
+BLOCKS = [messages, rounds, calls, datagrams, steps, between, packets, misses, published, preloads, scheduling, large]
 
 
 def main() -> None:

@@ -47,6 +47,11 @@ pub trait Oracle {
     #[must_use = "a window must be closed"]
     fn open_flush_window(&self) -> Self::FlushWindow;
 
+    /// Declares that the calling thread sleeps next: it has looked for the last time at what it waits for, and is not
+    /// on the queue of sleepers yet. Whoever makes it come true in between must not be missed, so a modelled machine
+    /// can be told to let others run here.
+    fn sleeps_next(&self) {}
+
     /// Declares that all is invalidated that needed to be: from here on the use of a stale translation is an error.
     #[track_caller]
     fn close_flush_window(&self, window: Self::FlushWindow);

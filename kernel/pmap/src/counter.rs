@@ -18,6 +18,10 @@ pageferry_hal::counters! {
         NestedRefills = "nested_refills",
         /// Entries that went from the hash table because both groups of a page were full.
         HashEvictions = "hash_evictions",
+        /// Of those, entries of programs that went for one of the kernel's.
+        HashUsersDisplaced = "hash_users_displaced",
+        /// Of those, entries of the kernel that went for one of a program's.
+        HashKernelDisplaced = "hash_kernel_displaced",
         /// Entries of tags that no address space has any more, taken out of the hash table by a CPU with nothing to do.
         HashReclaimed = "hash_reclaimed",
         /// Address spaces that were given another tag instead of being invalidated page by page.

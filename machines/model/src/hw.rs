@@ -15,7 +15,7 @@ use crate::cache::aliases::Aliases;
 use crate::cache::power_on::PoweredOn;
 use crate::dev::audio::Audio;
 use crate::dev::disk::Disk;
-use crate::machine::Options;
+use crate::machine::{LateSleep, Options};
 use crate::memory::Memory;
 use crate::mmu::oracle::{Oracle, StaleUse, Staleness};
 use crate::mmu::tlb::Tlb;
@@ -123,6 +123,9 @@ pub(crate) struct Hw {
     pub(crate) delays: Option<Delays>,
     /// How long CPUs stand still before they read their clocks.
     stalls: Option<Delays>,
+    late_sleep: Option<LateSleep>,
+    /// Sleeps that were begun.
+    sleeps: u64,
     /// Records where the time goes, if that is asked for.
     pub(crate) recorder: Option<Box<Recorder>>,
     /// Watches what is done about misses, if that is asked for.
@@ -184,6 +187,8 @@ impl Hw {
             handled_at: 0,
             delays: options.jitter.map(Delays::new),
             stalls: options.stalls.map(Delays::new),
+            late_sleep: options.late_sleep,
+            sleeps: 0,
             recorder: None,
             watch: None,
             disk: Disk::default(),
@@ -224,6 +229,13 @@ impl Hw {
     pub(crate) fn stall(&mut self, cpu: usize) {
         let stall = self.stalls.as_mut().map_or(0, Delays::next);
         self.charge(cpu, stall);
+    }
+
+    /// A thread sleeps next, at once or late.
+    pub(crate) fn sleeps_next(&mut self, cpu: usize) {
+        let late = self.late_sleep.filter(|late| late.sleep == self.sleeps);
+        self.sleeps += 1;
+        late.into_iter().for_each(|late| self.charge(cpu, late.by.0));
     }
 
     /// Instructions take longer while a sibling competes for the execution units.

@@ -214,8 +214,8 @@ pub use account::{Hardware, LockUse, Snapshot, UseCounts};
 pub use config::MachineConfig;
 pub use lock::{ModelGuard, ModelLock};
 pub use machine::{
-    Action, Event, EventKind, Jitter, LockCircle, LockId, LockWait, Model, Observation, Options, RunError,
-    Schedule, Spent, Wait, WaitCause, Waits,
+    Action, Event, EventKind, Jitter, LateSleep, LockCircle, LockId, LockWait, Model, Observation, Options,
+    RunError, Schedule, Spent, Wait, WaitCause, Waits,
 };
 pub use mmu::access::Site;
 pub use mmu::oracle::{StaleUse, Staleness};

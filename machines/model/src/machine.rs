@@ -47,7 +47,7 @@ pub use calls::FlushWindow;
 pub use driver::Scope;
 pub use event::{Event, EventKind};
 pub use locks::{LockCircle, LockId, LockWait};
-pub use options::{Jitter, Options, Schedule};
+pub use options::{Jitter, LateSleep, Options, Schedule};
 pub use run_error::RunError;
 pub use wait::{Wait, WaitCause, Waits};
 

@@ -414,6 +414,7 @@ impl<M: Machine> Sched<M> {
         let m = &self.machine;
         let _c = m.scope(Cause::Switch);
         m.execute(self.paths.sleep);
+        m.sleeps_next();
         {
             let mut q = self.queues.lock();
             if interruptible && tcb.signals.load(Ordering::Relaxed) > 0 {

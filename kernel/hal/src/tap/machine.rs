@@ -351,6 +351,10 @@ impl<M: Machine, S: Sink> Oracle for Tap<M, S> {
         self.tell(Kind::Mapping, [space.0.into(), va.0, Event::tte(old), Event::tte(new), 0]);
     }
 
+    fn sleeps_next(&self) {
+        self.machine.sleeps_next();
+    }
+
     fn open_flush_window(&self) -> M::FlushWindow {
         self.machine.open_flush_window()
     }

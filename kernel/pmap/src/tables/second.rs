@@ -132,10 +132,22 @@ impl<M: Machine> Second<M> {
             m.pt_store(slot, Width::Eight, entry & TAG_MASK | old & !TAG_MASK);
         } else if taken {
             // First it is free: a walker must not find the tag of one page with the frame of another.
-            m.pt_swap(slot, Width::Eight, 0);
+            let old = m.pt_swap(slot, Width::Eight, 0);
+            if found.is_none() {
+                self.count_displaced(m, asid_of(self.table.scatter, vsid_of(old)), asid);
+            }
         }
         m.pt_store(slot, Width::Eight, entry);
         found.is_none() && taken
+    }
+
+    /// Counts an entry of `old` that went for one of `new`.
+    fn count_displaced(&self, m: &M, old: Asid, new: Asid) {
+        match (old == Asid::KERNEL, new == Asid::KERNEL) {
+            (false, true) => m.count(PmapCounter::HashUsersDisplaced, 1),
+            (true, false) => m.count(PmapCounter::HashKernelDisplaced, 1),
+            _ => {}
+        }
     }
 
     /// Takes the entry of a page whose mapping has changed out, if there is one.

@@ -186,7 +186,7 @@ impl Compare {
             ("base", !self.base.is_empty(), gains && self.over.is_none(), false),
             ("along", self.along.is_some(), shape || two_lines, order),
             ("tolerance_percent", self.tolerance_percent.is_some(), shape || same, order || two_lines),
-            ("bound", self.bound.is_some(), bound, false),
+            ("bound", self.bound.is_some(), bound, gains_more),
             ("whole", self.whole.is_some(), share, false),
         ];
         let word = self.how.word();

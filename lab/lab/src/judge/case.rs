@@ -67,10 +67,15 @@ impl Case<'_> {
                 let Two { this, that, .. } = &two;
                 let over = settings(&rule.base);
                 let over = if over.is_empty() { over } else { format!(" over {over}") };
+                let bounded = rule.bound.map(|max| format!(", where at most {max} % of it are"));
+                let is_little = rule.bound.is_none_or(|max| 100.0 * other <= max * gain);
                 Some(Verdict {
-                    ours: format!("{gain:+.0} % against {other:+.0} %"),
-                    reading: Some(format!("more is gained{over} with {this} than with {that}")),
-                    ..plain(gain, None, gain > other)
+                    ours: format!("{gain:+.1} % against {other:+.1} %"),
+                    reading: Some(format!(
+                        "more is gained{over} with {this} than with {that}{}",
+                        bounded.unwrap_or_default()
+                    )),
+                    ..plain(gain, None, gain > other && is_little)
                 })
             }
             How::Zero => {

@@ -103,6 +103,8 @@ fn invented(n: usize, spec: &RunSpec) -> RunResult {
         ("cow_copies", 0),
         ("nested_refills", 0),
         ("hash_evictions", 100),
+        ("hash_users_displaced", 10),
+        ("hash_kernel_displaced", 20),
     ]
     .map(|(name, count)| (name.to_owned(), count))
     .into();

@@ -67,6 +67,15 @@ pub struct Jitter {
     pub max: Cycles,
 }
 
+/// A thread that is late to sleep: behind its last look at what it waits for, its CPU stands still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LateSleep {
+    /// At which sleep of the run, counted from 0.
+    pub sleep: u64,
+    /// For how long, in which other CPUs go on. A timed schedule lets them.
+    pub by: Cycles,
+}
+
 /// How to run a machine. [`Options::default`] is a timed schedule in which every error ends the run, with 100,000,000
 /// tests in vain and 10 seconds of the host as the limits of waiting, no limit of cycles, and no events kept.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +105,8 @@ pub struct Options {
     /// How long a CPU stands still before each reading of its clock, as one does that firmware takes, or an emulator's
     /// host: for tests of what happens between two readings. Without, not at all.
     pub stalls: Option<Jitter>,
+    /// Who is late to sleep: for tests that no wakeup is lost.
+    pub late_sleep: Option<LateSleep>,
 }
 
 /// 10 to 20 seconds of a host's time, and tens of milliseconds of a machine's on which all CPUs spin for a device.
@@ -115,6 +126,7 @@ impl Default for Options {
             keep_events: 0,
             jitter: None,
             stalls: None,
+            late_sleep: None,
         }
     }
 }
@@ -154,6 +166,11 @@ impl Options {
     /// See [`Options::stalls`].
     pub fn stalls(self, stalls: Option<Jitter>) -> Options {
         Options { stalls, ..self }
+    }
+
+    /// See [`Options::late_sleep`].
+    pub fn late_sleep(self, late_sleep: Option<LateSleep>) -> Options {
+        Options { late_sleep, ..self }
     }
 
     /// See [`Options::cycle_limit`].

@@ -9,7 +9,7 @@ use pageferry_hal::*;
 use pageferry_kernel::*;
 pub use pageferry_model::testing::other_kind;
 use pageferry_model::testing::{assert_sound, choices, or_other_kind, small};
-use pageferry_model::{Jitter, MachineConfig, Model, Options, RunError, Schedule, Snapshot};
+use pageferry_model::{Jitter, LateSleep, MachineConfig, Model, Options, RunError, Schedule, Snapshot};
 use pageferry_pmap::{PmapConfig, PmapCounter, PmapPaths, RefillConfig, RefillPaths};
 use pageferry_vm::{
     Anonymous, FreedTo, Inherit, KernelPages, PagingConfig, PagingPaths, TransferConfig, VmConfig, VmCounter,
@@ -57,6 +57,11 @@ pub fn machine_by(name: &str, schedule: Schedule, change: impl FnOnce(&mut Machi
 /// As [`machine`], of which each CPU stands still for up to `max` whenever it reads its clock.
 pub fn stalling_machine(name: &str, schedule: Schedule, max: Cycles) -> Model {
     machine_with(name, Options::new(schedule).stalls(Some(Jitter { seed: 1, max })), |_| ())
+}
+
+/// As [`machine`], timed, with a thread that is late to sleep.
+pub fn late_machine(name: &str, late: Option<LateSleep>) -> Model {
+    machine_with(name, Options::default().late_sleep(late), |_| ())
 }
 
 fn machine_with(name: &str, options: Options, change: impl FnOnce(&mut MachineConfig)) -> Model {

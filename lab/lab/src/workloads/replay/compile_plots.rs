@@ -8,6 +8,10 @@ use crate::record::{Record, RunResult};
 use crate::text;
 use pageferry_hal::MemoryUse;
 
+/// What the table tells of refills and of the hash table.
+const EVENTS: [&str; 5] =
+    ["nested_refills", "hash_evictions", "hash_users_displaced", "hash_kernel_displaced", "hash_reclaimed"];
+
 /// All charts of the experiment whose runs are there.
 pub(super) fn all(of: &Reproduction, experiment: &str) -> Vec<Plot> {
     // They hold mappings against each other: of runs with one alone there is nothing to be seen.
@@ -68,7 +72,9 @@ fn time(of: &Reproduction, experiment: &str) -> Option<Plot> {
     let mut groups = Vec::new();
     let head = ["machine", "mapping", "misses", "found in", "files", "s", "against pages", "TLB misses"];
     let head = head.into_iter().chain(["against pages", "hash table misses", "against pages", "nested"]);
-    let head = head.chain(["entries that gave way", "entries reclaimed"]);
+    let head =
+        head.chain(["entries that gave way", "programs' for the kernel's", "the kernel's for programs'"]);
+    let head = head.chain(["entries reclaimed"]);
     let mut table = Table { head: head.map(String::from).collect(), rows: Vec::new() };
     for machine in of.machines_of(experiment) {
         let runs = runs(of, experiment, &machine.name);
@@ -91,7 +97,7 @@ fn time(of: &Reproduction, experiment: &str) -> Option<Plot> {
                 row.push(text::grouped(of_run(record, metric) as i64));
                 row.push(fell(metric));
             }
-            for metric in ["nested_refills", "hash_evictions", "hash_reclaimed"] {
+            for metric in EVENTS {
                 row.push(text::grouped(of_run(record, metric) as i64));
             }
             table.rows.push(row);

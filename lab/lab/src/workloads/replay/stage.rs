@@ -7,7 +7,7 @@ use super::shadow::file_page;
 use crate::kit::{CallError, OutcomeCell, Stopwatch, named, other_process, room_for};
 use crate::record::{Metric, metric};
 use crate::run::Testbed;
-use pageferry_hal::{PAGE_SHIFT, PAGE_SIZE, Pa, Pfn, Prot};
+use pageferry_hal::{Cause, PAGE_SHIFT, PAGE_SIZE, Pa, Pfn, Prot};
 use pageferry_kernel::{OpenFlags, User};
 use pageferry_model::Model;
 use pageferry_pmap::{HashCensus, PmapCounter};
@@ -21,7 +21,7 @@ pub(super) fn metrics() -> Vec<Metric> {
     METRICS.into_iter().chain(by_use::metrics()).collect()
 }
 
-const METRICS: [Metric; 13] = [
+const METRICS: [Metric; 14] = [
     metric(
         "hash_hits_percent",
         "%",
@@ -54,6 +54,12 @@ const METRICS: [Metric; 13] = [
         "misses_per_million_references",
         "count",
         "Misses of both TLBs for each 1,000,000 references of the program.",
+    ),
+    metric(
+        "programs_s",
+        "s",
+        "Time that programs are charged with: their own instructions and accesses, and what handles TLB misses \
+         meanwhile, in which no tick comes.",
     ),
     metric("references", "count", "Instructions, loads and stores of recorded programs."),
     metric("tlb_misses_per_s", "1/s", "Misses of the TLBs for data and for instructions, a second."),
@@ -151,8 +157,11 @@ impl Stage {
         let (misses, elapsed_us) = ((h.tlb_misses + h.fetch_misses) as f64, outcome.results["elapsed_us"]);
         let hash_misses = measured.counter(PmapCounter::HashMisses);
         let percent = |part: u64, all: u64| if all == 0 { 0.0 } else { 100.0 * part as f64 / all as f64 };
+        let programs: u64 =
+            [Cause::User, Cause::Refill, Cause::TlbMiss].map(|cause| measured.cause(cause)).iter().sum();
         let results = [
             ("wall_s", elapsed_us / 1e6),
+            ("programs_s", programs as f64 / self.clock_mhz / 1e6),
             ("references", references as f64),
             ("million_references_per_s", references as f64 / elapsed_us),
             ("tlb_misses_total", misses),

@@ -1,5 +1,6 @@
 //! What the kernel declares of mappings, and when it has invalidated what it changed.
 
+use crate::hw::Hw;
 use crate::machine::Model;
 use crate::machine::event::EventKind;
 use pageferry_hal::{Oracle, SpaceId, Tte, Va};
@@ -24,6 +25,10 @@ impl Oracle for Model {
         let by = Location::caller();
         self.0.note(EventKind::Maps { space, va, old, new }, Some(by));
         self.0.step(|hw, cpu| hw.mapping_changed(cpu, (space, va), old, new, window.map(|w| w.0), by));
+    }
+
+    fn sleeps_next(&self) {
+        self.0.step(Hw::sleeps_next);
     }
 
     fn open_flush_window(&self) -> FlushWindow {
