@@ -15,7 +15,7 @@ use super::compile_plots;
 use super::files::{FileTree, Files, Route, read_by};
 use super::image::Image;
 use super::process::{Children, Ends, Next, Replay, Request, Wire};
-use super::recorded::{RecordedProgram, recorded};
+use super::recorded::{RecordedProgram, all_recorded};
 use super::stage::{Stage, made_bytes, make_file, wait_for};
 use crate::error::LabError;
 use crate::files::Experiment;
@@ -53,15 +53,16 @@ struct Programs {
 
 impl Programs {
     fn read() -> Result<Programs, LabError> {
-        let read = |names: &[&str; 3]| -> Result<[Arc<RecordedProgram>; 3], LabError> {
-            Ok([recorded(names[0])?, recorded(names[1])?, recorded(names[2])?])
-        };
+        let beside = ["build-make", "build-gcc", "build-sh", "build-ld"];
+        let names: Vec<&str> = beside.into_iter().chain(SOURCES.into_iter().flatten()).collect();
+        let mut read = all_recorded(&names)?.into_iter();
+        let mut next = || read.next().expect("as many as names");
         Ok(Programs {
-            make: recorded("build-make")?,
-            driver: recorded("build-gcc")?,
-            shell: recorded("build-sh")?,
-            linker: recorded("build-ld")?,
-            sources: SOURCES.iter().map(read).collect::<Result<_, _>>()?,
+            make: next(),
+            driver: next(),
+            shell: next(),
+            linker: next(),
+            sources: SOURCES.map(|_| [next(), next(), next()]).into(),
         })
     }
 

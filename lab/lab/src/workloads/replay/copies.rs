@@ -1,7 +1,7 @@
 //! One recorded program, by itself or as several processes at once, each in an address space of its own; or several
 //! that differ.
 
-use super::recorded::{RecordedProgram, recorded};
+use super::recorded::{RecordedProgram, all_recorded};
 use super::stage::{INPUT, Stage, install, make_file, remove, wait_for, with_input};
 use crate::error::LabError;
 use crate::files::WordOrFile;
@@ -48,8 +48,8 @@ impl Workload for Copies {
     /// The program of the parent of all.
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
         let names = if p.trace.0 == MIXED { &IN_MIX[..] } else { &[p.trace.0.as_str()][..] };
-        let each = names.iter().cycle().take(p.processes).map(|name| recorded(name));
-        let processes = each.collect::<Result<Vec<_>, _>>()?;
+        let each: Vec<&str> = names.iter().copied().cycle().take(p.processes).collect();
+        let processes = all_recorded(&each)?;
         let layout = testbed.machine.config.board().layout;
         for recorded in processes.iter().take(names.len()) {
             let Some(at) = recorded.misfit(&layout) else { continue };

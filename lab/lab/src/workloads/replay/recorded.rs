@@ -10,8 +10,11 @@ use pageferry_model::{MachineConfig, machines};
 use pageferry_trace::{Kind, Reader, bundled};
 use rangemap::RangeSet;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::num::NonZero;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::available_parallelism;
 
 /// A record in a word: the address's line, the instructions before it, and what it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -337,4 +340,22 @@ pub(crate) fn recorded(name: &str) -> Result<Arc<RecordedProgram>, LabError> {
         }
     };
     cell.get_or_init(read).clone().map_err(|problem| LabError::Trace { file: name.into(), problem })
+}
+
+/// The traces of all of these names, in their order; those that were not read before, on all CPUs of the host.
+///
+/// # Errors
+/// That of the first that cannot be had.
+pub(crate) fn all_recorded(names: &[&str]) -> Result<Vec<Arc<RecordedProgram>>, LabError> {
+    let (next, cpus) = (AtomicUsize::new(0), available_parallelism().map_or(1, NonZero::get));
+    let reads = || {
+        while let Some(name) = names.get(next.fetch_add(1, Relaxed)) {
+            // It is kept, and its error, too: below both are asked for.
+            let _ = recorded(name);
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..cpus.min(names.len())).for_each(|_| drop(scope.spawn(reads)));
+    });
+    names.iter().map(|name| recorded(name)).collect()
 }
