@@ -144,7 +144,7 @@ impl PmapConfig {
     /// Makes a choice by its word, for names of test machines: `slow`, `hash`, `pte`, `bat`, `bat-io`, `bat-process`,
     /// `2m`, `1g`, `fragmented` (every third superpage), `renew` (already from four pages on), `tags`, `low` (memory),
     /// `unused` (entries of the TLB first), `recency` or `recency-flushed` (what is loaded beside what was missed),
-    /// `counts` (entries of each space), or `left` (what spaces leave behind in the hash table). False when there is no
+    /// `counts` (entries of each space), `rows` (of pages, by one entry), or `left` (what spaces leave behind in the hash table). False when there is no
     /// such word.
     pub fn choose(&mut self, word: &str) -> bool {
         match word {
@@ -164,6 +164,7 @@ impl PmapConfig {
             "recency" => self.refill.preload = Preload::Recency,
             "recency-flushed" => self.refill.preload = Preload::RecencyFlushed,
             "counts" => self.refill.counts = true,
+            "rows" => self.refill.rows = true,
             "left" => self.idle_reclaim = false,
             _ => return false,
         }

@@ -36,5 +36,7 @@ pageferry_hal::counters! {
         ReservedWrites = "reserved_writes",
         /// TLB entries that the kernel has loaded beside what was missed.
         Preloads = "tlb_preloads",
+        /// TLB entries that the kernel has loaded for all pages of a row.
+        RowLoads = "tlb_row_loads",
     }
 }

@@ -40,6 +40,8 @@ defects! {
         PreloadTwice: "What is loaded ahead stays on its recency stack, and is loaded ahead again.",
         PreloadUnseen: "What is loaded ahead permits stores and notes none.",
         PreloadOfOthers: "What is loaded ahead is looked for among the pages of all spaces.",
+        RowOverPages: "A row is loaded beside entries of its pages.",
+        RowHalfCompared: "A row is loaded when the first half of its pages lies in a row.",
         MissUnplaced: "Misses of the hash table by stores are counted without their address.",
         EndlessRefill: "A handler that misses within itself does all over again what missed.",
     }

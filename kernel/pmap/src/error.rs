@@ -108,6 +108,12 @@ pub enum PmapError {
          page tables, and a counter of its entries"
     )]
     NoPreload,
+    /// No entry maps several pages, or single ones are kept account of.
+    #[error(
+        "TLB entries cannot be loaded for pages in a row: that needs a TLB that the kernel loads from page tables, with \
+         larger pages of up to 64 KB, and nothing else that counts its entries or loads them ahead"
+    )]
+    NoRows,
     /// Nothing can be reserved.
     #[error(
         "{reserved} TLB entries are to be reserved: that needs one processor with a fully associative TLB that the \

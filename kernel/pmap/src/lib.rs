@@ -44,6 +44,7 @@ mod map;
 mod pmap;
 mod preload;
 mod refill;
+mod rows;
 mod tables;
 mod tlb;
 

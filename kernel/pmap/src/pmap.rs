@@ -99,7 +99,7 @@ impl<M: Machine> Pmaps<M> {
     /// # Errors
     /// [`PmapError::MemoryTooSmall`], [`PmapError::ArenaTooLarge`], [`PmapError::ArenaTooSmall`],
     /// [`PmapError::TooFewBlocks`], [`PmapError::NoDirectMap`], [`PmapError::NoTags`],
-    /// [`PmapError::NoChoice`], [`PmapError::NoPreload`], and those of the communication area.
+    /// [`PmapError::NoChoice`], [`PmapError::NoPreload`], [`PmapError::NoRows`], and those of the communication area.
     pub fn bootstrap(machine: M, config: PmapConfig) -> Result<(Pmaps<M>, Bootstrap), PmapError> {
         let _c = machine.scope(Cause::Boot);
         let board = machine.board();
@@ -122,6 +122,9 @@ impl<M: Machine> Pmaps<M> {
         }
         if !config.refill.is_possible(&board) {
             return Err(PmapError::NoPreload);
+        }
+        if !config.refill.can_load_rows(&board) {
+            return Err(PmapError::NoRows);
         }
         let frames = match config.refill.reload {
             Reload::Fast => StructVa(tables.layout.kernel_base),

@@ -169,18 +169,19 @@ impl<M: Machine> Pmaps<M> {
         Ok(searched)
     }
 
-    fn load_tlb(&self, whose: Whose, miss: Miss, mut tte: Tte) {
+    fn load_tlb(&self, whose: Whose, miss: Miss, tte: Tte) {
         let m = &self.machine;
         if miss.kind != MissKind::Absent {
             self.flush_own(Flush::Page(whose.asid, miss.va));
         }
+        let (at, mut tte) = self.in_row((whose.space, whose.root, whose.asid), miss.va, tte);
         // Before what goes is laid there: it is not a neighbour of what comes.
         let neighbours = self.neighbours(whose.asid, miss.va);
         let mut taken = SlotList::default();
         let apart = matches!(m.board().mmu, Mmu::Soft { fetches_apart: true, .. });
         let slot = match miss.access {
             Access::Fetch if apart => Slot::Instruction,
-            _ => self.choose_entry(whose.asid, miss.va, &mut taken),
+            _ => self.choose_entry(whose.asid, at, &mut taken),
         };
         if self.config.defect.is(PmapDefect::ModifiedLost) {
             tte.attr |= Attr::MODIFIED;
@@ -188,7 +189,7 @@ impl<M: Machine> Pmaps<M> {
         if self.config.defect.is(PmapDefect::WriteAlways) {
             tte.attr |= Attr::WRITE | Attr::MODIFIED;
         }
-        m.tlb_load(slot, whose.asid, miss.va.page(), tte);
+        m.tlb_load(slot, whose.asid, at, tte);
         if miss.kind == MissKind::Absent {
             self.preload(whose.root, whose.asid, neighbours, &mut taken);
         }

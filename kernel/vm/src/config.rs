@@ -49,6 +49,10 @@ pub struct VmConfig {
     pub freed_to: FreedTo,
     /// What anonymous memory is made of.
     pub anonymous: Anonymous,
+    /// Anonymous memory that is used for the first time is made so many pages at once, a power of two, in frames in a
+    /// row, where an entry has room for all of them and none is there yet. 1: page by page. More needs
+    /// [`Anonymous::Amaps`].
+    pub zero_fill_pages: usize,
     /// What a transfer does once and what for each page, and where the pages go that it replaces.
     pub transfer: TransferConfig,
 }

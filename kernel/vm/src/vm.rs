@@ -48,7 +48,8 @@ impl<M: Machine> Vm<M> {
     ///
     /// # Errors
     /// [`VmError::NoMemory`] when the arena is too small or no frame is free. [`VmError::Invalid`] when paging makes no
-    /// sense, or the disk is smaller than the swap area.
+    /// sense, or the disk is smaller than the swap area; or when pages are to be filled so many at once that they make
+    /// no row, or where memory is made of shadow objects.
     pub fn new(
         config: VmConfig,
         pmaps: Arc<Pmaps<M>>,
@@ -63,7 +64,9 @@ impl<M: Machine> Vm<M> {
         let probes = Probes::default();
         let (paths, paging) = (config.paths, config.paging);
         let swap_pages = paging.map_or(0, |p| p.swap_pages);
-        if paging.is_some_and(|p| !p.is_valid()) || u64::from(swap_pages) > io.blocks() {
+        let rows = config.zero_fill_pages.is_power_of_two()
+            && (config.zero_fill_pages == 1 || config.anonymous == Anonymous::Amaps);
+        if paging.is_some_and(|p| !p.is_valid()) || u64::from(swap_pages) > io.blocks() || !rows {
             return Err(VmError::Invalid);
         }
         let frames = Frames::new(machine.clone(), &config, board, arena, first_free, probes.clone())?;
@@ -92,6 +95,11 @@ impl<M: Machine> Vm<M> {
     /// The machine.
     pub fn machine(&self) -> &M {
         &self.machine
+    }
+
+    /// So many pages of anonymous memory are filled at once ([`VmConfig::zero_fill_pages`]).
+    pub(crate) fn zero_fill_pages(&self) -> usize {
+        self.config.zero_fill_pages
     }
 
     /// The machine-dependent layer.

@@ -92,6 +92,7 @@ impl Planted {
             PmapDefect::PreloadTwice | PmapDefect::PreloadUnseen | PmapDefect::PreloadOfOthers => {
                 "sh7751r+unused+recency-flushed"
             }
+            PmapDefect::RowOverPages | PmapDefect::RowHalfCompared => "sh7751r+unused+rows",
             PmapDefect::ColourIgnored | PmapDefect::OtherColourStays | PmapDefect::NotPurged => {
                 "sh7751r+unused"
             }

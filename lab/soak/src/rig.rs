@@ -193,12 +193,18 @@ fn boot(m: &Model, name: &str, paging: Option<PagingConfig>, defect: Option<Pmap
         paging,
         objects: 0,
         freed_to: FreedTo::Head,
+        zero_fill_pages: 1,
         anonymous: Anonymous::Amaps,
         transfer: TransferConfig { returns: true, ..TransferConfig::default() },
     };
     for word in choices(name) {
         match word {
             "tail" => vm_config.freed_to = FreedTo::Tail,
+            // Pages by sixteen, which an SH-4 maps by one entry.
+            "rows" => {
+                vm_config.zero_fill_pages = 16;
+                assert!(config.choose(word));
+            }
             "shadows" => vm_config.anonymous = Anonymous::Shadows(CHAINS),
             word => assert!(config.choose(word), "{name}: no kernel has a choice called {word}"),
         }

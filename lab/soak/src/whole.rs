@@ -80,6 +80,7 @@ pub(crate) fn kernel(name: &str, m: &Model, defect: Option<NetDefect>, seed: u64
             paging: None,
             objects: 0,
             freed_to: FreedTo::Head,
+            zero_fill_pages: 1,
             anonymous: Anonymous::Amaps,
             transfer: TransferConfig::default(),
         },

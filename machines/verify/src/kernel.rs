@@ -67,6 +67,7 @@ pub fn config(frames: usize, selection: &Selection) -> KernelConfig {
             paging: None,
             objects: 0,
             freed_to: FreedTo::Head,
+            zero_fill_pages: 1,
             anonymous: Anonymous::Amaps,
             transfer: TransferConfig::default(),
         },

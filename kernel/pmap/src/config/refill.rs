@@ -1,6 +1,7 @@
 //! How the refill handler works, and which entry of the TLB it takes.
 
-use pageferry_hal::{Board, CodePath, Mmu, paths};
+use crate::rows::MAX_ROW;
+use pageferry_hal::{Board, CodePath, Mmu, PAGE_SHIFT, paths};
 
 paths! {
     /// Path lengths of the refill handler, on machines that have one; its accesses to tables are accounted by
@@ -44,6 +45,8 @@ paths! {
         pub stack: CodePath,
         /// Loading one neighbour, but for the accesses to page tables and stacks.
         pub neighbour: CodePath,
+        /// Comparing one entry of the page tables with the one before it ([`RefillConfig::rows`]).
+        pub row: CodePath,
     }
 }
 
@@ -85,6 +88,8 @@ pub struct RefillConfig {
     pub hash: bool,
     /// What it loads beside.
     pub preload: Preload,
+    /// Pages of user memory that lie in a row of frames are loaded by one entry, of the machine's next larger page.
+    pub rows: bool,
     /// The kernel counts the entries of each space, so that [`crate::Pmaps::live_entries`] tells them.
     pub counts: bool,
     /// Path lengths.
@@ -99,6 +104,7 @@ impl RefillConfig {
         reload: Reload::Fast,
         hash: false,
         preload: Preload::None,
+        rows: false,
         counts: false,
         paths: RefillPaths::all(CodePath::of(0)),
         beside: PreloadPaths::all(CodePath::of(0)),
@@ -108,6 +114,15 @@ impl RefillConfig {
     pub const fn is_possible(&self, board: &Board) -> bool {
         let wants = self.counts || !matches!(self.preload, Preload::None);
         !wants || !self.hash && EntryChoice::UnusedFirst.is_possible(board)
+    }
+
+    /// Whether a kernel on this board can load rows of pages: where software loads larger pages, and nothing else keeps
+    /// account of single ones.
+    pub fn can_load_rows(&self, board: &Board) -> bool {
+        let pages = |shift: u8| 1_usize << (u32::from(shift) - PAGE_SHIFT);
+        let has = |large: &[u8]| large.first().is_some_and(|shift| pages(*shift) <= MAX_ROW);
+        let beside = self.hash || self.counts || self.preload != Preload::None;
+        !self.rows || !beside && matches!(board.mmu, Mmu::Soft { large, .. } if has(large))
     }
 }
 

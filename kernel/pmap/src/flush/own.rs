@@ -32,8 +32,8 @@ impl<M: Machine> Pmaps<M> {
         }
         match what {
             Flush::Page(asid, va) | Flush::Broadcast(asid, va) => {
-                let page = pack(asid, va);
-                if loaded.forget(|entry| entry == page) {
+                let (page, row) = (pack(asid, va), pack(asid, self.row_of(va)));
+                if loaded.forget(|entry| entry == page || entry == row) {
                     self.left_by_flush(page);
                 }
             }

@@ -7,5 +7,6 @@ mod obligations;
 mod planted;
 mod powerpc;
 mod preload;
+mod rows;
 mod tags;
 mod user;

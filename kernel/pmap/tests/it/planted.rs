@@ -323,6 +323,8 @@ fn where_seen(defect: PmapDefect) -> &'static [(&'static str, usize, &'static st
             ("sh7751r+recency-flushed", 1, "multiple hit"),
             ("sh7751r+unused+recency-flushed", 1, "multiple hit"),
         ],
+        // Beside a mirror that knows rows.
+        PmapDefect::RowOverPages | PmapDefect::RowHalfCompared => &[],
         PmapDefect::MissUnplaced => {
             &[("ppc603+slow+hash", 1, "by what they are at"), ("ppc604", 1, "by what they are at")]
         }

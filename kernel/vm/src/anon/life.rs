@@ -20,11 +20,18 @@ impl<M: Machine> Anon<M> {
     /// # Errors
     /// [`VmError::NoMemory`].
     pub(crate) fn with_frame(vm: &Vm<M>, colour: Option<u32>) -> Result<(Arc<Anon<M>>, Pfn), VmError> {
+        Anon::with_a_frame(vm, |owner| vm.frames().alloc_of_colour(owner, colour))
+    }
+
+    fn with_a_frame(
+        vm: &Vm<M>,
+        alloc: impl FnOnce(Owner<M>) -> Result<Pfn, VmError>,
+    ) -> Result<(Arc<Anon<M>>, Pfn), VmError> {
         vm.machine().execute(vm.paths().anon);
         let structure = vm.structures().alloc(Kind::Anon)?;
         let mut got = Err(VmError::NoMemory);
         let anon = Arc::new_cyclic(|weak| {
-            got = vm.frames().alloc_of_colour(Owner::Anon(weak.clone()), colour);
+            got = alloc(Owner::Anon(weak.clone()));
             let state = AnonState::new(got.ok());
             Anon { at: structure.va(), state: vm.machine().new_lock(LockClass::ANON, state) }
         });
@@ -32,6 +39,14 @@ impl<M: Machine> Anon<M> {
         structure.keep();
         anon.touch(vm, Access::Write);
         Ok((anon, frame))
+    }
+
+    /// As [`Anon::with_frame`], with this frame.
+    ///
+    /// # Errors
+    /// [`VmError::NoMemory`]: also when the frame is in use.
+    pub(crate) fn at_frame(vm: &Vm<M>, frame: Pfn) -> Result<Arc<Anon<M>>, VmError> {
+        Anon::with_a_frame(vm, |owner| vm.frames().alloc_at(owner, frame)).map(|(anon, _)| anon)
     }
 
     /// Undoes [`Anon::with_frame`] for an anon that has no other holder. Takes no anon's lock, so that another may be

@@ -24,7 +24,7 @@ use crate::page::Owner;
 use crate::probe::VmDefect;
 use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
-use pageferry_hal::{Access, Cause, Machine, PAGE_SHIFT, Pfn, Prot, Threads, Trap, TrapKind, Va, VaRange};
+use pageferry_hal::{Access, Cause, Machine, PAGE_SHIFT, PAGE_SIZE, Pfn, Prot, Threads, Trap, TrapKind, Va, VaRange};
 use pageferry_pmap::TlbFlush;
 
 /// How far a fault got with the map held shared.
@@ -160,8 +160,10 @@ impl<M: Machine> PageFault<'_, M> {
         if attributes.needs_copy {
             return Ok(Step::NeedsOwn);
         }
-        self.vm.machine().count(VmCounter::ZeroFills, 1);
-        self.install(&mut amap, slot, None)?;
+        if !self.install_row(&mut amap, slot) {
+            self.vm.machine().count(VmCounter::ZeroFills, 1);
+            self.install(&mut amap, slot, None)?;
+        }
         Ok(Step::Done)
     }
 
@@ -291,6 +293,53 @@ impl<M: Machine> PageFault<'_, M> {
             Advice::Sequential => 2 * usual,
             Advice::Random => 0,
         }
+    }
+
+    /// Fills and maps all pages of the row that the page lies in, as [`VmConfig::zero_fill_pages`] says; false when
+    /// that is not to be, or nothing was done. What fails behind the page itself is left for a fault of its own.
+    ///
+    /// [`VmConfig::zero_fill_pages`]: crate::VmConfig::zero_fill_pages
+    fn install_row(&self, amap: &mut AmapState<M>, slot: u64) -> bool {
+        let (vm, len) = (self.vm, self.vm.zero_fill_pages());
+        if len == 1 || self.purpose != Purpose::Access {
+            return false;
+        }
+        let at = (self.va.0 >> PAGE_SHIFT) % len as u64;
+        let row = VaRange::pages_from(Va((self.va.page().0 >> PAGE_SHIFT) - at << PAGE_SHIFT), len);
+        let whole = self.entry.range.covers(&row) && slot >= at;
+        if !whole || amap.anons(slot - at..slot - at + len as u64).next().is_some() {
+            return false;
+        }
+        let Some(first) = vm.frames().free_row(len) else { return false };
+        // That which is waited for comes first.
+        let others = (0..len as u64).filter(|page| *page != at);
+        for page in core::iter::once(at).chain(others) {
+            let fault = PageFault { va: row.start() + page as usize * PAGE_SIZE, ..*self };
+            let frame = Pfn(first.0 + page as u32);
+            if fault.install_at(amap, slot - at + page, frame).is_err() {
+                return page != at;
+            }
+            vm.machine().count(VmCounter::ZeroFills, 1);
+        }
+        true
+    }
+
+    /// Puts a new anon with this frame in `slot`, which is empty, clears it and maps it.
+    fn install_at(&self, amap: &mut AmapState<M>, slot: u64, frame: Pfn) -> Result<(), VmError> {
+        let vm = self.vm;
+        let anon = Anon::at_frame(vm, frame)?;
+        vm.zero(frame);
+        let entered = amap
+            .reserve(vm, slot)
+            .and_then(|()| self.enter(frame, self.entry.attributes.prot, TlbFlush::new()));
+        if let Err(e) = entered {
+            amap.trim(vm, slot);
+            anon.discard(vm, frame);
+            return Err(e);
+        }
+        amap.put(vm, slot, anon);
+        vm.frames().publish(frame);
+        Ok(())
     }
 
     /// Puts a new anon in `slot` and maps it: with a copy of `from`, or clear. Returns what the slot held.

@@ -181,6 +181,8 @@ pub(super) struct Table<M: Machine> {
     free: Vec<IndexList>,
     pub(super) active: IndexList,
     pub(super) inactive: IndexList,
+    /// Where the next row of free frames is looked for.
+    next_row: usize,
     /// Wires that callers hold (as against those that stand for the kernel's own frames).
     held_wires: u64,
 }
@@ -232,6 +234,17 @@ pub(crate) struct FramesGuard<'a, M: Machine> {
     pub(super) table: <M::Lock<Table<M>> as SpinLock<Table<M>>>::Guard<'a>,
 }
 
+/// Which frame is to be taken.
+enum Wanted {
+    /// The first free one, of this colour if there is one.
+    Colour(Option<u32>),
+    /// This one.
+    Frame(Pfn),
+}
+
+/// Rows that are looked at before one gives up: a search in vain costs no more than a page that is copied.
+const MAX_ROWS_LOOKED_AT: usize = 64;
+
 /// Where wire and loan count lie in a `vm_page`: one line of it, not all, is touched for them.
 const COUNTS_OFFSET: usize = 40;
 const COUNTS_BYTES: usize = 8;
@@ -274,6 +287,7 @@ impl<M: Machine> Frames<M> {
             free,
             active: IndexList::new(),
             inactive: IndexList::new(),
+            next_row: 0,
             held_wires: 0,
         };
         let (free_now, refusals) = (AtomicUsize::new(table.free_count()), AtomicU32::new(0));
@@ -326,7 +340,25 @@ impl<M: Machine> Frames<M> {
         if self.probes.failures.due() {
             return Err(VmError::NoMemory);
         }
-        self.lock().alloc(owner, colour)
+        self.lock().alloc(owner, Wanted::Colour(colour))
+    }
+
+    /// The first of so many free frames in a row, from a multiple of `len` on, if there are. They are not taken yet.
+    pub(crate) fn free_row(&self, len: usize) -> Option<Pfn> {
+        let _c = self.machine.scope(Cause::Frame);
+        self.lock().free_row(len)
+    }
+
+    /// As [`Frames::alloc`], this frame and no other.
+    ///
+    /// # Errors
+    /// [`VmError::NoMemory`]: also when it is in use.
+    pub(crate) fn alloc_at(&self, owner: Owner<M>, frame: Pfn) -> Result<Pfn, VmError> {
+        let _c = self.machine.scope(Cause::Frame);
+        if self.probes.failures.due() {
+            return Err(VmError::NoMemory);
+        }
+        self.lock().alloc(owner, Wanted::Frame(frame))
     }
 
     /// The owner lets a frame go. No mapping of it may be left in any TLB.
@@ -442,7 +474,53 @@ impl<M: Machine> FramesGuard<'_, M> {
         f.machine.touch(StructVa(at.0 + COUNTS_OFFSET), COUNTS_BYTES, access);
     }
 
-    fn alloc(&mut self, owner: Owner<M>, colour: Option<u32>) -> Result<Pfn, VmError> {
+    /// As [`Frames::free_row`]. One look at a `vm_page` tells of each row whether it goes on.
+    fn free_row(&mut self, len: usize) -> Option<Pfn> {
+        let is_free = |frame: usize| matches!(self.get(Pfn(frame as u32)).owner, Owner::Free);
+        let rows = 0..self.table.len / len;
+        let begin = self.table.next_row.min(rows.end);
+        let order = (begin..rows.end).chain(0..begin).take(MAX_ROWS_LOOKED_AT);
+        let found = order.into_iter().find(|row| {
+            self.frames.machine.execute(self.frames.paths.frame);
+            (row * len..(row + 1) * len).all(is_free)
+        })?;
+        self.table.next_row = found + 1;
+        Some(Pfn((found * len) as u32))
+    }
+
+    /// Takes a free frame off its list; those that were never used before it come on one.
+    fn unlist(&mut self, frame: Pfn) -> Result<Pfn, VmError> {
+        if !matches!(self.get(frame).owner, Owner::Free) {
+            return Err(VmError::NoMemory);
+        }
+        let Table { frames, links, free, .. } = &mut *self.table;
+        let colours = free.len();
+        for fresh in frames.len()..=frame.index() {
+            frames.push(Frame::new(Owner::Free, 0));
+            links.push(Links::UNLINKED);
+            free[fresh % colours].push_back(links, fresh as u32);
+        }
+        free[frame.index() % colours].remove(links, frame.0);
+        Ok(frame)
+    }
+
+    /// Takes the first free frame, of a colour if there is one. There is a free frame.
+    fn take_first(&mut self, colour: Option<u32>) -> Pfn {
+        let list = self.table.choose(colour);
+        // What was never used and is on no list is at the list's other end than what is freed.
+        let fresh_first = self.frames.freed_to == FreedTo::Tail && self.table.fresh_count() > 0;
+        let Table { frames, links, free, len, .. } = &mut *self.table;
+        let listed = if fresh_first { None } else { free[list].pop_front(links) };
+        Pfn(listed.unwrap_or_else(|| {
+            // There was room for all of them from the start.
+            assert!(frames.len() < *len, "some are free");
+            frames.push(Frame::new(Owner::Free, 0));
+            links.push(Links::UNLINKED);
+            frames.len() as u32 - 1
+        }))
+    }
+
+    fn alloc(&mut self, owner: Owner<M>, wanted: Wanted) -> Result<Pfn, VmError> {
         assert!(!matches!(owner, Owner::Free | Owner::Orphan), "a frame is allocated for an owner");
         self.frames.machine.execute(self.frames.paths.frame);
         let wired = matches!(owner, Owner::Kernel(_));
@@ -455,18 +533,10 @@ impl<M: Machine> FramesGuard<'_, M> {
             self.frames.refusals.fetch_add(1, Ordering::Relaxed);
             return Err(VmError::NoMemory);
         }
-        let list = self.table.choose(colour);
-        // What was never used and is on no list is at the list's other end than what is freed.
-        let fresh_first = self.frames.freed_to == FreedTo::Tail && self.table.fresh_count() > 0;
-        let Table { frames, links, free, len, .. } = &mut *self.table;
-        let listed = if fresh_first { None } else { free[list].pop_front(links) };
-        let frame = Pfn(listed.unwrap_or_else(|| {
-            // There was room for all of them from the start.
-            assert!(frames.len() < *len, "some are free");
-            frames.push(Frame::new(Owner::Free, 0));
-            links.push(Links::UNLINKED);
-            frames.len() as u32 - 1
-        }));
+        let frame = match wanted {
+            Wanted::Colour(colour) => self.take_first(colour),
+            Wanted::Frame(frame) => self.unlist(frame)?,
+        };
         self.touch(frame);
         let busy = self.keeps_queues() && !wired;
         let f = self.get_mut(frame);

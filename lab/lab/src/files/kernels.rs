@@ -481,6 +481,7 @@ impl KernelFile {
                 paging: self.paging(),
                 objects: 0,
                 freed_to: FramesFile::freed_to(self.frames.as_ref()),
+                zero_fill_pages: TlbFile::zero_fill_pages(self.tlb.as_ref(), &machine.board()),
                 anonymous: ShadowsFile::anonymous(self.shadows.as_ref()),
                 transfer: TransferFile::config(self.transfer.as_ref()),
             },

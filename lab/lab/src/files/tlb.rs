@@ -4,7 +4,7 @@
 //! kernel boots. Without this table, and with `none` and 0, nothing is done.
 
 use super::words::PreloadName;
-use pageferry_hal::CodePath;
+use pageferry_hal::{Board, CodePath, Mmu, PAGE_SHIFT};
 use pageferry_kernel::{ByTlb, Planted};
 use pageferry_pmap::{Preload, PreloadPaths, RefillConfig};
 use pageferry_sourced::Sourced;
@@ -20,6 +20,11 @@ pub struct TlbFile {
     pub preload_stack: Sourced<u32>,
     /// As the one before.
     pub preload_neighbour: Sourced<u32>,
+    /// Anonymous memory is made by as many pages as the machine's next larger page has, in frames in a row, and a refill
+    /// loads such a row by one entry.
+    pub large_pages: Sourced<bool>,
+    /// Instructions: comparing one entry of a row with the one before.
+    pub large_entry: Sourced<u32>,
     /// Of threads of a level the one runs whose space the TLB has most of; the one that has waited longest is passed
     /// over no more often than this. 0: always that one.
     pub sched_passes: Sourced<u32>,
@@ -40,8 +45,19 @@ impl TlbFile {
             count: path(counts, &self.sched_count),
             stack: path(loads, &self.preload_stack),
             neighbour: path(loads, &self.preload_neighbour),
+            row: path(self.large_pages.value, &self.large_entry),
         };
-        RefillConfig { preload, counts, beside, ..refill }
+        RefillConfig { preload, rows: self.large_pages.value, counts, beside, ..refill }
+    }
+
+    /// Pages of anonymous memory that are made at once. A machine that has no larger pages is refused elsewhere.
+    pub(super) fn zero_fill_pages(table: Option<&TlbFile>, board: &Board) -> usize {
+        match board.mmu {
+            Mmu::Soft { large: [shift, ..], .. } if table.is_some_and(|tlb| tlb.large_pages.value) => {
+                1 << (u32::from(*shift) - PAGE_SHIFT)
+            }
+            _ => 1,
+        }
     }
 
     /// How the scheduler uses it.

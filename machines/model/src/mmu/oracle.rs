@@ -22,10 +22,11 @@
 //! [`Oracle::mapping_changed`]: pageferry_hal::Oracle::mapping_changed
 
 use crate::mmu::access::Site;
-use crate::mmu::size::PageShifts;
+use crate::mmu::size::{PageShifts, PageSize};
 use crate::mmu::tlb::Entry;
 use core::fmt;
-use pageferry_hal::{Access, Attr, CpuId, CpuSet, Cycles, SpaceId, Tte, Va};
+use core::ops::Range;
+use pageferry_hal::{Access, Attr, CpuId, CpuSet, Cycles, PAGE_SHIFT, Pfn, SpaceId, Tte, Va};
 use rustc_hash::FxHashMap;
 
 /// A use of a translation that no mapping stands behind, outside the window of the change.
@@ -210,6 +211,15 @@ pub(crate) struct Oracle {
 
 /// Reports kept in full; the rest is only counted.
 const MAX_REPORTS: usize = 64;
+
+/// The pages that an entry of a larger size maps; none where it is of the smallest, or maps less.
+fn row_of(entry: &Entry, shifts: PageShifts) -> Range<u64> {
+    let more = match entry.size {
+        PageSize::Super | PageSize::Huge => shifts.of(entry.size) - PAGE_SHIFT,
+        PageSize::Base | PageSize::Part => return 0..0,
+    };
+    entry.page << more..(entry.page + 1) << more
+}
 
 /// The chunk of a page of `1 << shift` bytes, and its place there.
 fn place(space: SpaceId, va: Va, shift: u8) -> (ChunkKey, usize) {
@@ -410,16 +420,29 @@ impl Oracle {
 
     /// Judges an entry that is being made for `va`: the mark that it gets, 0 for none.
     pub(crate) fn judge(&mut self, entry: &Entry, va: Va, shifts: PageShifts) -> u32 {
+        let stands = |declared: Option<&Mapping>, frame: Pfn| {
+            declared.is_some_and(|&Mapping { tte, .. }| {
+                tte.frame == frame
+                    && (!entry.writable || tte.attr.contains(Attr::WRITE))
+                    && (!entry.user || tte.attr.contains(Attr::USER))
+                    && (!entry.dirty || tte.attr.contains(Attr::MODIFIED))
+            })
+        };
         let declared = self.declared(entry.space, va, shifts.of(entry.size) as u8);
-        let stands = declared.is_some_and(|&Mapping { tte, .. }| {
-            tte.frame == entry.base.pfn()
-                && (!entry.writable || tte.attr.contains(Attr::WRITE))
-                && (!entry.user || tte.attr.contains(Attr::USER))
-                && (!entry.dirty || tte.attr.contains(Attr::MODIFIED))
+        let row = if declared.is_none() { row_of(entry, shifts) } else { 0..0 };
+        // One entry that software has made of pages in a row, each of which is declared by itself.
+        let differing = row.clone().find_map(|page| {
+            let at = Va(page << PAGE_SHIFT);
+            let frame = Pfn(entry.base.pfn().0 + (page - row.start) as u32);
+            let declared = self.declared(entry.space, at, PAGE_SHIFT as u8);
+            (!stands(declared, frame)).then_some((at, declared))
         });
-        if stands {
-            return 0;
-        }
+        let (va, declared) = match differing {
+            _ if row.is_empty() && stands(declared, entry.base.pfn()) => return 0,
+            None if !row.is_empty() => return 0,
+            None => (va, declared),
+            Some(differing) => differing,
+        };
         let by = declared.map(|m| m.by);
         // The table is about to be changed as well, or what was read from it is about to be flushed: for each of the
         // changes.
@@ -458,8 +481,6 @@ impl Oracle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mmu::size::PageSize;
-    use pageferry_hal::Pfn;
 
     #[test]
     fn what_makes_a_translation_stale() {

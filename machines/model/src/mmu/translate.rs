@@ -7,6 +7,7 @@ use crate::account::SAMPLE_CYCLES;
 use crate::hw::Hw;
 use crate::mmu::access::{Exception, Found, Site};
 use crate::mmu::oracle::{StaleUse, Staleness};
+use crate::mmu::size::PageSize;
 use crate::mmu::tlb::{Entry, Level, LoadAt, Tlb};
 use crate::params::{BroadcastCycles, lowest};
 use crate::watch::Action;
@@ -266,7 +267,16 @@ impl Hw {
                  from it, so the change belongs between `open_flush_window` and `close_flush_window`"
             )
         });
-        let size = size_of(old);
+        // What software loads for pages in a row is made of each of them.
+        let loads_rows = matches!(self.params.mmu, Mmu::Soft { .. }) && size_of(old) == PageSize::Base;
+        let is_marked = |size| match size {
+            PageSize::Super | PageSize::Huge if loads_rows => {
+                self.oracle.declared_as(space, va, shifts.of(size) as u8).is_none()
+            }
+            size => size == size_of(old),
+        };
+        let marked = PageSize::ALL.map(|size| shifts.sizes().any(|s| s == size) && is_marked(size));
+        let sizes = PageSize::ALL.into_iter().zip(marked).filter(|(_, marked)| *marked).map(|(size, _)| size);
         let at = Cycles(self.cpus[cpu].clock);
         let on = CpuId(cpu as u8);
         let (oracle, mut mark) = (&mut self.oracle, 0);
@@ -285,13 +295,16 @@ impl Hw {
         };
         if self.params.asids > 0 {
             let tlbs = self.tlbs.iter_mut().chain(&mut self.instruction_tlbs);
-            tlbs.for_each(|tlb| tlb.for_page_of_any(va, size, &mut visit));
+            tlbs.for_each(|tlb| sizes.clone().for_each(|size| tlb.for_page_of_any(va, size, &mut visit)));
             return;
         }
         for holder in 0..self.cpus.len() {
             let core = if self.params.tlb_shared { self.cpus[holder].package } else { holder };
             let tlbs = self.tlbs.get_mut(core).into_iter().chain(self.instruction_tlbs.get_mut(core));
-            tlbs.for_each(|tlb| tlb.for_page(CpuId(holder as u8), Asid::KERNEL, va, size, &mut visit));
+            let id = CpuId(holder as u8);
+            tlbs.for_each(|tlb| {
+                sizes.clone().for_each(|size| tlb.for_page(id, Asid::KERNEL, va, size, &mut visit));
+            });
         }
     }
 

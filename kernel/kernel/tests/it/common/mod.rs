@@ -114,6 +114,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             paging: None,
             objects: 0,
             freed_to: FreedTo::Head,
+            zero_fill_pages: 1,
             anonymous: Anonymous::Amaps,
             transfer: TransferConfig::default(),
         },
