@@ -11,6 +11,7 @@ import argparse
 import csv
 import json
 import re
+import statistics
 import subprocess
 import textwrap
 from pathlib import Path
@@ -27,6 +28,7 @@ EXPERIMENTS = [
     "packet-preload",
     "tlb-scheduling",
     "large-pieces",
+    "large-memory",
 ]
 METHODS = ["random", "previous", "proposed", "migrating"]
 METHOD = "kernel.ispc.method"
@@ -67,6 +69,7 @@ COMPARED = METHODS[:3]
 PRELOAD = "kernel.tlb.preload"
 PASSES = "kernel.tlb.sched_passes"
 LARGE = "kernel.ispc.large_pieces"
+LARGE_MEMORY = "kernel.tlb.large_pages"
 PRELOADS = {"nothing": "none", "recency": "recency", "and flushed pages": "recency-flushed"}
 #: Pages of its own that an application goes over between two requests.
 BESIDE_PAGES = 32
@@ -75,19 +78,21 @@ Run = tuple[dict[str, object], dict[str, float]]
 
 
 def results(folder: Path) -> list[Run]:
-    """Of each run but perturbed repeats its experiment, machine, kernel and settings, and its results."""
-    runs: dict[str, Run] = {}
+    """Of each run its experiment, machine, kernel and settings, and its results; of repeats, their medians."""
+    told: dict[str, dict[str, object]] = {}
     with (folder / "runs.csv").open(newline="") as text:
         for row in csv.DictReader(text):
-            if row["perturbed"] == "true":
-                continue
-            told = {key: row[key] for key in ("experiment", "machine", "kernel")}
-            runs[row["run"]] = (told | json.loads(row["settings"]), {})
+            of = {key: row[key] for key in ("experiment", "machine", "kernel")}
+            told[row["run"]] = of | json.loads(row["settings"])
+    values: dict[str, dict[str, list[float]]] = {}
     with (folder / "results.csv").open(newline="") as text:
         for row in csv.DictReader(text):
-            if row["run"] in runs:
-                runs[row["run"]][1][row["metric"]] = float(row["value"])
-    return list(runs.values())
+            of_one = values.setdefault(json.dumps(told[row["run"]], sort_keys=True), {})
+            of_one.setdefault(row["metric"], []).append(float(row["value"]))
+    return [
+        (json.loads(one), {metric: statistics.median(all_of_it) for metric, all_of_it in metrics.items()})
+        for one, metrics in values.items()
+    ]
 
 
 def one(runs: list[Run], metric: str, wanted: dict[str, object]) -> float:
@@ -316,7 +321,40 @@ def large(runs: list[Run]) -> str:
     return table(list(sizes), rows)
 
 
-BLOCKS = [messages, rounds, calls, datagrams, steps, between, packets, misses, published, preloads, scheduling, large]
+def memory(runs: list[Run]) -> str:
+    """What large pages are worth for a process's own memory: microseconds of a round."""
+    pages, rows = (0, 24, 40, 56, 240), []
+    for method in COMPARED:
+        for wanted in ("false", "true"):
+            on = {"experiment": "large-memory", METHOD: method, LARGE_MEMORY: wanted}
+            times = [short(one(runs, "round_us", on | {"beside_pages": n})) for n in pages]
+            rows.append([f"{method}, large pages" if wanted == "true" else method, *times])
+    return table([f"{n} pages" for n in pages], rows)
+
+
+def refused(runs: list[Run]) -> str:
+    """What a miss in the area costs that is refused."""
+    on = {"experiment": "ispc", "op": "sync-request", "data": "true"}
+    times = [f"{one(runs, 'refused_miss_us', on | {METHOD: method}):.2f}" for method in COMPARED]
+    return table(COMPARED, [["a miss that is refused", *times]])
+
+
+BLOCKS = [
+    messages,
+    rounds,
+    calls,
+    datagrams,
+    steps,
+    between,
+    packets,
+    refused,
+    misses,
+    published,
+    preloads,
+    scheduling,
+    large,
+    memory,
+]
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ mod refill;
 
 pub use area::{AreaConfig, AreaPage, AreaPaths};
 pub use refill::{EntryChoice, Preload, PreloadPaths, RefillConfig, RefillPaths, Reload};
-pub(crate) use refill::{FRAME_BYTES, FRAMES};
+pub(crate) use refill::{FRAME_BYTES, FRAMES, MAX_ROW};
 
 paths! {
     /// Path lengths of this floor. Accesses to page tables and reverse mappings are accounted by themselves.
@@ -144,8 +144,8 @@ impl PmapConfig {
     /// Makes a choice by its word, for names of test machines: `slow`, `hash`, `pte`, `bat`, `bat-io`, `bat-process`,
     /// `2m`, `1g`, `fragmented` (every third superpage), `renew` (already from four pages on), `tags`, `low` (memory),
     /// `unused` (entries of the TLB first), `recency` or `recency-flushed` (what is loaded beside what was missed),
-    /// `counts` (entries of each space), `rows` (of pages, by one entry), or `left` (what spaces leave behind in the hash table). False when there is no
-    /// such word.
+    /// `counts` (entries of each space), `rows` (of pages, by one entry), or `left` (what spaces leave behind in the
+    /// hash table). False when there is no such word.
     pub fn choose(&mut self, word: &str) -> bool {
         match word {
             "slow" => self.refill.reload = Reload::Slow,

@@ -110,8 +110,8 @@ pub enum PmapError {
     NoPreload,
     /// No entry maps several pages, or single ones are kept account of.
     #[error(
-        "TLB entries cannot be loaded for pages in a row: that needs a TLB that the kernel loads from page tables, with \
-         larger pages of up to 64 KB, and nothing else that counts its entries or loads them ahead"
+        "TLB entries cannot be loaded for pages in a row: that needs a TLB that the kernel loads from page tables, \
+         with larger pages of up to 64 KB, and nothing else that counts its entries or loads them ahead"
     )]
     NoRows,
     /// Nothing can be reserved.

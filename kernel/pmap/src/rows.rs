@@ -10,6 +10,7 @@
 //! # Locks
 //! None, as the refill handler. What another CPU changes meanwhile, its shootdown drops.
 
+use crate::config::MAX_ROW;
 use crate::counter::PmapCounter;
 use crate::defect::PmapDefect;
 use crate::pmap::Pmaps;
@@ -92,6 +93,3 @@ impl<M: Machine> Pmaps<M> {
         true
     }
 }
-
-/// The most pages of a row.
-pub(crate) const MAX_ROW: usize = 16;

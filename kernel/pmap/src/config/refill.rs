@@ -1,6 +1,5 @@
 //! How the refill handler works, and which entry of the TLB it takes.
 
-use crate::rows::MAX_ROW;
 use pageferry_hal::{Board, CodePath, Mmu, PAGE_SHIFT, paths};
 
 paths! {
@@ -125,6 +124,9 @@ impl RefillConfig {
         !self.rows || !beside && matches!(board.mmu, Mmu::Soft { large, .. } if has(large))
     }
 }
+
+/// The most pages of a row ([`RefillConfig::rows`]).
+pub(crate) const MAX_ROW: usize = 16;
 
 /// How a refill chooses the entry of the TLB that it loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

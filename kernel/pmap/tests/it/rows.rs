@@ -131,8 +131,8 @@ fn exercise(machine: &'static str, defect: Option<PmapDefect>, seed: u64) -> Opt
                 0 | 1 => {
                     // A whole row, as it should be.
                     let first = page / ROW * ROW;
-                    for page in first..first + ROW {
-                        k.enter(&space, va(page), frames[page], Prot::RW);
+                    for (page, frame) in frames.iter().enumerate().skip(first).take(ROW) {
+                        k.enter(&space, va(page), *frame, Prot::RW);
                         map.insert(page, (page, true));
                     }
                 }
@@ -220,7 +220,8 @@ fn rows_are_loaded_only_where_a_tlb_takes_larger_pages() {
         assert_eq!(boot(machine, rows), Some(PmapError::NoRows), "{machine}");
     }
     assert_eq!(boot("sh7751r", rows), None);
-    for beside in [RefillConfig { counts: true, ..rows }, RefillConfig { preload: Preload::Recency, ..rows }] {
+    for beside in [RefillConfig { counts: true, ..rows }, RefillConfig { preload: Preload::Recency, ..rows }]
+    {
         assert_eq!(boot("sh7751r", beside), Some(PmapError::NoRows));
     }
 }

@@ -24,7 +24,9 @@ use crate::page::Owner;
 use crate::probe::VmDefect;
 use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
-use pageferry_hal::{Access, Cause, Machine, PAGE_SHIFT, PAGE_SIZE, Pfn, Prot, Threads, Trap, TrapKind, Va, VaRange};
+use pageferry_hal::{
+    Access, Cause, Machine, PAGE_SHIFT, PAGE_SIZE, Pfn, Prot, Threads, Trap, TrapKind, Va, VaRange,
+};
 use pageferry_pmap::TlbFlush;
 
 /// How far a fault got with the map held shared.
@@ -305,7 +307,7 @@ impl<M: Machine> PageFault<'_, M> {
             return false;
         }
         let at = (self.va.0 >> PAGE_SHIFT) % len as u64;
-        let row = VaRange::pages_from(Va((self.va.page().0 >> PAGE_SHIFT) - at << PAGE_SHIFT), len);
+        let row = VaRange::pages_from(Va(self.va.page().0 - at * PAGE_SIZE as u64), len);
         let whole = self.entry.range.covers(&row) && slot >= at;
         if !whole || amap.anons(slot - at..slot - at + len as u64).next().is_some() {
             return false;

@@ -133,7 +133,7 @@ pub(crate) struct Frame<M: Machine> {
 }
 
 impl<M: Machine> Frame<M> {
-    fn new(owner: Owner<M>, wire_count: u32) -> Frame<M> {
+    pub(super) fn new(owner: Owner<M>, wire_count: u32) -> Frame<M> {
         Frame {
             owner,
             wire_count,
@@ -170,19 +170,19 @@ impl<M: Machine> Frame<M> {
 pub(super) struct Table<M: Machine> {
     /// The frames that were ever in use; those behind them are free, and like `fresh`. So a large memory costs what is
     /// used of it.
-    frames: Vec<Frame<M>>,
+    pub(super) frames: Vec<Frame<M>>,
     fresh: Frame<M>,
     /// How many frames there are.
-    len: usize,
+    pub(super) len: usize,
     /// The places of the same frames on the free list or a paging queue: a frame is on one of the three, or on none.
     pub(super) links: Vec<Links>,
     /// The frames that were given back, the last one first, by colour. Where pages have several, those that were never
     /// in use, too.
-    free: Vec<IndexList>,
+    pub(super) free: Vec<IndexList>,
     pub(super) active: IndexList,
     pub(super) inactive: IndexList,
-    /// Where the next row of free frames is looked for.
-    next_row: usize,
+    /// The frame from which on the next row of free ones is looked for.
+    pub(super) next_row: usize,
     /// Wires that callers hold (as against those that stand for the kernel's own frames).
     held_wires: u64,
 }
@@ -211,14 +211,14 @@ impl<M: Machine> Table<M> {
 
 /// The table, its lock, and what its accounting needs.
 pub(crate) struct Frames<M: Machine> {
-    machine: M,
-    paths: VmPaths,
+    pub(super) machine: M,
+    pub(super) paths: VmPaths,
     /// Where the array of `vm_page` lies.
     array: StructVa,
     page_bytes: usize,
     colours: u32,
     freed_to: FreedTo,
-    probes: Probes,
+    pub(super) probes: Probes,
     /// `None`: no page daemon will look, and paging queues are not kept.
     paging: Option<PagingConfig>,
     /// The length of the free list, to be looked at without the lock.
@@ -230,20 +230,17 @@ pub(crate) struct Frames<M: Machine> {
 
 /// The table, locked.
 pub(crate) struct FramesGuard<'a, M: Machine> {
-    frames: &'a Frames<M>,
+    pub(super) frames: &'a Frames<M>,
     pub(super) table: <M::Lock<Table<M>> as SpinLock<Table<M>>>::Guard<'a>,
 }
 
 /// Which frame is to be taken.
-enum Wanted {
+pub(super) enum WantedFrame {
     /// The first free one, of this colour if there is one.
     Colour(Option<u32>),
     /// This one.
     Frame(Pfn),
 }
-
-/// Rows that are looked at before one gives up: a search in vain costs no more than a page that is copied.
-const MAX_ROWS_LOOKED_AT: usize = 64;
 
 /// Where wire and loan count lie in a `vm_page`: one line of it, not all, is touched for them.
 const COUNTS_OFFSET: usize = 40;
@@ -287,7 +284,7 @@ impl<M: Machine> Frames<M> {
             free,
             active: IndexList::new(),
             inactive: IndexList::new(),
-            next_row: 0,
+            next_row: first_free,
             held_wires: 0,
         };
         let (free_now, refusals) = (AtomicUsize::new(table.free_count()), AtomicU32::new(0));
@@ -340,25 +337,7 @@ impl<M: Machine> Frames<M> {
         if self.probes.failures.due() {
             return Err(VmError::NoMemory);
         }
-        self.lock().alloc(owner, Wanted::Colour(colour))
-    }
-
-    /// The first of so many free frames in a row, from a multiple of `len` on, if there are. They are not taken yet.
-    pub(crate) fn free_row(&self, len: usize) -> Option<Pfn> {
-        let _c = self.machine.scope(Cause::Frame);
-        self.lock().free_row(len)
-    }
-
-    /// As [`Frames::alloc`], this frame and no other.
-    ///
-    /// # Errors
-    /// [`VmError::NoMemory`]: also when it is in use.
-    pub(crate) fn alloc_at(&self, owner: Owner<M>, frame: Pfn) -> Result<Pfn, VmError> {
-        let _c = self.machine.scope(Cause::Frame);
-        if self.probes.failures.due() {
-            return Err(VmError::NoMemory);
-        }
-        self.lock().alloc(owner, Wanted::Frame(frame))
+        self.lock().alloc(owner, WantedFrame::Colour(colour))
     }
 
     /// The owner lets a frame go. No mapping of it may be left in any TLB.
@@ -474,36 +453,6 @@ impl<M: Machine> FramesGuard<'_, M> {
         f.machine.touch(StructVa(at.0 + COUNTS_OFFSET), COUNTS_BYTES, access);
     }
 
-    /// As [`Frames::free_row`]. One look at a `vm_page` tells of each row whether it goes on.
-    fn free_row(&mut self, len: usize) -> Option<Pfn> {
-        let is_free = |frame: usize| matches!(self.get(Pfn(frame as u32)).owner, Owner::Free);
-        let rows = 0..self.table.len / len;
-        let begin = self.table.next_row.min(rows.end);
-        let order = (begin..rows.end).chain(0..begin).take(MAX_ROWS_LOOKED_AT);
-        let found = order.into_iter().find(|row| {
-            self.frames.machine.execute(self.frames.paths.frame);
-            (row * len..(row + 1) * len).all(is_free)
-        })?;
-        self.table.next_row = found + 1;
-        Some(Pfn((found * len) as u32))
-    }
-
-    /// Takes a free frame off its list; those that were never used before it come on one.
-    fn unlist(&mut self, frame: Pfn) -> Result<Pfn, VmError> {
-        if !matches!(self.get(frame).owner, Owner::Free) {
-            return Err(VmError::NoMemory);
-        }
-        let Table { frames, links, free, .. } = &mut *self.table;
-        let colours = free.len();
-        for fresh in frames.len()..=frame.index() {
-            frames.push(Frame::new(Owner::Free, 0));
-            links.push(Links::UNLINKED);
-            free[fresh % colours].push_back(links, fresh as u32);
-        }
-        free[frame.index() % colours].remove(links, frame.0);
-        Ok(frame)
-    }
-
     /// Takes the first free frame, of a colour if there is one. There is a free frame.
     fn take_first(&mut self, colour: Option<u32>) -> Pfn {
         let list = self.table.choose(colour);
@@ -520,7 +469,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         }))
     }
 
-    fn alloc(&mut self, owner: Owner<M>, wanted: Wanted) -> Result<Pfn, VmError> {
+    pub(super) fn alloc(&mut self, owner: Owner<M>, wanted: WantedFrame) -> Result<Pfn, VmError> {
         assert!(!matches!(owner, Owner::Free | Owner::Orphan), "a frame is allocated for an owner");
         self.frames.machine.execute(self.frames.paths.frame);
         let wired = matches!(owner, Owner::Kernel(_));
@@ -534,8 +483,8 @@ impl<M: Machine> FramesGuard<'_, M> {
             return Err(VmError::NoMemory);
         }
         let frame = match wanted {
-            Wanted::Colour(colour) => self.take_first(colour),
-            Wanted::Frame(frame) => self.unlist(frame)?,
+            WantedFrame::Colour(colour) => self.take_first(colour),
+            WantedFrame::Frame(frame) => self.unlist(frame)?,
         };
         self.touch(frame);
         let busy = self.keeps_queues() && !wired;

@@ -6,6 +6,7 @@ mod frame;
 mod io;
 mod pdaemon;
 mod queues;
+mod rows;
 mod swap;
 mod swap_slot;
 mod wired;

@@ -12,6 +12,7 @@ mod push_down;
 mod quick_ref;
 mod races;
 mod range_laws;
+mod rows;
 mod schedule_points;
 mod shadows;
 mod shared_cow;

@@ -20,8 +20,8 @@ pub struct TlbFile {
     pub preload_stack: Sourced<u32>,
     /// As the one before.
     pub preload_neighbour: Sourced<u32>,
-    /// Anonymous memory is made by as many pages as the machine's next larger page has, in frames in a row, and a refill
-    /// loads such a row by one entry.
+    /// Anonymous memory is made by as many pages as the machine's next larger page has, in frames in a row, and a
+    /// refill loads such a row by one entry.
     pub large_pages: Sourced<bool>,
     /// Instructions: comparing one entry of a row with the one before.
     pub large_entry: Sourced<u32>,

@@ -165,6 +165,13 @@ impl Workload for Ispc {
                 "TLB misses of the application, in its own memory, a step.",
             ),
             metric("misses_application_area", "count", "TLB misses of the application, in the area, a step."),
+            metric(
+                "refused_miss_us",
+                "us",
+                "Handling of the miss where a process has a piece read that is not attached to it, up to the \
+                 exception.",
+            )
+            .of_some_runs(),
             metric("misses_server_own", "count", "TLB misses of the server, in its own memory, a step."),
             metric("misses_server_area", "count", "TLB misses of the server, in the area, a step."),
         ]
@@ -291,7 +298,27 @@ impl Ispc {
             user.ispc_request(SERVICE, control, data, Wait::Yes).map_err(named("end the server"))?;
         }
         user.wait().map_err(named("wait"))?;
-        Ok(())
+        // Who sees all of the area is refused nothing.
+        if self.from == From::Application { self.refused(user, control) } else { Ok(()) }
+    }
+
+    /// What a miss takes in a piece of another process, up to the exception: in a system call, which survives it.
+    fn refused(&self, user: &User<Model>, piece: Va) -> Result<(), CallError> {
+        let work = self.clone();
+        let touch = move |user: &User<Model>| {
+            let before = user.machine().snapshot();
+            let printed = user.print(piece, 1);
+            let spent = user.machine().snapshot().since(&before);
+            let cycles: u64 = spent.cycles.iter().map(|of_cpu| of_cpu[Cause::Refill.index()]).sum();
+            let mut outcome = work.cell.borrow_mut();
+            if printed != Err(Errno::Fault) {
+                outcome.damage("a process has read a piece of the area that is not its own".to_owned());
+            }
+            outcome.results.insert("refused_miss_us".to_owned(), cycles as f64 / work.clock_mhz);
+            Ok(())
+        };
+        user.fork("toucher", other_process(self.cell.clone(), touch)).map_err(named("fork"))?;
+        user.wait().map(drop).map_err(named("wait"))
     }
 
     fn serve(&self, user: &User<Model>) -> Result<(), CallError> {

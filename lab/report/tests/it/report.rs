@@ -105,6 +105,7 @@ fn invented(n: usize, spec: &RunSpec) -> RunResult {
         ("nested_refills", 0),
         ("hash_evictions", 100),
         ("hash_users_displaced", 10),
+        ("tlb_row_loads", 11),
         ("hash_kernel_displaced", 20),
     ]
     .map(|(name, count)| (name.to_owned(), count))

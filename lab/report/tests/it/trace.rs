@@ -398,13 +398,14 @@ fn processes_have_tracks_and_what_is_attached_to_them_is_drawn() {
         let settings = ["op=sync-request", "data=true", &method_is];
         let drawn = drawn("ispc", "sh7751r", "ant", &settings, whole());
         let processes = &drawn.told.processes;
-        assert_eq!(processes.len(), 2, "{processes:?}");
+        assert_eq!(processes.len(), 3, "{processes:?}");
         let of = |name: &str| processes.iter().find(|p| p.name.starts_with(name)).expect("it is told").number;
         let (server, application) = (of("server"), of("ispc"));
         // Where threads cross into it, the server's own only begins and ends.
         let runs = runs(&drawn);
         assert!(runs["ispc"] >= 3 && runs["server"] >= if method == "migrating" { 1 } else { 3 }, "{runs:?}");
         let held = |process| drawn.told.holdings.iter().filter(move |h| h.process == process);
+        assert_eq!(held(of("toucher")).count(), 0, "it is refused");
         assert!(held(application).all(|h| h.attachment.by.name() == by), "{method}");
         assert!(held(server).all(|h| h.attachment.by.name() == servers_by), "{method}");
         // Where a server sees all, it does so once.

@@ -1,0 +1,65 @@
+//! Free frames in a row: looked for, and taken one by one.
+//!
+//! Part of the table of frames, under its lock. Nothing is reserved: what is found may be taken before the caller takes
+//! it, and then the call fails that takes it.
+
+use super::frame::{Frame, Frames, FramesGuard, Owner, Table, WantedFrame};
+use crate::error::VmError;
+use pageferry_hal::{Cause, Links, Machine, Pfn};
+
+/// Rows that are looked at before one gives up: a search in vain costs no more than a page that is copied.
+const MAX_ROWS_LOOKED_AT: usize = 64;
+
+impl<M: Machine> Frames<M> {
+    /// The first of so many free frames in a row, from a multiple of `len` on, if there are. They are not taken yet.
+    pub(crate) fn free_row(&self, len: usize) -> Option<Pfn> {
+        let _c = self.machine.scope(Cause::Frame);
+        self.lock().free_row(len)
+    }
+
+    /// As [`Frames::alloc`], this frame and no other.
+    ///
+    /// # Errors
+    /// [`VmError::NoMemory`]: also when it is in use.
+    pub(crate) fn alloc_at(&self, owner: Owner<M>, frame: Pfn) -> Result<Pfn, VmError> {
+        let _c = self.machine.scope(Cause::Frame);
+        if self.probes.failures.due() {
+            return Err(VmError::NoMemory);
+        }
+        self.lock().alloc(owner, WantedFrame::Frame(frame))
+    }
+}
+
+impl<M: Machine> FramesGuard<'_, M> {
+    /// As [`Frames::free_row`]. One look at a `vm_page` tells of each row whether it goes on.
+    fn free_row(&mut self, len: usize) -> Option<Pfn> {
+        let is_free = |frame: usize| matches!(self.get(Pfn(frame as u32)).owner, Owner::Free);
+        let rows = 0..self.table.len / len;
+        let begin = self.table.next_row.div_ceil(len).min(rows.end);
+        let mut order = (begin..rows.end).chain(0..begin).take(MAX_ROWS_LOOKED_AT);
+        let found = order.find(|row| {
+            self.frames.machine.execute(self.frames.paths.frame);
+            (row * len..(row + 1) * len).all(is_free)
+        });
+        // Not those again that were looked at in vain.
+        let next = found.map_or_else(|| (begin + MAX_ROWS_LOOKED_AT) % rows.end.max(1), |row| row + 1);
+        self.table.next_row = next * len;
+        found.map(|row| Pfn((row * len) as u32))
+    }
+
+    /// Takes a free frame off its list; those that were never used before it come on one.
+    pub(super) fn unlist(&mut self, frame: Pfn) -> Result<Pfn, VmError> {
+        if !matches!(self.get(frame).owner, Owner::Free) {
+            return Err(VmError::NoMemory);
+        }
+        let Table { frames, links, free, .. } = &mut *self.table;
+        let colours = free.len();
+        for fresh in frames.len()..=frame.index() {
+            frames.push(Frame::new(Owner::Free, 0));
+            links.push(Links::UNLINKED);
+            free[fresh % colours].push_back(links, fresh as u32);
+        }
+        free[frame.index() % colours].remove(links, frame.0);
+        Ok(frame)
+    }
+}
