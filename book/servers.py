@@ -7,14 +7,10 @@ PAGEFERRY is the program, built with --release. FOLDER keeps the results. What i
 `src/servers.md` is replaced, and nothing else: each names what it holds.
 """
 
-import argparse
-import csv
-import json
-import re
-import statistics
-import subprocess
-import textwrap
 from pathlib import Path
+
+import measured
+from measured import Run, one, paragraph, table
 
 PAGE = Path(__file__).parent / "src" / "servers.md"
 EXPERIMENTS = [
@@ -74,47 +70,10 @@ PRELOADS = {"nothing": "none", "recency": "recency", "and flushed pages": "recen
 #: Pages of its own that an application goes over between two requests.
 BESIDE_PAGES = 32
 
-Run = tuple[dict[str, object], dict[str, float]]
-
-
-def results(folder: Path) -> list[Run]:
-    """Of each run its experiment, machine, kernel and settings, and its results; of repeats, their medians."""
-    told: dict[str, dict[str, object]] = {}
-    with (folder / "runs.csv").open(newline="") as text:
-        for row in csv.DictReader(text):
-            of = {key: row[key] for key in ("experiment", "machine", "kernel")}
-            told[row["run"]] = of | json.loads(row["settings"])
-    values: dict[str, dict[str, list[float]]] = {}
-    with (folder / "results.csv").open(newline="") as text:
-        for row in csv.DictReader(text):
-            of_one = values.setdefault(json.dumps(told[row["run"]], sort_keys=True), {})
-            of_one.setdefault(row["metric"], []).append(float(row["value"]))
-    return [
-        (json.loads(one), {metric: statistics.median(all_of_it) for metric, all_of_it in metrics.items()})
-        for one, metrics in values.items()
-    ]
-
-
-def one(runs: list[Run], metric: str, wanted: dict[str, object]) -> float:
-    """The result of the only run that has these settings; without a value, a setting is one that the run has not."""
-    found = [of for told, of in runs if all(told.get(key) == value for key, value in wanted.items())]
-    if len(found) != 1:
-        raise SystemExit(f"{len(found)} runs have {wanted}, expected one")
-    return found[0][metric]
-
 
 def short(time_us: float) -> str:
     """Three digits, or all that are before the point."""
     return f"{time_us:.1f}" if time_us < 99.95 else f"{time_us:,.0f}"
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = ["| | " + " | ".join(head) + " |", "|---|" + "--:|" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
-
-
-def paragraph(text: str) -> str:
-    return textwrap.fill(text, width=120, break_on_hyphens=False) + "\n"
 
 
 def messages(runs: list[Run]) -> str:
@@ -357,25 +316,5 @@ BLOCKS = [
 ]
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("pageferry", type=Path)
-    options.add_argument("folder", type=Path)
-    options.add_argument("--kept", action="store_true")
-    given = options.parse_args()
-    if not given.kept:
-        command = [given.pageferry, "reproduce", *EXPERIMENTS, "--out", given.folder]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    runs = results(given.folder)
-    page = PAGE.read_text()
-    for text in BLOCKS:
-        name = text.__name__
-        block = re.compile(rf"(<!-- measured: {name} -->\n).*?(<!-- / -->)", re.DOTALL)
-        page, places = block.subn(lambda at, text=text: f"{at[1]}\n{text(runs)}\n{at[2]}", page)
-        if places != 1:
-            raise SystemExit(f"{PAGE}: {places} places, expected `<!-- measured: {name} -->` to `<!-- / -->` once")
-    PAGE.write_text(page)
-
-
 if __name__ == "__main__":
-    main()
+    measured.main(__doc__, PAGE, EXPERIMENTS, BLOCKS)

@@ -210,6 +210,9 @@ fn boot(m: &Model, name: &str, paging: Option<PagingConfig>, defect: Option<Pmap
             word => assert!(config.choose(word), "{name}: no kernel has a choice called {word}"),
         }
     }
+    if vm_config.anonymous != Anonymous::Amaps {
+        vm_config.zero_fill_pages = 1;
+    }
     let text = m.board().fetches.then(|| lay_out(&m.board(), &mut config, &mut vm_config));
     let (pmaps, mut boot) = Pmaps::bootstrap(m.clone(), config).expect("the kernel fits");
     let pmaps = Arc::new(pmaps);

@@ -1,0 +1,76 @@
+"""What pages of the book say of runs, and how a page is renewed from a folder of results.
+
+A page has blocks that begin with `<!-- measured: NAME -->` and end with `<!-- / -->`. The function NAME of the page's
+script makes what is between them of the runs; nothing else of the page is changed.
+"""
+
+import argparse
+import csv
+import json
+import re
+import statistics
+import subprocess
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+#: What a run is of, and its results.
+Run = tuple[dict[str, object], dict[str, float]]
+
+
+def results(folder: Path) -> list[Run]:
+    """Of each run its experiment, machine, kernel and settings, and its results; of repeats, their medians."""
+    told: dict[str, dict[str, object]] = {}
+    with (folder / "runs.csv").open(newline="") as text:
+        for row in csv.DictReader(text):
+            of = {key: row[key] for key in ("experiment", "machine", "kernel")}
+            told[row["run"]] = of | json.loads(row["settings"])
+    values: dict[str, dict[str, list[float]]] = {}
+    with (folder / "results.csv").open(newline="") as text:
+        for row in csv.DictReader(text):
+            of_one = values.setdefault(json.dumps(told[row["run"]], sort_keys=True), {})
+            of_one.setdefault(row["metric"], []).append(float(row["value"]))
+    return [
+        (json.loads(one), {metric: statistics.median(all_of_it) for metric, all_of_it in metrics.items()})
+        for one, metrics in values.items()
+    ]
+
+
+def one(runs: list[Run], metric: str, wanted: dict[str, object]) -> float:
+    """The result of the only run that has these settings; without a value, a setting is one that the run has not."""
+    found = [of for told, of in runs if all(told.get(key) == value for key, value in wanted.items())]
+    if len(found) != 1:
+        raise SystemExit(f"{len(found)} runs have {wanted}, expected one")
+    return found[0][metric]
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = ["| | " + " | ".join(head) + " |", "|---|" + "--:|" * len(head)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
+
+
+def paragraph(text: str) -> str:
+    return textwrap.fill(text, width=120, break_on_hyphens=False) + "\n"
+
+
+def main(
+    doc: str | None, page: Path, experiments: Sequence[str], blocks: Sequence[Callable[[list[Run]], str]]
+) -> None:
+    """Makes the runs, or takes those that were kept, and renews the page."""
+    options = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("pageferry", type=Path)
+    options.add_argument("folder", type=Path)
+    options.add_argument("--kept", action="store_true")
+    given = options.parse_args()
+    if not given.kept:
+        command = [given.pageferry, "reproduce", *experiments, "--out", given.folder]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    runs = results(given.folder)
+    text = page.read_text()
+    for block in blocks:
+        name = block.__name__
+        place = re.compile(rf"(<!-- measured: {name} -->\n).*?(<!-- / -->)", re.DOTALL)
+        text, places = place.subn(lambda at, block=block: f"{at[1]}\n{block(runs)}\n{at[2]}", text)
+        if places != 1:
+            raise SystemExit(f"{page}: {places} places, expected `<!-- measured: {name} -->` to `<!-- / -->` once")
+    page.write_text(text)
