@@ -21,15 +21,18 @@ pub enum Planted {
 
 impl Planted {
     /// All that random programs must find. (No process of theirs has a block of its own that could stay, or a piece
-    /// that a large page attaches. What is wrong with entries loaded ahead the tests of the pmap show; what only a host
-    /// that lies would show, or one that resets what it has just sent, the tests of the kernel show; and a writer that
-    /// is not woken, which leaves the far end with timers that go off for hours. No driver of theirs is a program.)
+    /// that a large page attaches. What is wrong with entries loaded ahead, or for rows of pages, the tests of the pmap
+    /// show; what only a host that lies would show, or one that resets what it has just sent, the tests of the kernel
+    /// show; and a writer that is not woken, which leaves the far end with timers that go off for hours. No driver of
+    /// theirs is a program.)
     pub fn all() -> impl Iterator<Item = Planted> {
         let apart = [
             PmapDefect::BlockStays,
             PmapDefect::PreloadTwice,
             PmapDefect::PreloadUnseen,
             PmapDefect::PreloadOfOthers,
+            PmapDefect::RowOverPages,
+            PmapDefect::RowHalfCompared,
         ];
         let pmaps = PmapDefect::ALL.iter().copied().filter(move |defect| !apart.contains(defect));
         let nets = NetDefect::ALL.iter().copied().filter(|defect| {
