@@ -2,6 +2,7 @@
 
     python book/blocks.py PAGEFERRY FOLDER          makes the runs, renews the page
     python book/blocks.py PAGEFERRY FOLDER --kept   renews the page from the results in FOLDER
+    ... --check                                    renews nothing, and fails if the page says something else
 
 PAGEFERRY is the program, built with --release. FOLDER keeps the results. What is between the comments in
 `src/blocks.md` is replaced, and nothing else: each names what it holds.

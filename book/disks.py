@@ -1,15 +1,15 @@
 """Renews the table of the book on what the users of ephemeral mappings gain.
 
-    python book/disks.py FOLDER     from the results that `pageferry reproduce --out FOLDER` has left there
+    python book/disks.py FOLDER [--check]     from the results that `pageferry reproduce --out FOLDER` has left there
 
 What stands in the first two columns of the table in `src/disks.md` says which rows it has; the others are replaced. It
 fails where the results lack one of them.
 """
 
 import argparse
-import csv
-import json
 from pathlib import Path
+
+import measured
 
 PAGE = Path(__file__).parent / "src" / "disks.md"
 #: The users as the experiment names them, by how the table does.
@@ -26,24 +26,16 @@ PARTS = ["address_cycles_per_page", "local_cycles_per_page", "remote_cycles_per_
 TOTAL = "elapsed_cycles_per_page"
 
 
-def results(folder: Path) -> dict[tuple[str, str, str], dict[str, float]]:
-    """The results of the experiment by user, machine and kernel."""
-    runs = {}
-    with (folder / "runs.csv").open(newline="") as text:
-        for row in csv.DictReader(text):
-            settings = json.loads(row["settings"])
-            # The kernels as they are, and not with another scheme.
-            if row["experiment"] == "ephemeral-schemes" and not any(key.startswith("kernel.") for key in settings):
-                runs[row["run"]] = (settings["user"], row["machine"], row["kernel"])
-    found: dict[tuple[str, str, str], dict[str, float]] = {key: {} for key in runs.values()}
-    with (folder / "results.csv").open(newline="") as text:
-        for row in csv.DictReader(text):
-            if row["run"] in runs:
-                found[runs[row["run"]]][row["metric"]] = float(row["value"])
-    return found
+def of_users(folder: Path) -> dict[tuple[object, ...], dict[str, float]]:
+    """The results of the experiment by user, machine and kernel: the kernels as they are, and no other scheme."""
+    return {
+        (told["user"], told["machine"], told["kernel"]): values
+        for told, values in measured.results(folder)
+        if told["experiment"] == "ephemeral-schemes" and not any(key.startswith("kernel.") for key in told)
+    }
 
 
-def renewed(page: str, found: dict[tuple[str, str, str], dict[str, float]]) -> str:
+def renewed(page: str, found: dict[tuple[object, ...], dict[str, float]]) -> str:
     lines, user, inside = [], "", False
     for line in page.splitlines():
         if line.startswith("| user | machine |"):
@@ -64,7 +56,9 @@ def renewed(page: str, found: dict[tuple[str, str, str], dict[str, float]]) -> s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", type=Path)
-    PAGE.write_text(renewed(PAGE.read_text(), results(parser.parse_args().folder)))
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if the page is not as it should be")
+    given = parser.parse_args()
+    measured.renew(PAGE, renewed(PAGE.read_text(), of_users(given.folder)), given.check)
 
 
 if __name__ == "__main__":

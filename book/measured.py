@@ -53,6 +53,17 @@ def paragraph(text: str) -> str:
     return textwrap.fill(text, width=120, break_on_hyphens=False) + "\n"
 
 
+def renew(page: Path, text: str, check: bool) -> None:
+    """Writes the page; if it is only to be checked, fails where it says something else."""
+    if not check:
+        page.write_text(text)
+        return
+    for number, (is_, should) in enumerate(zip(page.read_text().splitlines(), text.splitlines(), strict=False), 1):
+        if is_ != should:
+            raise SystemExit(f"{page}:{number}: {is_}\nexpected: {should}")
+    print(f"{page.name} says what runs have given")
+
+
 def main(
     doc: str | None, page: Path, experiments: Sequence[str], blocks: Sequence[Callable[[list[Run]], str]]
 ) -> None:
@@ -61,6 +72,7 @@ def main(
     options.add_argument("pageferry", type=Path)
     options.add_argument("folder", type=Path)
     options.add_argument("--kept", action="store_true")
+    options.add_argument("--check", action="store_true", help="change nothing; fail if the page is not as it should be")
     given = options.parse_args()
     if not given.kept:
         command = [given.pageferry, "reproduce", *experiments, "--out", given.folder]
@@ -73,4 +85,4 @@ def main(
         text, places = place.subn(lambda at, block=block: f"{at[1]}\n{block(runs)}\n{at[2]}", text)
         if places != 1:
             raise SystemExit(f"{page}: {places} places, expected `<!-- measured: {name} -->` to `<!-- / -->` once")
-    page.write_text(text)
+    renew(page, text, given.check)

@@ -20,8 +20,11 @@ use pageferry_hal::{Asid, Attr, Flush, Machine, Mmu, PAGE_SHIFT, PAGE_SIZE, Pa, 
 impl<M: Machine> Pmaps<M> {
     /// log2 of the bytes of the larger pages that a refill loads for user memory, if it does.
     pub(crate) fn row_shift(&self) -> Option<u8> {
+        if !self.config.refill.rows {
+            return None;
+        }
         match self.machine.board().mmu {
-            Mmu::Soft { large: [shift, ..], .. } if self.config.refill.rows => Some(*shift),
+            Mmu::Soft { large: [shift, ..], .. } => Some(*shift),
             _ => None,
         }
     }

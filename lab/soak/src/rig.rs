@@ -19,7 +19,7 @@ pub type AddressSpace = Arc<Space<Model>>;
 /// The machines that programs run on, by name: one, two and four CPUs, and every kind of MMU. `mini-soft:4` is the
 /// machine `mini-soft` with four CPUs; what follows a `+` is a choice of the kernel ([`PmapConfig::choose`]; `tail` and
 /// `shadows` are some of its VM system, [`FreedTo`] and [`Anonymous`]).
-pub const MACHINES: [&str; 22] = [
+pub const MACHINES: [&str; 21] = [
     "xeon-up",
     "xeon-mp",
     "xeon-mp-htt",
@@ -40,7 +40,6 @@ pub const MACHINES: [&str; 22] = [
     "ppc604-smp",
     "ppc604-smp+slow+pte",
     "sh7751r+unused",
-    "sh7751r+unused+rows",
     "ultrasparc-iie",
 ];
 
@@ -209,9 +208,6 @@ fn boot(m: &Model, name: &str, paging: Option<PagingConfig>, defect: Option<Pmap
             "shadows" => vm_config.anonymous = Anonymous::Shadows(CHAINS),
             word => assert!(config.choose(word), "{name}: no kernel has a choice called {word}"),
         }
-    }
-    if vm_config.anonymous != Anonymous::Amaps {
-        vm_config.zero_fill_pages = 1;
     }
     let text = m.board().fetches.then(|| lay_out(&m.board(), &mut config, &mut vm_config));
     let (pmaps, mut boot) = Pmaps::bootstrap(m.clone(), config).expect("the kernel fits");

@@ -26,7 +26,6 @@ pub(crate) fn kernel(name: &str, m: &Model, defect: Option<NetDefect>, seed: u64
     for word in choices(name) {
         assert!(pmap.choose(word), "{name}: no kernel has a choice called {word}");
     }
-    let zero_fill_pages = if pmap.refill.rows { 16 } else { 1 };
     let scheme = match m.board().layout.direct_map {
         Some(_) if seed.is_multiple_of(2) => Scheme::Hybrid { entries: 8 },
         Some(_) => Scheme::Direct,
@@ -81,7 +80,7 @@ pub(crate) fn kernel(name: &str, m: &Model, defect: Option<NetDefect>, seed: u64
             paging: None,
             objects: 0,
             freed_to: FreedTo::Head,
-            zero_fill_pages,
+            zero_fill_pages: 1,
             anonymous: Anonymous::Amaps,
             transfer: TransferConfig::default(),
         },

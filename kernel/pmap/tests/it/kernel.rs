@@ -3,7 +3,7 @@
 use crate::common::*;
 use pageferry_hal::*;
 use pageferry_model::{RunError, Schedule};
-use pageferry_pmap::{EntryChoice, KernelMapping, PmapConfig, PmapCounter, PmapError, Pmaps, Reach};
+use pageferry_pmap::{EntryChoice, KernelMapping, PmapConfig, PmapCounter, PmapError, Reach};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -120,48 +120,30 @@ fn a_fragmented_kernel_takes_a_leaf_table_for_each_superpage_that_is_split() {
 
 #[test]
 fn pages_that_a_board_does_not_have_are_refused() {
-    let refused = |machine_name, size_mb, mapping| {
-        let m = machine(Shape { size_mb, ..Shape::new(machine_name, 1) });
-        let refused = Rc::new(Cell::new(None));
-        let out = refused.clone();
-        m.run(Box::new(move |m| {
-            out.set(Pmaps::bootstrap(m.clone(), PmapConfig { mapping, ..CONFIG }).err());
-            None
-        }))
-        .unwrap();
-        refused.get()
+    let boot = |name, size_mb, mapping| {
+        refused(Shape { size_mb, ..Shape::new(name, 1) }, PmapConfig { mapping, ..CONFIG })
     };
     let huge = KernelMapping::Huge;
     for (machine, size_mb) in [("opteron-mp", 1024), ("xeon-up", 1024), ("today", 1022), ("mini-soft", 64)] {
-        let error = refused(machine, size_mb, huge);
+        let error = boot(machine, size_mb, huge);
         assert_eq!(error, Some(PmapError::NoSuchPages(huge)), "{machine}");
     }
     for mapping in [KernelMapping::Superpages, KernelMapping::Fragmented { percent: 10 }] {
         for machine in ["mini-soft", "mini-hash", "mini-blocks"] {
-            assert_eq!(refused(machine, 64, mapping), Some(PmapError::NoSuchPages(mapping)), "{machine}");
+            assert_eq!(boot(machine, 64, mapping), Some(PmapError::NoSuchPages(mapping)), "{machine}");
         }
     }
-    assert_eq!(refused("today", 64, KernelMapping::Blocks), Some(PmapError::NoBlocks(KernelMapping::Blocks)));
+    assert_eq!(boot("today", 64, KernelMapping::Blocks), Some(PmapError::NoBlocks(KernelMapping::Blocks)));
     // 17 MB hold the tables of all kernel addresses, but not a table for each superpage besides.
-    assert_eq!(refused("today", 19, KernelMapping::Board), None);
-    let error = refused("today", 18, KernelMapping::Pages);
+    assert_eq!(boot("today", 19, KernelMapping::Board), None);
+    let error = boot("today", 18, KernelMapping::Pages);
     assert!(matches!(error, Some(PmapError::MemoryTooSmall { .. })), "{error:?}");
 }
 
 #[test]
 fn entries_are_chosen_only_where_any_may_hold_any_page() {
-    let boot = |machine_name| {
-        let m = machine(Shape { size_mb: 64, ..Shape::new(machine_name, 1) });
-        let refused = Rc::new(Cell::new(None));
-        let out = refused.clone();
-        m.run(Box::new(move |m| {
-            let config = PmapConfig { choice: EntryChoice::UnusedFirst, ..CONFIG };
-            out.set(Pmaps::bootstrap(m.clone(), config).err());
-            None
-        }))
-        .unwrap();
-        refused.get()
-    };
+    let config = PmapConfig { choice: EntryChoice::UnusedFirst, ..CONFIG };
+    let boot = |name| refused(Shape::new(name, 1), config);
     for machine in ["xeon-up", "mini-hash", "mini-blocks", "ppc603", "ultrasparc-iie"] {
         assert_eq!(boot(machine), Some(PmapError::NoChoice), "{machine}");
     }
@@ -170,17 +152,8 @@ fn entries_are_chosen_only_where_any_may_hold_any_page() {
 
 #[test]
 fn a_kernel_that_does_not_fit_is_refused() {
-    let boot = |machine_name, size_mb, arena_bytes| {
-        let m = machine(Shape { size_mb, ..Shape::new(machine_name, 1) });
-        let refused = Rc::new(Cell::new(None));
-        let out = refused.clone();
-        m.run(Box::new(move |m| {
-            let config = PmapConfig { arena_bytes, ..CONFIG };
-            out.set(Pmaps::bootstrap(m.clone(), config).err());
-            None
-        }))
-        .unwrap();
-        refused.get()
+    let boot = |name, size_mb, arena_bytes| {
+        refused(Shape { size_mb, ..Shape::new(name, 1) }, PmapConfig { arena_bytes, ..CONFIG })
     };
     // 4 MB of arena and 255 tables; 2 MB of arena, 4105 tables.
     let wanted = [1024 + 255 + 1, 512 + 4105 + 1];

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use pageferry_hal::*;
-use pageferry_pmap::{PmapConfig, PmapCounter, PmapError, Pmaps, Preload, RefillConfig};
+use pageferry_pmap::{PmapConfig, PmapCounter, PmapError, Preload, RefillConfig};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -83,17 +83,7 @@ fn what_was_invalidated_is_announced_if_the_kernel_wants_that() {
 
 #[test]
 fn entries_are_loaded_ahead_and_counted_only_where_any_may_hold_any_page() {
-    let boot = |machine_name, refill| {
-        let m = machine(Shape { size_mb: 64, ..Shape::new(machine_name, 1) });
-        let refused = Rc::new(Cell::new(None));
-        let out = refused.clone();
-        m.run(Box::new(move |m| {
-            out.set(Pmaps::bootstrap(m.clone(), PmapConfig { refill, ..CONFIG }).err());
-            None
-        }))
-        .unwrap();
-        refused.get()
-    };
+    let boot = |name, refill| refused(Shape::new(name, 1), PmapConfig { refill, ..CONFIG });
     for refill in [
         RefillConfig { preload: Preload::Recency, ..CONFIG.refill },
         RefillConfig { counts: true, ..CONFIG.refill },

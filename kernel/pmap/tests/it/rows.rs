@@ -4,7 +4,7 @@ use crate::common::*;
 use crate::planted::Random;
 use pageferry_hal::*;
 use pageferry_model::Schedule;
-use pageferry_pmap::{PmapConfig, PmapCounter, PmapDefect, PmapError, Pmaps, Preload, RefillConfig};
+use pageferry_pmap::{PmapConfig, PmapCounter, PmapDefect, PmapError, Preload, RefillConfig};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -204,17 +204,7 @@ fn defects_of_rows_are_caught() {
 
 #[test]
 fn rows_are_loaded_only_where_a_tlb_takes_larger_pages() {
-    let boot = |machine_name, refill| {
-        let m = machine(Shape { size_mb: 64, ..Shape::new(machine_name, 1) });
-        let refused = Rc::new(Cell::new(None));
-        let out = refused.clone();
-        m.run(Box::new(move |m| {
-            out.set(Pmaps::bootstrap(m.clone(), PmapConfig { refill, ..CONFIG }).err());
-            None
-        }))
-        .unwrap();
-        refused.get()
-    };
+    let boot = |name, refill| refused(Shape::new(name, 1), PmapConfig { refill, ..CONFIG });
     let rows = RefillConfig { rows: true, ..CONFIG.refill };
     for machine in ["xeon-up", "mini-hash", "ppc603"] {
         assert_eq!(boot(machine, rows), Some(PmapError::NoRows), "{machine}");

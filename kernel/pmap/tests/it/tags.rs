@@ -3,8 +3,8 @@
 
 use crate::common::*;
 use pageferry_hal::*;
-use pageferry_model::{Model, Options, Schedule};
-use pageferry_pmap::{Pmap, PmapConfig, PmapError, Pmaps};
+use pageferry_model::Model;
+use pageferry_pmap::{Pmap, PmapConfig, PmapError};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -95,13 +95,6 @@ fn tags_that_run_out_are_given_again_without_emptying_the_tlb() {
 
 #[test]
 fn a_tlb_without_tags_is_refused() {
-    let m = Model::new(&pageferry_model::testing::small("opteron-mp", 64), Options::new(Schedule::Timed));
-    let refused = Rc::new(RefCell::new(None));
-    let out = refused.clone();
-    let result = m.expect("a valid machine").run(Box::new(move |m| {
-        *out.borrow_mut() = Pmaps::bootstrap(m.clone(), PmapConfig { tags: true, ..CONFIG }).err();
-        None
-    }));
-    assert_eq!(result, Ok(()));
-    assert_eq!(refused.take(), Some(PmapError::NoTags));
+    let tags = PmapConfig { tags: true, ..CONFIG };
+    assert_eq!(refused(Shape::new("opteron-mp", 1), tags), Some(PmapError::NoTags));
 }

@@ -429,6 +429,9 @@ impl Oracle {
             })
         };
         let declared = self.declared(entry.space, va, shifts.of(entry.size) as u8);
+        if stands(declared, entry.base.pfn()) {
+            return 0;
+        }
         let row = if declared.is_none() { row_of(entry, shifts) } else { 0..0 };
         // One entry that software has made of pages in a row, each of which is declared by itself.
         let differing = row.clone().find_map(|page| {
@@ -438,10 +441,9 @@ impl Oracle {
             (!stands(declared, frame)).then_some((at, declared))
         });
         let (va, declared) = match differing {
-            _ if row.is_empty() && stands(declared, entry.base.pfn()) => return 0,
-            None if !row.is_empty() => return 0,
-            None => (va, declared),
             Some(differing) => differing,
+            None if row.is_empty() => (va, declared),
+            None => return 0,
         };
         let by = declared.map(|m| m.by);
         // The table is about to be changed as well, or what was read from it is about to be flushed: for each of the

@@ -268,15 +268,14 @@ impl Hw {
             )
         });
         // What software loads for pages in a row is made of each of them.
-        let loads_rows = matches!(self.params.mmu, Mmu::Soft { .. }) && size_of(old) == PageSize::Base;
-        let is_marked = |size| match size {
-            PageSize::Super | PageSize::Huge if loads_rows => {
-                self.oracle.declared_as(space, va, shifts.of(size) as u8).is_none()
-            }
-            size => size == size_of(old),
-        };
-        let marked = PageSize::ALL.map(|size| shifts.sizes().any(|s| s == size) && is_marked(size));
-        let sizes = PageSize::ALL.into_iter().zip(marked).filter(|(_, marked)| *marked).map(|(size, _)| size);
+        let size = size_of(old);
+        let loads_rows = matches!(self.params.mmu, Mmu::Soft { .. }) && size == PageSize::Base;
+        let in_rows = [PageSize::Super, PageSize::Huge].map(|larger| {
+            let exists = loads_rows && shifts.sizes().any(|size| size == larger);
+            let undeclared = exists && self.oracle.declared_as(space, va, shifts.of(larger) as u8).is_none();
+            undeclared.then_some(larger)
+        });
+        let sizes = std::iter::once(size).chain(in_rows.into_iter().flatten());
         let at = Cycles(self.cpus[cpu].clock);
         let on = CpuId(cpu as u8);
         let (oracle, mut mark) = (&mut self.oracle, 0);

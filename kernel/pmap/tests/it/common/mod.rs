@@ -8,8 +8,8 @@ use pageferry_hal::*;
 use pageferry_model::testing::{Workers, assert_sound, choices, small};
 use pageferry_model::{Model, Options, RunError, Schedule, Snapshot};
 use pageferry_pmap::{
-    FrameSource, Invalidations, KernelMapping, Planted, Pmap, PmapConfig, PmapCounter, PmapDefect, PmapPaths,
-    Pmaps, RefillConfig, RefillPaths,
+    FrameSource, Invalidations, KernelMapping, Planted, Pmap, PmapConfig, PmapCounter, PmapDefect, PmapError,
+    PmapPaths, Pmaps, RefillConfig, RefillPaths,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -70,6 +70,19 @@ pub fn machine(shape: Shape) -> Model {
         of.value = bits;
     }
     Model::new(&config, Options::new(shape.schedule).tolerate_stale()).expect("a valid machine")
+}
+
+/// Why a pmap does not come up on this machine, if it does not.
+pub fn refused(shape: Shape, config: PmapConfig) -> Option<PmapError> {
+    let m = machine(shape);
+    let refused = Rc::new(Cell::new(None));
+    let out = refused.clone();
+    m.run(Box::new(move |m| {
+        out.set(Pmaps::bootstrap(m.clone(), config).err());
+        None
+    }))
+    .unwrap();
+    refused.get()
 }
 
 /// Free frames, last given first taken; refuses a frame that it did not hand out.
