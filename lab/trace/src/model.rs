@@ -10,6 +10,7 @@
 
 use crate::coder::{Chance, Coder, EVEN};
 use crate::record::{Kind, Record, SystemCall};
+use std::hint::black_box;
 
 /// Entries of a table of guesses, as a power of two.
 const TABLE_BITS: u32 = 18;
@@ -53,6 +54,8 @@ struct Guess {
 }
 
 impl Guess {
+    const NONE: Guess = Guess { first: 0, other: 0 };
+
     fn new(value: u64, other: u64, trust: u64) -> Guess {
         Guess { first: value | trust << GUESS_BITS, other }
     }
@@ -82,6 +85,12 @@ impl Guess {
     }
 }
 
+/// Bytes of the smallest pages that hosts have.
+const HOST_PAGE: usize = 4096;
+
+/// Traces of fewer records leave most pages of the tables untouched.
+const SHORT: u64 = 1 << 18;
+
 /// Guesses by context. Contexts that fall on the same entry share it. Guesses are kept as bare numbers, because a table
 /// of zeros is had from the host without touching it: reading a short trace takes the memory that it uses, not 32 MB.
 struct Table(Box<[[u64; 2]]>);
@@ -97,8 +106,16 @@ impl At {
 }
 
 impl Table {
-    fn new() -> Table {
-        Table(vec![[0; 2]; 1 << TABLE_BITS].into_boxed_slice())
+    fn new(records: u64) -> Table {
+        let mut entries = vec![[0; 2]; 1 << TABLE_BITS].into_boxed_slice();
+        if records >= SHORT {
+            // An entry is read before it is written. The host would map each page twice: one of zeros that all share,
+            // and then its own, with a shootdown if it has other threads.
+            for page in entries.chunks_mut(HOST_PAGE / size_of::<[u64; 2]>()) {
+                page[0] = black_box([0; 2]);
+            }
+        }
+        Table(entries)
     }
 
     fn get(&self, at: At) -> Guess {
@@ -108,10 +125,6 @@ impl Table {
 
     fn learn(&mut self, at: At, value: u64) {
         self.put(at, self.get(at).learned(value));
-    }
-
-    fn follow(&mut self, at: At, value: u64) {
-        self.put(at, self.get(at).followed(value));
     }
 
     fn put(&mut self, at: At, Guess { first, other }: Guess) {
@@ -199,6 +212,10 @@ pub(crate) struct Model {
     last: u8,
     /// The lines of data referred to last, the latest first.
     data: [u64; 2],
+    /// What is guessed of the next record, and of the next line of data by those before it. Both are known one record
+    /// ahead, and the tables are larger than a host's caches: what is asked for early is there when it is used.
+    next_step: [(At, Guess); 2],
+    next_data: [(At, Guess); 2],
 
     by_history: Table,
     by_place: Table,
@@ -220,22 +237,26 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    pub(crate) fn new(line_bytes: u32) -> Model {
-        Model {
+    /// For a trace of about so many records.
+    pub(crate) fn new(line_bytes: u32, records: u64) -> Model {
+        let table = || Table::new(records);
+        let mut model = Model {
             line_shift: line_bytes.trailing_zeros(),
             fetched: [0; 3],
             since: 0,
             history: [0; 4],
             last: 0,
             data: [0; 2],
-            by_history: Table::new(),
-            by_place: Table::new(),
-            exits: Table::new(),
-            data_by_last_and_place: Table::new(),
-            data_by_last_two: Table::new(),
-            data_by_path: Table::new(),
-            data_by_place: Table::new(),
-            data_by_last: Table::new(),
+            next_step: [(At::of(0), Guess::NONE); 2],
+            next_data: [(At::of(0), Guess::NONE); 2],
+            by_history: table(),
+            by_place: table(),
+            exits: table(),
+            data_by_last_and_place: table(),
+            data_by_last_two: table(),
+            data_by_path: table(),
+            data_by_place: table(),
+            data_by_last: table(),
             step_guesses: Guesses::NEW,
             exit_guess: Guesses::NEW,
             data_guesses: Guesses::NEW,
@@ -244,7 +265,10 @@ impl Model {
             fetch_differences: Numbers::NEW,
             data_differences: [const { Numbers::NEW }; 2],
             calls: Numbers::NEW,
-        }
+        };
+        model.guess_step();
+        model.guess_data();
+        model
     }
 
     /// The next record: `record` to an encoder, whatever comes from a decoder. If it is a call,
@@ -258,16 +282,17 @@ impl Model {
         };
         let step = self.step(coder, wanted);
         self.since = self.since.wrapping_add(u64::from(step.instructions));
+        self.last = step.kind;
+        if step.kind == 0 {
+            self.fetched = [step.line, self.fetched[0], self.fetched[1]];
+            self.since = 0;
+        }
+        self.guess_step();
         let line = match step.kind {
-            0 => {
-                self.fetched = [step.line, self.fetched[0], self.fetched[1]];
-                self.since = 0;
-                step.line
-            }
+            0 => step.line,
             1 | 2 => self.data(coder, step.kind, line),
             _ => 0,
         };
-        self.last = step.kind;
         Record {
             kind: KINDS[usize::from(step.kind)],
             instructions: step.instructions,
@@ -280,11 +305,24 @@ impl Model {
         u64::MAX >> self.line_shift
     }
 
-    fn step<C: Coder>(&mut self, coder: &mut C, wanted: Step) -> Step {
+    /// Looks up what the next record may be.
+    fn guess_step(&mut self) {
         let place = mix(self.fetched[0], self.since << 2 | u64::from(self.last));
         let [_, h1, h2, h3] = self.history;
         let (long, short) = (At::of(mix(mix(mix(h1, h2), h3), place)), At::of(place));
-        let (l, s) = (self.by_history.get(long), self.by_place.get(short));
+        self.next_step = [(long, self.by_history.get(long)), (short, self.by_place.get(short))];
+    }
+
+    /// Looks up what the next line of data may be, as far as its place is not asked for.
+    fn guess_data(&mut self) {
+        let last_two = At::of(mix(self.data[0], self.data[1]));
+        let last = At::of(mix(self.data[0], 1));
+        self.next_data =
+            [(last_two, self.data_by_last_two.get(last_two)), (last, self.data_by_last.get(last))];
+    }
+
+    fn step<C: Coder>(&mut self, coder: &mut C, wanted: Step) -> Step {
+        let [(long, l), (short, s)] = self.next_step;
         let guesses =
             [(l.value(), l.trust()), (l.other, l.trust()), (s.value(), s.trust()), (s.other, s.trust())];
         let step = match self.step_guesses.first(coder, guesses, wanted.packed()) {
@@ -296,8 +334,8 @@ impl Model {
             self.exits.learn(exit, step.line);
         }
         let packed = step.packed();
-        self.by_history.learn(long, packed);
-        self.by_place.learn(short, packed);
+        self.by_history.put(long, l.learned(packed));
+        self.by_place.put(short, s.learned(packed));
         self.history = [packed, self.history[0], self.history[1], self.history[2]];
         step
     }
@@ -332,14 +370,11 @@ impl Model {
         let here = mix(self.fetched[0], self.since << 2 | u64::from(kind));
         let place = At::of(here);
         let last_and_place = At::of(mix(self.data[0], here));
-        let last_two = At::of(mix(self.data[0], self.data[1]));
-        let last = At::of(mix(self.data[0], 1));
+        let [(last_two, b), (last, e)] = self.next_data;
         let path = At::of(mix(mix(self.fetched[1], self.fetched[2]), here));
         let a = self.data_by_last_and_place.get(last_and_place);
-        let b = self.data_by_last_two.get(last_two);
         let c = self.data_by_path.get(path);
         let d = self.data_by_place.get(place);
-        let e = self.data_by_last.get(last);
         let stride = d.value().wrapping_mul(2).wrapping_sub(d.other) & self.lines();
         let guesses = [
             (a.value(), a.trust()),
@@ -357,12 +392,13 @@ impl Model {
                 d.value().wrapping_add(difference) & self.lines()
             }
         };
-        self.data_by_last_and_place.learn(last_and_place, line);
-        self.data_by_last_two.learn(last_two, line);
-        self.data_by_path.learn(path, line);
-        self.data_by_place.follow(place, line);
-        self.data_by_last.learn(last, line);
+        self.data_by_last_and_place.put(last_and_place, a.learned(line));
+        self.data_by_last_two.put(last_two, b.learned(line));
+        self.data_by_path.put(path, c.learned(line));
+        self.data_by_place.put(place, d.followed(line));
+        self.data_by_last.put(last, e.learned(line));
         self.data = [line, self.data[0]];
+        self.guess_data();
         line
     }
 

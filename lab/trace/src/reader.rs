@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
             return malformed(cursor.at, found, "none".to_owned());
         }
         Ok(Reader {
-            model: Model::new(header.rules.line_bytes),
+            model: Model::new(header.rules.line_bytes, totals.records),
             header,
             totals,
             limit,

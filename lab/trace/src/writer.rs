@@ -26,7 +26,7 @@ impl<W: Write> Writer<W> {
     pub fn new(mut out: W, header: &Header) -> io::Result<Writer<W>> {
         assert_eq!(header.rules.problem(), None, "good rules");
         out.write_all(&header_bytes(header))?;
-        let model = Model::new(header.rules.line_bytes);
+        let model = Model::new(header.rules.line_bytes, 0);
         Ok(Writer { out, model, block: Encoder::new(), in_block: 0, totals: Totals::default() })
     }
 
