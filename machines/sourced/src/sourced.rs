@@ -24,6 +24,9 @@ pub enum SourceKind {
     Calibrated,
     /// Taken to be so; the source says why it is plausible.
     Assumed,
+    /// Decided, and nothing to be measured: how large a part of what exists is modelled, what an owner sets up, the
+    /// grain of the simulation. The source says why so.
+    Chosen,
     /// Set by who wrote the file, who does not say why.
     Yours,
 }
@@ -38,7 +41,16 @@ impl SourceKind {
             SourceKind::Measured => "measured",
             SourceKind::Calibrated => "calibrated",
             SourceKind::Assumed => "assumed",
+            SourceKind::Chosen => "chosen",
             SourceKind::Yours => "yours",
+        }
+    }
+
+    /// The source begins with the key of a document that says so; of other kinds it is a sentence.
+    pub const fn cites(self) -> bool {
+        match self {
+            SourceKind::Paper | SourceKind::Datasheet | SourceKind::Code | SourceKind::Measured => true,
+            SourceKind::Calibrated | SourceKind::Assumed | SourceKind::Chosen | SourceKind::Yours => false,
         }
     }
 }

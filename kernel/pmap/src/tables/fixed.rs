@@ -191,6 +191,8 @@ pub(crate) fn unpack(word: u64) -> Option<Block> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::String;
+    use pageferry_hal::isa::x86::AMD64;
     use proptest::prelude::*;
 
     const REGISTERS: BlockRegisters =
@@ -330,5 +332,49 @@ mod tests {
         let planned = plan(few, base, Pa(0), (256 << 20) + 1);
         assert_eq!(planned, Err(PmapError::TooFewBlocks { blocks: 1, bytes: (256 << 20) + 1 }));
         assert!(plan(BlockRegisters { count: 0, ..REGISTERS }, base, Pa(0), 1).is_err());
+    }
+
+    /// The levels of the pieces of so many superpages, as a string; they lie end to end, and each is as long as its
+    /// level says.
+    fn levels(mapping: KernelMapping, superpages: usize) -> String {
+        let format = AMD64;
+        let (step, huge) = (format.superpage_bytes(), format.entries());
+        let range = VaRange::new(Va(1 << 40), Va(1 << 40) + superpages * step);
+        let mut at = range.start();
+        let of = |(piece, level): (VaRange, u32)| {
+            assert_eq!(piece.start(), at, "{mapping:?} {superpages}");
+            assert_eq!(
+                piece.len_bytes(),
+                if level == 2 { huge * step } else { step },
+                "{mapping:?} {superpages}"
+            );
+            at = piece.end();
+            char::from_digit(level, 10).expect("a digit")
+        };
+        let levels = pieces(format, mapping, range).map(of).collect();
+        assert_eq!(at, range.end(), "{mapping:?} {superpages}");
+        levels
+    }
+
+    #[test]
+    fn memory_is_cut_as_its_mapping_says() {
+        let huge = AMD64.entries();
+        for count in [0, 1, 2, huge - 1, huge, huge + 1, 2 * huge + 3] {
+            assert_eq!(levels(KernelMapping::Pages, count), "0".repeat(count));
+            for whole in [KernelMapping::Board, KernelMapping::Superpages] {
+                assert_eq!(levels(whole, count), "1".repeat(count), "{whole:?}");
+            }
+            let (larger, left) = (count / huge, count % huge);
+            assert_eq!(levels(KernelMapping::Huge, count), "2".repeat(larger) + &"1".repeat(left));
+            for percent in [0, 1, 34, 50, 99, 100] {
+                let cut = levels(KernelMapping::Fragmented { percent }, count);
+                assert_eq!(cut.len(), count);
+                // However many begin the range, their share is split, and at most one is not there yet.
+                for some in 0..=count {
+                    let split = cut[..some].matches('0').count();
+                    assert_eq!(split, some * usize::from(percent) / 100, "{percent} {some}");
+                }
+            }
+        }
     }
 }

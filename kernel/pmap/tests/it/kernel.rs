@@ -482,3 +482,28 @@ fn a_direct_map_that_is_in_no_table_ends_with_memory() {
         assert_eq!(misses.hardware.tlb_misses, 0, "one entry maps 4 MB");
     });
 }
+
+#[test]
+fn memory_is_missed_once_for_each_piece_that_maps_it() {
+    let misses = |machine: &'static str| {
+        let missed = Rc::new(Cell::new(0));
+        let out = missed.clone();
+        run(Shape { size_mb: 1024, ..Shape::new(machine, 1) }, move |k| {
+            let load_one = |frame: u32| {
+                let at = k.pmaps.direct_va(Pfn(frame)).expect("a direct map");
+                k.load(Mode::Kernel, at).expect("all of memory is mapped");
+            };
+            let frames = k.m.board().frames as u32;
+            // Eight a superpage: enough to tell pieces of each size.
+            let hw = k.counted(|| (0..frames).step_by(64).for_each(load_one)).hardware;
+            out.set(hw.tlb_misses);
+        });
+        missed.get()
+    };
+    let (loads, superpages) = (4096, 512);
+    assert_eq!(misses("today+pte"), loads);
+    assert_eq!(misses("today+2m"), superpages);
+    assert_eq!(misses("today+1g"), 1);
+    let split = superpages * 34 / 100;
+    assert_eq!(misses("today+fragmented"), split * 8 + superpages - split);
+}

@@ -10,7 +10,16 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// All of memory by blocks.
-const BLOCKS: [&str; 5] = ["ppc603", "ppc603+slow+hash", "ppc604", "ppc604+slow", "ppc604-smp"];
+const BLOCKS: [&str; 8] = [
+    "ppc603",
+    "ppc603+slow+hash",
+    "ppc604",
+    "ppc604+slow",
+    "ppc604-smp",
+    "ppc603+bat",
+    "ppc604+bat-io",
+    "ppc603+bat-process",
+];
 /// All of memory by pages.
 const PAGES: [&str; 4] = ["ppc603+pte", "ppc603+slow+hash+pte", "ppc604+pte", "ppc604+slow+pte"];
 const RENEWING: [&str; 4] = ["ppc603+renew", "ppc603+hash+renew", "ppc604+renew", "ppc604+slow+pte+renew"];
@@ -40,6 +49,35 @@ fn blocks_come_before_pages_take_no_entry_and_never_miss() {
         run(Shape { size_mb: 16, ..Shape::new(machine, 1) }, move |k| {
             let hw = k.counted(|| load_all_memory(k)).hardware;
             assert!(hw.kernel_misses() >= 4096, "{machine}: every page is missed once at least");
+        });
+    }
+}
+
+#[test]
+fn devices_have_a_block_where_the_kernel_is_told_so() {
+    let mappings = ["", "+pte", "+bat", "+bat-io", "+bat-process"];
+    for (machine, mapping) in
+        ["ppc603", "ppc604"].into_iter().flat_map(|m| mappings.map(|mapping| (m, mapping)))
+    {
+        let name: &'static str = format!("{machine}{mapping}").leak();
+        run(Shape { devices: true, ..Shape::new(name, 1) }, move |k| {
+            let memory = k.m.board().device_memory.expect("the board has devices");
+            let hw = k.counted(|| {
+                for page in 0..memory.pages() {
+                    k.load(Mode::Kernel, k.pmaps.device_va(page).expect("they are mapped"))
+                        .expect("for the kernel");
+                }
+            });
+            let (lookups, misses) = (hw.hardware.tlb_lookups, hw.hardware.tlb_misses);
+            if mapping.starts_with("+bat-") {
+                assert_eq!(lookups, 0, "{name}: blocks come before pages");
+            } else {
+                assert!(
+                    misses as usize >= memory.pages(),
+                    "{name}: {misses} misses of {} pages",
+                    memory.pages()
+                );
+            }
         });
     }
 }

@@ -21,9 +21,7 @@ use pageferry_hal::{Board, CodePath, Cycles, Mmu, PAGE_SHIFT, Region};
 use pageferry_kernel::{KernelConfig, KernelPaths, PipeConfig, SchedConfig, SocketConfig};
 use pageferry_model::MachineConfig;
 use pageferry_pmap::{EntryChoice, KernelMapping, Planted, PmapConfig, PmapPaths, RefillConfig, RefillPaths};
-use pageferry_sourced::{
-    Constant, Fault, Ranges, SourceKind, Sourced, constants_of, load_extending, nearest, range,
-};
+use pageferry_sourced::{Constant, Fault, Ranges, Sourced, constants_of, load_extending, nearest, range};
 use pageferry_vm::{PagingConfig, VmConfig, VmPaths};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -399,7 +397,7 @@ impl KernelFile {
     /// What was read somewhere names a document of the bibliography; what is reasoned need not.
     fn validate_sources(&self) -> Result<(), Fault> {
         for Constant { key, source, kind, .. } in constants_of(self) {
-            if matches!(kind, SourceKind::Calibrated | SourceKind::Assumed | SourceKind::Yours) {
+            if !kind.cites() {
                 continue;
             }
             let cited = source.split([',', ':']).next().unwrap_or("").trim();

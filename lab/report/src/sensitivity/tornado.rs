@@ -60,13 +60,14 @@ pub fn tornado_csv(of: &Sensitivity) -> String {
     table(&head, rows.collect::<Vec<_>>().into_iter())
 }
 
-const ALL: [SourceKind; 7] = [
+const ALL: [SourceKind; 8] = [
     SourceKind::Paper,
     SourceKind::Datasheet,
     SourceKind::Code,
     SourceKind::Measured,
     SourceKind::Calibrated,
     SourceKind::Yours,
+    SourceKind::Chosen,
     SourceKind::Assumed,
 ];
 

@@ -11,7 +11,7 @@ use super::ranges::{MAX_COST, RANGES};
 use crate::cache::aliases;
 use checks::{fault, power_of_two, tags_suffice, tlb_geometry};
 use pageferry_hal::CpuSet;
-use pageferry_sourced::{Constant, Fault, SourceKind, nearest};
+use pageferry_sourced::{Constant, Fault, nearest};
 
 impl MachineConfig {
     /// Refuses what no machine could be.
@@ -218,7 +218,7 @@ impl MachineConfig {
     /// What is read somewhere names a document of the bibliography; what is reasoned need not.
     fn validate_sources(&self, constants: &[Constant]) -> Result<(), Fault> {
         for Constant { key, source, kind, .. } in constants {
-            if matches!(kind, SourceKind::Calibrated | SourceKind::Assumed | SourceKind::Yours) {
+            if !kind.cites() {
                 continue;
             }
             let cited = source.split([',', ':']).next().unwrap_or("").trim();

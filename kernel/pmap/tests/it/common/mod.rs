@@ -42,6 +42,9 @@ pub struct Shape {
     pub size_mb: u64,
     /// Bits of tags, instead of the machine file's.
     pub asid_bits: Option<u64>,
+    /// Its devices have memory, if the machine file says so. Without, what the kernel maps page by page begins with its
+    /// own pages.
+    pub devices: bool,
     pub mapping: KernelMapping,
     pub defect: Planted<PmapDefect>,
 }
@@ -55,6 +58,7 @@ impl Shape {
             schedule: Schedule::Timed,
             size_mb: 64,
             asid_bits: None,
+            devices: false,
             mapping: KernelMapping::Board,
             defect: Planted::NONE,
         }
@@ -64,8 +68,7 @@ impl Shape {
 /// Goes on after the use of a stale translation, of which [`run`] tells.
 pub fn machine(shape: Shape) -> Model {
     let mut config = small(&format!("{}:{}", shape.machine, shape.cpus), shape.size_mb);
-    // What the kernel maps page by page begins with its own pages then.
-    config.io = None;
+    config.io = config.io.filter(|_| shape.devices);
     if let (Some(bits), Some(of)) = (shape.asid_bits, &mut config.mmu.asid_bits) {
         of.value = bits;
     }
