@@ -22,6 +22,8 @@ import unittest
 from pathlib import Path
 
 METHODS = ("fork", "spawn", "forkserver")
+# What a skipped test's reason follows.
+SKIPPED = "skipped: "
 
 # What the short run leaves out of `multiprocessing`: locks, shared values, logging and the like do not pass messages,
 # and some tests sleep for seconds. It runs the rest under fork, and what differs under spawn.
@@ -57,7 +59,7 @@ CHANGED = {
 
 
 class Recorder(unittest.TextTestResult):
-    """Keeps how each test went."""
+    """Keeps how each test went: passed, failed, or skipped and why."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -86,7 +88,7 @@ class Recorder(unittest.TextTestResult):
 
     def addSkip(self, test, reason):
         super().addSkip(test, reason)
-        self.went[test.id()] = "skipped"
+        self.went[test.id()] = f"{SKIPPED}{reason}"
 
 
 def flat(suite):
@@ -194,6 +196,13 @@ def main() -> int:
         return compare(Runs(folder, given.verbose), modules(folder), given)
 
 
+def untested(what: str, why: str) -> None:
+    """Has it counted and named at the end of `.ci/run`, which says in what file."""
+    if path := os.environ.get("PAGEFERRY_UNTESTED"):
+        with open(path, "a") as file:
+            file.write(f"{what}: {why}\n")
+
+
 def compare(runs: Runs, by_method: dict[str, str], given: argparse.Namespace) -> int:
     jobs: list[tuple[str, list[str]]] = []
     for method, module in by_method.items():
@@ -208,7 +217,8 @@ def compare(runs: Runs, by_method: dict[str, str], given: argparse.Namespace) ->
         except ModuleNotFoundError:
             found = None
         if found is None:
-            print(f"skipped: this interpreter was installed without {module}")
+            print(f"{SKIPPED}this interpreter was installed without {module}")
+            untested(module, "this interpreter was installed without it")
         else:
             jobs.append((module, ["ProcessPool"] if given.all else list(SHORT_EXECUTORS[name])))
     faults, passed, skipped = [], 0, 0
@@ -217,7 +227,10 @@ def compare(runs: Runs, by_method: dict[str, str], given: argparse.Namespace) ->
         went, said = runs.run(module, names, True, given.limit)
         failed = [test for test, how in went.items() if how == "failed"]
         passed += sum(how == "passed" for how in went.values())
-        skipped += sum(how == "skipped" for how in went.values())
+        for test, how in went.items():
+            if how.startswith(SKIPPED):
+                skipped += 1
+                untested(test, how.removeprefix(SKIPPED))
         print(f"{module}: {len(went)} tests, {len(failed)} failed, {time.monotonic() - began:.0f} s", flush=True)
         if failed and not any(test.startswith(f"{module}.") for test in failed):
             print(said)

@@ -507,3 +507,30 @@ fn memory_is_missed_once_for_each_piece_that_maps_it() {
     let split = superpages * 34 / 100;
     assert_eq!(misses("today+fragmented"), split * 8 + superpages - split);
 }
+
+#[test]
+fn low_memory_lies_at_the_kernels_base_where_the_board_leaves_that_open() {
+    run(Shape::new(I386, 1), |k| assert_eq!(k.pmaps.direct_va(k.first_free), None));
+    run(Shape::new("xeon-up+low", 1), |k| {
+        let board = k.m.board();
+        for frame in (0..board.frames as u32).map(Pfn) {
+            let at = board.layout.kernel_base + frame.pa().0 as usize;
+            assert_eq!(k.pmaps.direct_va(frame), Some(at));
+            k.load(Mode::Kernel, at).expect("all of memory is mapped");
+        }
+        assert!(k.kva.start() >= board.layout.kernel_base + board.frames * PAGE_SIZE, "{:?}", k.kva);
+    });
+    // The kernel has a gigabyte of addresses on i386, and some are for what it maps page by page.
+    let low = PmapConfig { low_memory: true, ..CONFIG };
+    let refused_with = |size_mb| refused(Shape { size_mb, ..Shape::new(I386, 1) }, low);
+    assert_eq!(refused_with(896), None);
+    assert_eq!(refused_with(1024), Some(PmapError::MemoryTooLarge { frames: 1024 << 8 }));
+    // Elsewhere the board says where memory is.
+    let direct = |machine| {
+        let first = Rc::new(Cell::new(None));
+        let out = first.clone();
+        run(Shape::new(machine, 1), move |k| out.set(k.pmaps.direct_va(Pfn(0))));
+        first.get()
+    };
+    assert_eq!(direct("today+low"), direct("today"));
+}
