@@ -52,11 +52,9 @@ struct Programs {
 }
 
 impl Programs {
-    /// Those that so many sources take.
-    fn read(sources: usize) -> Result<Programs, LabError> {
+    fn read() -> Result<Programs, LabError> {
         let beside = ["build-make", "build-gcc", "build-sh", "build-ld"];
-        let recorded = &SOURCES[..sources.min(SOURCES.len())];
-        let names: Vec<&str> = beside.into_iter().chain(recorded.iter().flatten().copied()).collect();
+        let names: Vec<&str> = beside.into_iter().chain(SOURCES.into_iter().flatten()).collect();
         let mut read = all_recorded(&names)?.into_iter();
         let mut next = || read.next().expect("as many as names");
         Ok(Programs {
@@ -64,7 +62,7 @@ impl Programs {
             driver: next(),
             shell: next(),
             linker: next(),
-            sources: recorded.iter().map(|_| [next(), next(), next()]).collect(),
+            sources: SOURCES.map(|_| [next(), next(), next()]).into(),
         })
     }
 
@@ -112,7 +110,7 @@ impl Workload for Compile {
 
     /// The program of who calls `make`.
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
-        let programs = Programs::read(p.sources)?;
+        let programs = Programs::read()?;
         let images = Image::all(programs.all()).into_iter().map(|(name, image)| (name, Rc::new(image)));
         let tree = Rc::new(FileTree { images: images.collect(), ..FileTree::default() });
         let stage = Stage::new(testbed, cell.clone());
