@@ -40,3 +40,14 @@ pub struct Received {
     /// Pages that are the sender's too, or the file's, until one of them writes to them.
     pub lent_pages: usize,
 }
+
+/// What a window shows after a call, and what stands before the next page (`TCP_ZEROCOPY_RECEIVE`). All zero means the
+/// end of the stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Shown {
+    /// Bytes that the window shows from the address on that was given: whole pages.
+    pub len_bytes: usize,
+    /// Bytes behind these that fill no page, or none of its own: they are to be received by copy before the window can
+    /// show more (`recv_skip_hint`). Perhaps not all: more of them may come.
+    pub copy_bytes: usize,
+}

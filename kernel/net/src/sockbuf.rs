@@ -123,6 +123,12 @@ pub struct Buffer {
     pub receiving: SleepLock,
     /// A receiver sleeps for bytes.
     pub want_read: bool,
+    /// The one of these that is content with the least waits for so many.
+    pub(crate) wakes_at: usize,
+    /// Memory for what arrives is short: no more may come before something of what is there is received.
+    is_pressed: bool,
+    /// Bytes that a receiver waits for, if it wants so many (`sb_lowat`); 0 is as good as 1.
+    low_water: usize,
     /// A sender sleeps for space.
     pub want_write: bool,
     /// Nobody will receive any more: what is sent fails.
@@ -168,6 +174,7 @@ impl Buffer {
 
     /// Puts what is left of taken mbufs back; `moved` bytes and `freed` bytes of memory are gone.
     pub fn put_back(&mut self, rest: Vec<Mbuf>, moved: usize, freed: usize) {
+        self.is_pressed = false;
         rest.into_iter().rev().for_each(|mbuf| self.chain.push_front(mbuf));
         self.fill.subtract(moved, freed);
     }
@@ -290,9 +297,42 @@ impl<M: Machine> SockBuf<M> {
         }
     }
 
-    /// Wakes the threads that sleep for data, if there are any (`sorwakeup`).
+    /// Wakes the threads that sleep for data, if there are any and there is enough for one (`sorwakeup`).
     pub fn wake_reader(&self, call: &Syscall<'_, M>, held: &mut SockBufGuard<'_, M>) {
-        self.monitor.wake(call.thread, &mut held.want_read);
+        self.wake_for_data(call.thread, held);
+    }
+
+    fn wake_for_data(&self, threads: &dyn Threads, held: &mut SockBufGuard<'_, M>) {
+        if held.fill.bytes() >= held.wakes_at {
+            self.monitor.wake(threads, &mut held.want_read);
+        }
+    }
+
+    /// Says how many bytes a receiver waits for, if it wants so many.
+    pub(crate) fn set_low_water(&self, threads: &dyn Threads, bytes: usize) {
+        let mut held = self.lock();
+        held.low_water = bytes;
+        self.monitor.wake(threads, &mut held.want_read);
+    }
+
+    /// What a receiver of up to `left` bytes waits for. It is no more than half of what the buffer holds: a sender may
+    /// wait for room for a whole segment, and never fill it up.
+    pub(crate) fn enough(&self, held: &SockBufGuard<'_, M>, left: usize) -> usize {
+        left.min(held.low_water).min(self.limits.high_water_bytes / 2).max(1)
+    }
+
+    /// There is enough for a receiver of up to `left` bytes.
+    pub(crate) fn has_enough(&self, held: &SockBufGuard<'_, M>, left: usize) -> bool {
+        held.is_pressed || held.fill.bytes() >= self.enough(held, left)
+    }
+
+    /// Memory for what arrives is short: whoever waits for more than there is has to take that now.
+    pub(crate) fn press(&self, threads: &dyn Threads) {
+        let mut held = self.lock();
+        if !held.chain.is_empty() && !self.has_enough(&held, usize::MAX) {
+            held.is_pressed = true;
+            self.monitor.wake(threads, &mut held.want_read);
+        }
     }
 
     /// Wakes the threads that sleep for space, if there are any (`sowwakeup`).
@@ -358,7 +398,7 @@ impl<M: Machine> SockBuf<M> {
                 held.fill.add(mbuf.len(), mbuf.memory_bytes());
                 held.chain.push_back(mbuf);
             }
-            self.monitor.wake(threads, &mut held.want_read);
+            self.wake_for_data(threads, &mut held);
         }
         drop(held);
         chain.free(&core.mbufs);
@@ -439,7 +479,7 @@ impl<M: Machine> SockBuf<M> {
     /// A reader would not sleep.
     pub fn is_readable(&self) -> bool {
         let held = self.lock();
-        !held.chain.is_empty() || held.has_ended()
+        held.has_ended() || !held.chain.is_empty() && self.has_enough(&held, usize::MAX)
     }
 
     /// A writer would not sleep.

@@ -12,6 +12,8 @@
 //! transfer area and the call returns with it; if there is no such run, up to a page of bytes is gathered in a clear
 //! page and that is transferred.
 //!
+//! In a *window* only whole pages go, which it shows. Before what fills none the call ends, and says how much that is.
+//!
 //! # Locks
 //! A receiver owns the mbufs that it has taken out of a socket, and holds that socket's sleep lock for receiving. Bytes
 //! and pages move with no spin lock held.
@@ -26,7 +28,7 @@ use alloc::vec::Vec;
 use pageferry_abi::{Errno, ReceiveMode};
 use pageferry_core::choose::Peer;
 use pageferry_core::counter::KernelCounter;
-use pageferry_core::mbuf::{Mbuf, NotDonated};
+use pageferry_core::mbuf::Mbuf;
 use pageferry_core::proc::{PagesCame, Syscall, Uio, UioMode, WaitFlag};
 use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Va};
 use pageferry_vm::AnonLoan;
@@ -44,20 +46,26 @@ pub struct Receiver<'a, M: Machine> {
     /// Neither way pays for the rest of the run: what is left of it is shorter.
     no_donation: bool,
     no_lending: bool,
+    /// What comes next cannot be shown.
+    stopped: bool,
     mbufs: VecDeque<Mbuf>,
 }
 
 impl<'a, M: Machine> Receiver<'a, M> {
     /// # Errors
-    /// [`Errno::Fault`]: only whole pages can go to an address that the kernel chooses.
+    /// [`Errno::Fault`]: only whole pages can go to an address that the kernel chooses. [`Errno::Invalid`]: a window
+    /// shows whole pages.
     pub fn new(call: &'a Syscall<'a, M>, uio: &'a mut Uio, peer: Peer) -> Result<Receiver<'a, M>, Errno> {
         if uio.base().is_none() && uio.mode() != UioMode::Pages {
             return Err(Errno::Fault);
         }
+        if uio.mode() == UioMode::Shown && (!uio.at().is_page_aligned() || uio.left() < PAGE_SIZE) {
+            return Err(Errno::Invalid);
+        }
         let to_area = uio.base().is_none();
-        let (refused, no_donation, no_lending) = (false, false, false);
+        let (refused, no_donation, no_lending, stopped) = (false, false, false, false);
         let mbufs = VecDeque::new();
-        Ok(Receiver { call, uio, peer, to_area, refused, no_donation, no_lending, mbufs })
+        Ok(Receiver { call, uio, peer, to_area, refused, no_donation, no_lending, stopped, mbufs })
     }
 
     /// Bytes that there is still room for.
@@ -77,7 +85,8 @@ impl<'a, M: Machine> Receiver<'a, M> {
 
     /// Nothing more may be added where it would have to go behind what is there and need not be free.
     pub fn wants_more(&self) -> bool {
-        self.left() > 0 && !(self.to_area && self.done() > 0)
+        let stops = self.to_area && self.done() > 0 || self.stopped;
+        !stops && self.left() >= if self.uio.mode() == UioMode::Shown { PAGE_SIZE } else { 1 }
     }
 
     /// Moves `mbufs` as far as they are wanted; returns what is left of them.
@@ -93,6 +102,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
             match self.uio.mode() {
                 UioMode::Copy => self.copy()?,
                 UioMode::Pages | UioMode::Auto => self.transfer()?,
+                UioMode::Shown => self.show()?,
             }
         }
         Ok(())
@@ -129,12 +139,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
     fn transfer(&mut self) -> Result<(), Errno> {
         let aligned = self.to_area || self.uio.at().is_page_aligned();
         let pages = if aligned && !self.refused { self.left() / PAGE_SIZE } else { 0 };
-        let max_pages = if self.no_donation { 0 } else { pages };
-        let pool = &self.call.core.mbufs;
-        // Pages of clusters and disposable pages are given away in different ways: a run is of one kind.
-        let disposable = self.mbufs.front().is_some_and(Mbuf::is_disposable);
-        let donates = |m: &&Mbuf| pool.is_donatable(m) && m.is_disposable() == disposable;
-        let donatable = self.mbufs.iter().take(max_pages).take_while(donates).count();
+        let donatable = self.donatable(if self.no_donation { 0 } else { pages });
         if donatable > 0 && self.donation_pays(donatable) {
             // What is refused is copied in the next turn.
             self.donate(donatable);
@@ -150,6 +155,15 @@ impl<'a, M: Machine> Receiver<'a, M> {
         let count = (self.done() - before) as u64;
         self.call.machine().count(KernelCounter::TransferBytesCopied, count);
         copied
+    }
+
+    /// How many of the first mbufs, up to `max_pages`, are pages that go together. Pages of clusters and disposable pages
+    /// are given away in different ways: a run is of one kind.
+    fn donatable(&self, max_pages: usize) -> usize {
+        let pool = &self.call.core.mbufs;
+        let disposable = self.mbufs.front().is_some_and(Mbuf::is_disposable);
+        let donates = |m: &&Mbuf| pool.is_donatable(m) && m.is_disposable() == disposable;
+        self.mbufs.iter().take(max_pages).take_while(donates).count()
     }
 
     fn donation_pays(&mut self, pages: usize) -> bool {
@@ -174,26 +188,55 @@ impl<'a, M: Machine> Receiver<'a, M> {
 
     /// Donates the pages of the first `count` mbufs, which are of one kind, unless they are refused.
     fn donate(&mut self, count: usize) {
-        let (call, target) = (self.call, self.target());
+        self.refused = self.give(count, self.target()).is_err();
+    }
+
+    /// Shows the pages that come first; or stops, where what comes first is none.
+    fn show(&mut self) -> Result<(), Errno> {
+        let count = self.donatable(self.left() / PAGE_SIZE);
+        if count > 0 {
+            return self.give(count, Some(self.uio.at()));
+        }
+        let pool = &self.call.core.mbufs;
+        let staying = self.mbufs.iter().take_while(|mbuf| !pool.is_donatable(mbuf));
+        self.uio.copies_first(staying.map(Mbuf::len).sum());
+        self.stopped = true;
+        Ok(())
+    }
+
+    /// Gives the pages of the first `count` mbufs, which are of one kind, to the receiver. What is refused stays.
+    fn give(&mut self, count: usize, target: Option<Va>) -> Result<(), Errno> {
+        let (call, shows) = (self.call, self.uio.mode() == UioMode::Shown);
         call.machine().execute(call.core.config.paths.transfer_call);
         let (space, pool) = (call.space, &call.core.mbufs);
         let mbufs: Vec<Mbuf> = self.mbufs.drain(..count).collect();
         let len = mbufs.iter().map(Mbuf::len).sum();
+        let at = target.unwrap_or_default();
         let donated = match mbufs.first().is_some_and(Mbuf::is_disposable) {
             true => pool.give_disposables(mbufs, |pages| {
-                let given = space.transfer_pages_wired(call.thread, target, pages);
+                let given = match shows {
+                    true => space.show_pages_wired(call.thread, at, pages),
+                    false => space.transfer_pages_wired(call.thread, target, pages),
+                };
                 given.map_err(|refused| (refused.error, refused.back))
             }),
             false => pool.donate(mbufs, |pages| {
-                let given = space.exchange_pages(call.thread, target, pages);
+                let given = match shows {
+                    true => space.show_pages(call.thread, at, pages).map(|exchanged| (at, exchanged)),
+                    false => space.exchange_pages(call.thread, target, pages),
+                };
                 given.map_err(|refused| (refused.error, refused.back))
             }),
         };
         match donated {
-            Ok(va) => self.uio.pages_came(va, len, PagesCame::Donated),
-            Err(NotDonated { back, .. }) => {
-                back.into_iter().rev().for_each(|mbuf| self.mbufs.push_front(mbuf));
-                self.refused = true;
+            Ok(va) => {
+                self.uio.pages_came(va, len, PagesCame::Donated);
+                Ok(())
+            }
+            Err(refused) => {
+                let error = refused.error();
+                refused.back.into_iter().rev().for_each(|mbuf| self.mbufs.push_front(mbuf));
+                Err(error)
             }
         }
     }
@@ -313,7 +356,7 @@ impl<M: Machine> SockBuf<M> {
             if !receiver.wants_more() {
                 break (Ok(()), true);
             }
-            if !held.is_empty() {
+            if !held.is_empty() && self.may_begin(&held, &receiver) {
                 let (again, result) = self.receive_some(held, &mut receiver);
                 held = again;
                 if result.is_err() {
@@ -324,6 +367,8 @@ impl<M: Machine> SockBuf<M> {
             } else if receiver.wait().is_no_wait() {
                 break (Err(Errno::WouldBlock), true);
             } else {
+                let enough = self.enough(&held, receiver.left());
+                held.wakes_at = if held.want_read { held.wakes_at.min(enough) } else { enough };
                 let (again, result) = self.wait_for_data(call, held);
                 held = again;
                 if result.is_err() {
@@ -339,6 +384,14 @@ impl<M: Machine> SockBuf<M> {
         }
         drop(held);
         result
+    }
+
+    /// There is enough for a receiver to begin with, or it goes on with what there is.
+    fn may_begin(&self, held: &SockBufGuard<'_, M>, receiver: &Receiver<'_, M>) -> bool {
+        receiver.done() > 0
+            || receiver.wait().is_no_wait()
+            || held.has_ended()
+            || self.has_enough(held, receiver.left())
     }
 
     /// Takes mbufs out, delivers them with the lock released, and puts back what is left.

@@ -75,7 +75,7 @@ pub use counter::VmCounter;
 pub use error::VmError;
 pub use map::{Advice, Inherit, KernelMemory, Madvise, MapAddr, Mapped};
 pub use movers::{
-    AnonLoan, KernelLoan, KernelPages, LoanHistory, LoanOutcome, PushDown, QUICK_REF_PAGES, QuickRef,
+    AnonLoan, Given, KernelLoan, KernelPages, LoanHistory, LoanOutcome, PushDown, QUICK_REF_PAGES, QuickRef,
     Refused, pass, passable, quick_ref,
 };
 pub use object::{Backing, Object, Pager, PagerError, VnodePager};

@@ -14,12 +14,12 @@
 
 use super::cursor::Rights;
 use super::ops::{FileOps, MapRequest, SocketOps, VnodeOps};
-use crate::proc::{Syscall, Uio, UioRw, WaitFlag};
+use crate::proc::{Syscall, Uio, UioMode, UioRw, WaitFlag};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
-use pageferry_abi::{Errno, Fd, Readiness, Received};
+use pageferry_abi::{Errno, Fd, Readiness, Received, Shown};
 use pageferry_hal::{Machine, PAGE_SIZE, Prot, Va};
 
 /// Descriptors of one process.
@@ -126,7 +126,8 @@ impl<M: Machine> File<M> {
             return Err(Errno::BadFd);
         }
         uio.base().map_or(Ok(()), |at| call.check_buffer(at, uio.len()))?;
-        if uio.is_positional() && !matches!(self.behind, Behind::Vnode(_)) {
+        let is_vnode = matches!(self.behind, Behind::Vnode(_));
+        if uio.is_positional() && !is_vnode || uio.mode() == UioMode::Shown && is_vnode {
             return Err(Errno::NotSupported);
         }
         Ok(())
@@ -138,10 +139,26 @@ impl<M: Machine> File<M> {
     /// # Errors
     /// Those of what is read; nothing was.
     pub fn read(&self, call: &Syscall<'_, M>, uio: Uio) -> Result<Received, Errno> {
-        let mut uio = uio.waiting(self.wait());
-        self.check(call, &uio)?;
-        let result = self.ops().read(call, &mut uio);
-        uio.outcome(result).map(|_| uio.received())
+        let mut uio = uio;
+        self.read_into(call, &mut uio)?;
+        Ok(uio.received())
+    }
+
+    /// Shows pages of a socket in a window.
+    ///
+    /// # Errors
+    /// Those of the socket, or [`Errno::NotSupported`]; nothing was shown.
+    pub fn show(&self, call: &Syscall<'_, M>, at: Va, len: usize) -> Result<Shown, Errno> {
+        let mut uio = Uio::show(at, len);
+        self.read_into(call, &mut uio)?;
+        Ok(uio.shown())
+    }
+
+    fn read_into(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        uio.wait = self.wait();
+        self.check(call, uio)?;
+        let result = self.ops().read(call, uio);
+        uio.outcome(result).map(|_| ())
     }
 
     /// Takes a buffer, likewise. A call that has moved anything fails only if nobody is left to read it.

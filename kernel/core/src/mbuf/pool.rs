@@ -87,6 +87,13 @@ pub struct NotDonated {
     pub back: Vec<Mbuf>,
 }
 
+impl NotDonated {
+    /// Why.
+    pub fn error(&self) -> Errno {
+        self.error.into()
+    }
+}
+
 impl<M: Machine> Pool<M> {
     /// A pool without clusters.
     ///

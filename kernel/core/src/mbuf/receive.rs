@@ -20,8 +20,8 @@ use crate::defect::NetDefect;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_abi::Errno;
-use pageferry_hal::{Access, Machine, PAGE_SIZE, SpinLock};
-use pageferry_vm::{KernelPages, VmError, Wired};
+use pageferry_hal::{Access, Machine, PAGE_SIZE, SpinLock, Va};
+use pageferry_vm::{Given, KernelPages, VmError};
 
 impl<M: Machine> Pool<M> {
     /// A page for a driver to receive into: a disposable one, or a cluster where there is none.
@@ -51,18 +51,19 @@ impl<M: Machine> Pool<M> {
     }
 
     /// Gives the pages of donatable mbufs away, all of them disposable pages: `give` puts them somewhere, where they
-    /// stay wired until the mbufs are freed; or gives them back, and all is as before.
+    /// stay wired until the mbufs are freed; or gives them back, and all is as before. What it gets in exchange is
+    /// freed.
     ///
     /// # Errors
     /// What `give` answered, with the mbufs.
     ///
     /// # Panics
     /// When there are no mbufs, or one shows something else.
-    pub fn give_disposables<R>(
+    pub fn give_disposables(
         &self,
         mbufs: Vec<Mbuf>,
-        give: impl FnOnce(KernelPages) -> Result<(R, Wired), (VmError, KernelPages)>,
-    ) -> Result<R, NotDonated> {
+        give: impl FnOnce(KernelPages) -> Result<Given, (VmError, KernelPages)>,
+    ) -> Result<Va, NotDonated> {
         let mut all: Option<KernelPages> = None;
         let mut left = Vec::with_capacity(mbufs.len());
         for mbuf in mbufs {
@@ -78,8 +79,9 @@ impl<M: Machine> Pool<M> {
         }
         let count = left.len();
         match give(all.expect("at least one page is given away")) {
-            Ok((given, wired)) => {
+            Ok(Given { at: given, wired, exchanged }) => {
                 self.machine.count(KernelCounter::PagesDonated, count as u64);
+                exchanged.into_iter().for_each(|pages| self.vm.free_kernel_pages(pages));
                 for (at, _, mapping) in left {
                     self.machine.execute(self.paths.mbuf);
                     self.machine.execute(self.paths.cluster);

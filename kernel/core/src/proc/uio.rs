@@ -11,7 +11,7 @@
 //! # What can fail
 //! Nothing here. What may not wait, or wants what its buffer cannot have, is told by those who move bytes.
 
-use pageferry_abi::{Errno, ReceiveMode, Received, SendMode};
+use pageferry_abi::{Errno, ReceiveMode, Received, SendMode, Shown};
 use pageferry_hal::{PAGE_SIZE, Va};
 
 /// Which way bytes go (`enum uio_rw`).
@@ -48,6 +48,8 @@ pub enum UioMode {
     Pages,
     /// By whichever is cheaper.
     Auto,
+    /// Out of the kernel only: pages are shown in a window, and what fills none stays where it is.
+    Shown,
 }
 
 /// A buffer on its way, from the system call to the copy: where it is, how far it has come, and how it goes.
@@ -67,13 +69,16 @@ pub struct Uio {
     /// Of what came: pages that were the kernel's, and pages that are others' too.
     donated_pages: usize,
     lent_pages: usize,
+    /// Of what stays: bytes before the next page that can be shown.
+    copy_bytes: usize,
 }
 
 impl Uio {
     fn new(rw: UioRw, base: Option<Va>, len: usize, mode: UioMode) -> Uio {
         let wait = WaitFlag::WaitOk;
         let (offset, positional) = (0, false);
-        Uio { rw, base, len, done: 0, mode, wait, offset, positional, donated_pages: 0, lent_pages: 0 }
+        let (donated_pages, lent_pages, copy_bytes) = (0, 0, 0);
+        Uio { rw, base, len, done: 0, mode, wait, offset, positional, donated_pages, lent_pages, copy_bytes }
     }
 
     /// A buffer of `len` bytes at `to` that is to be filled by copy.
@@ -89,6 +94,11 @@ impl Uio {
             ReceiveMode::Auto => UioMode::Auto,
         };
         Uio::new(UioRw::Read, at, len, mode)
+    }
+
+    /// A part of a window, of `len` bytes, that pages are to be shown in.
+    pub fn show(at: Va, len: usize) -> Uio {
+        Uio::new(UioRw::Read, Some(at), len, UioMode::Shown)
     }
 
     /// A buffer of `len` bytes at `from` that is to be taken.
@@ -181,6 +191,11 @@ impl Uio {
         }
     }
 
+    /// What a window shows, for its owner.
+    pub fn shown(&self) -> Shown {
+        Shown { len_bytes: self.done, copy_bytes: self.copy_bytes }
+    }
+
     /// What the call comes to that ends with `result`: see [`outcome`].
     ///
     /// # Errors
@@ -201,6 +216,11 @@ impl Uio {
     pub fn take_back(&mut self, done: usize) {
         assert!(done <= self.done, "bytes are taken back that have not moved");
         self.done = done;
+    }
+
+    /// So many bytes stay where they are before there is a page to be shown.
+    pub fn copies_first(&mut self, bytes: usize) {
+        self.copy_bytes = bytes;
     }
 
     /// Its bytes go by copy, whatever was asked for.

@@ -3,7 +3,7 @@
 
 use super::user::User;
 use alloc::boxed::Box;
-use pageferry_abi::{Errno, Fd, ReceiveMode, Received, SendMode};
+use pageferry_abi::{Errno, Fd, ReceiveMode, Received, SendMode, Shown};
 use pageferry_core::fs::File;
 use pageferry_core::fs::FilePart;
 use pageferry_core::fs::Rights;
@@ -113,6 +113,39 @@ impl<M: Machine> User<M> {
     pub fn receive_auto(&self, fd: Fd, at: Va, len_bytes: usize) -> Result<Received, Errno> {
         self.system_call(|call| {
             self.get(fd)?.read(call, Uio::receive(Some(at), len_bytes, ReceiveMode::Auto))
+        })
+    }
+
+    /// Maps a window of `len_bytes`, rounded up to whole pages, in which [`User::receive_shown`] shows pages: they can be
+    /// read there, and never be written. Touching a page that is not shown ends the process.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`]: no length. [`Errno::NoMemory`].
+    pub fn map_window(&self, len_bytes: usize) -> Result<Va, Errno> {
+        self.system_call(|call| Ok(call.space.map_window(call.thread, len_bytes)?))
+    }
+
+    /// Receives whole pages from a socket by showing them in a window at `at`, in place of what is shown there: as many
+    /// as come next, up to `len_bytes`. What fills no page stays, and is to be received by [`User::receive`]; nothing
+    /// behind it can be shown before (`getsockopt` with `TCP_ZEROCOPY_RECEIVE`).
+    ///
+    /// # Errors
+    /// As [`User::read`]; [`Errno::Invalid`] when `at` is within a page, or for less than a page; [`Errno::Fault`] when it is in no window;
+    /// [`Errno::Busy`] when it is locked in memory; [`Errno::NotSupported`] for a file or a pipe that is no socket.
+    pub fn receive_shown(&self, fd: Fd, at: Va, len_bytes: usize) -> Result<Shown, Errno> {
+        self.system_call(|call| self.get(fd)?.show(call, at, len_bytes))
+    }
+
+    /// Gives pages back that a window shows (`madvise` with `MADV_DONTNEED`). Those that are shown over need not be.
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`]: no length, or an address within a page. [`Errno::NoMemory`]: not all of the range is mapped.
+    /// [`Errno::Fault`]: it is no window. [`Errno::Busy`]: it is locked in memory.
+    pub fn clear_window(&self, at: Va, len_bytes: usize) -> Result<(), Errno> {
+        self.system_call(|call| {
+            let pages = call.space.clear_window(call.thread, at, len_bytes)?;
+            pages.into_iter().for_each(|pages| call.core.vm.free_kernel_pages(pages));
+            Ok(())
         })
     }
 

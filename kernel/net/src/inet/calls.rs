@@ -236,7 +236,7 @@ impl<M: Machine> Net<M> {
     ///
     /// # Errors
     /// [`Errno::Invalid`] for a size out of bounds, or an option that the protocol does not have.
-    pub fn set_option(&self, id: PcbId, option: SocketOption) -> Result<(), Errno> {
+    pub fn set_option(&self, threads: &dyn Threads, id: PcbId, option: SocketOption) -> Result<(), Errno> {
         let in_bounds = |bytes: usize| match bytes {
             MIN_BUFFER_BYTES..=MAX_BUFFER_BYTES => Ok(bytes),
             _ => Err(Errno::Invalid),
@@ -249,6 +249,12 @@ impl<M: Machine> Net<M> {
             (SocketOption::SendBuffer(bytes), Kind::Udp(_)) => drop(in_bounds(bytes)?),
             (SocketOption::ReceiveBuffer(bytes), Kind::Tcp(tcb)) => tcb.receive_bytes = in_bounds(bytes)?,
             (SocketOption::ReceiveBuffer(bytes), Kind::Udp(udp)) => udp.limit_bytes = in_bounds(bytes)?,
+            (SocketOption::ReceiveLowWater(bytes), Kind::Tcp(tcb)) => {
+                tcb.receive_low_water = bytes;
+                if let Some(Buffers { receive, .. }) = tcb.buffers() {
+                    receive.set_low_water(threads, bytes);
+                }
+            }
             (SocketOption::NoDelay(on), Kind::Tcp(tcb)) => tcb.no_delay = on,
             (SocketOption::ResetOnClose(on), Kind::Tcp(tcb)) => tcb.resets_on_close = on,
             _ => return Err(Errno::Invalid),

@@ -9,7 +9,7 @@
 
 use super::card::{Buffers, Card, DOORBELL_EVERY, frame_descriptors};
 use super::link::Link;
-use super::pcb::Protocol;
+use super::pcb::{Kind, Protocol};
 use super::stack::{Ip, Stack};
 use super::wire::{SumBy, TYPE_ARP, TYPE_IP};
 use alloc::vec::Vec;
@@ -107,9 +107,13 @@ impl<M: Machine> Ip<'_, M> {
         let lost = events.removed && self.net.has_wire.swap(false, Relaxed);
         self.m().execute(self.config().paths.driver_interrupt);
         let sent = self.reap_sent(card);
+        let lost_before = self.net.tally.counts().no_room;
         let (arrived, received) = self.reap_received(card);
         drop(link);
         arrived.into_iter().for_each(|(frame, verdict)| self.frame_input(frame, verdict));
+        if self.net.tally.counts().no_room > lost_before {
+            self.net.with(self.threads, |stack| stack.press_readers());
+        }
         if lost {
             self.net.with(self.threads, |stack| stack.lose_connections());
         }
@@ -235,6 +239,17 @@ impl<M: Machine> Ip<'_, M> {
 }
 
 impl<M: Machine> Stack<'_, M> {
+    /// A frame found no memory. It may be in the buffers of readers that wait for more to come.
+    fn press_readers(&mut self) {
+        for id in self.s.pcbs.ids() {
+            let buffers = self.s.pcbs.get(id).and_then(|pcb| match &pcb.kind {
+                Kind::Tcp(tcb) => tcb.buffers(),
+                Kind::Udp(_) => None,
+            });
+            buffers.into_iter().for_each(|buffers| buffers.receive.press(self.ip.threads));
+        }
+    }
+
     /// The card was removed. Connections that went by it are over: one that only waits to receive would never find out.
     /// Nor would a thread that waits for datagrams that nothing can bring any more, or perhaps only loopback.
     pub(super) fn lose_connections(&mut self) {

@@ -62,8 +62,8 @@ impl<M: Machine> SocketOps<M> for InetSocket<M> {
         self.net().names(self.id)
     }
 
-    fn set_option(&self, _: &Syscall<'_, M>, option: SocketOption) -> Result<(), Errno> {
-        self.net().set_option(self.id, option)
+    fn set_option(&self, call: &Syscall<'_, M>, option: SocketOption) -> Result<(), Errno> {
+        self.net().set_option(call.thread, self.id, option)
     }
 
     fn take_error(&self, _: &Syscall<'_, M>) -> Result<Option<Errno>, Errno> {

@@ -146,6 +146,7 @@ impl Word for SocketOption {
             SocketOption::ReuseAddress(on) => (2, on.word()),
             SocketOption::NoDelay(on) => (3, on.word()),
             SocketOption::ResetOnClose(on) => (4, on.word()),
+            SocketOption::ReceiveLowWater(bytes) => (5, bytes as u64),
         };
         value.min(u64::MAX >> 8) << 8 | which
     }
@@ -158,6 +159,7 @@ impl Word for SocketOption {
             2 => SocketOption::ReuseAddress(bool::of_word(value)?),
             3 => SocketOption::NoDelay(bool::of_word(value)?),
             4 => SocketOption::ResetOnClose(bool::of_word(value)?),
+            5 => SocketOption::ReceiveLowWater(usize::of_word(value)?),
             _ => return Err(Errno::Invalid),
         })
     }
@@ -232,11 +234,12 @@ mod tests {
     }
 
     fn option() -> impl Strategy<Value = SocketOption> {
-        (0..5_u8, 0..usize::MAX >> 8, any::<bool>()).prop_map(|(which, bytes, on)| match which {
+        (0..6_u8, 0..usize::MAX >> 8, any::<bool>()).prop_map(|(which, bytes, on)| match which {
             0 => SocketOption::SendBuffer(bytes),
             1 => SocketOption::ReceiveBuffer(bytes),
             2 => SocketOption::ReuseAddress(on),
             3 => SocketOption::NoDelay(on),
+            4 => SocketOption::ReceiveLowWater(bytes),
             _ => SocketOption::ResetOnClose(on),
         })
     }

@@ -1,5 +1,5 @@
 //! What moves pages instead of bytes: loans to the kernel and to anons, transfer into an address space, passing of map
-//! entries, pushing down to an object, quick references; and what is kept about loans.
+//! entries, pushing down to an object, quick references, windows; and what is kept about loans.
 
 mod batches;
 mod loan;
@@ -9,6 +9,7 @@ mod pass;
 mod push_down;
 mod quick_ref;
 mod transfer;
+mod window;
 
 pub(crate) use batches::ProtectBatches;
 pub use loan::{AnonLoan, KernelLoan};
@@ -16,4 +17,4 @@ pub use loan_history::{LoanHistory, LoanOutcome};
 pub use pass::{pass, passable};
 pub use push_down::PushDown;
 pub use quick_ref::{QUICK_REF_PAGES, QuickRef, quick_ref};
-pub use transfer::{KernelPages, Refused};
+pub use transfer::{Given, KernelPages, Refused};

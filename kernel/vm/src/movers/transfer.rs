@@ -77,7 +77,16 @@ impl KernelPages {
         self.into_frames();
     }
 
-    fn into_frames(mut self) -> Vec<Pfn> {
+    /// Frames that are the kernel's already, if there are any.
+    pub(super) fn of(frames: Vec<Pfn>, tally: &Tally) -> Option<KernelPages> {
+        if frames.is_empty() {
+            return None;
+        }
+        tally.kernel_pages.add(frames.len());
+        Some(KernelPages { frames, tally: tally.clone() })
+    }
+
+    pub(super) fn into_frames(mut self) -> Vec<Pfn> {
         self.tally.kernel_pages.sub(self.frames.len());
         core::mem::take(&mut self.frames)
     }
@@ -88,6 +97,18 @@ impl Drop for KernelPages {
     fn drop(&mut self) {
         self.tally.lost.add(self.frames.len());
     }
+}
+
+/// What became of pages that were given to a process while the kernel maps them still.
+#[must_use = "what is wired must be unwired, and what came in exchange freed"]
+#[derive(Debug)]
+pub struct Given {
+    /// Where the first is.
+    pub at: Va,
+    /// A wire on each of them, to be taken off when the kernel maps them no more.
+    pub wired: Wired,
+    /// Pages that were there before, if they are the kernel's.
+    pub exchanged: Option<KernelPages>,
 }
 
 /// What was refused comes back, with the reason.
@@ -108,17 +129,17 @@ struct Insertion<M: Machine> {
 }
 
 /// What a transfer executes beside changing mappings and anons, as the kernel is configured.
-struct TransferPaths {
+pub(super) struct TransferPaths {
     /// For all pages together.
-    once: Option<CodePath>,
+    pub(super) once: Option<CodePath>,
     /// For each page.
-    each: CodePath,
+    pub(super) each: CodePath,
     /// For each page that was replaced and is freed, if that is not counted with the others.
-    put: Option<CodePath>,
+    pub(super) put: Option<CodePath>,
 }
 
 impl<M: Machine> Vm<M> {
-    fn transfer_paths(&self) -> TransferPaths {
+    pub(super) fn transfer_paths(&self) -> TransferPaths {
         let (path, config) = (self.paths().transfer, self.transfer_config());
         let locked = |locked: u32| CodePath { locked, ..CodePath::of(0) };
         let once = config.locked_once.min(path.locked);
@@ -212,12 +233,7 @@ impl<M: Machine> Space<M> {
     ) -> Result<(Va, Option<KernelPages>), Refused<KernelPages>> {
         let Insertion { at, replaced } = self.transfer_kernel_pages(t, at, pages, false)?;
         let frames = self.let_go(replaced, self.vm().transfer_config().returns);
-        if frames.is_empty() {
-            return Ok((at, None));
-        }
-        let tally = self.vm().tally();
-        tally.kernel_pages.add(frames.len());
-        Ok((at, Some(KernelPages { frames, tally: tally.clone() })))
+        Ok((at, KernelPages::of(frames, self.vm().tally())))
     }
 
     /// As [`Space::transfer_pages`], for pages that the kernel still maps: they stay wired until the caller has undone
@@ -233,12 +249,12 @@ impl<M: Machine> Space<M> {
         t: &dyn Threads,
         at: Option<Va>,
         pages: KernelPages,
-    ) -> Result<(Va, Wired), Refused<KernelPages>> {
+    ) -> Result<Given, Refused<KernelPages>> {
         let frames = pages.frames.clone();
         let Insertion { at, replaced } = self.transfer_kernel_pages(t, at, pages, true)?;
         self.let_go(replaced, false);
         let len_bytes = frames.len() * PAGE_SIZE;
-        Ok((at, Wired::of(frames, 0, len_bytes)))
+        Ok(Given { at, wired: Wired::of(frames, 0, len_bytes), exchanged: None })
     }
 
     fn transfer_kernel_pages(

@@ -47,7 +47,7 @@ impl<M: Machine> Object<M> {
             for (page, slot) in swap {
                 vm.swap().free(slot, !pages.contains_key(&page));
             }
-            if matches!(self.store, Store::Device) {
+            if matches!(self.store, Store::Device | Store::Window) {
                 let mut table = vm.frames().lock();
                 pages.values().for_each(|&frame| table.unwire(frame));
             }
@@ -130,6 +130,9 @@ impl<M: Machine> Object<M> {
         if self.is_on_disk(state, page) {
             return Err(ObjectPageError::NotResident);
         }
+        if self.is_window() {
+            return Err(ObjectPageError::BehindEnd);
+        }
         let owner = Owner::Object(Arc::downgrade(self), page);
         let frame = vm.frames().alloc(owner).map_err(|_| ObjectPageError::NoMemory)?;
         if let Err(e) = self.fill(vm, frame, page) {
@@ -155,6 +158,7 @@ impl<M: Machine> Object<M> {
             }
             Store::Vnode(_) => panic!("page {page} of a file is to be fetched"),
             Store::Device => panic!("page {page} of a device is gone"),
+            Store::Window => panic!("page {page} of a window is the kernel's to give"),
         }
     }
 
@@ -245,6 +249,17 @@ impl<M: Machine> Vm<M> {
             state.len_pages = page + 1;
         }
         Ok(object)
+    }
+
+    /// A window of `len_pages` pages, none of which is shown yet. The caller holds the one reference.
+    ///
+    /// # Errors
+    /// [`VmError::Invalid`] for a length of zero; [`VmError::NoMemory`].
+    pub(crate) fn window_object(&self, len_pages: u64) -> Result<Arc<Object<M>>, VmError> {
+        if len_pages == 0 {
+            return Err(VmError::Invalid);
+        }
+        self.new_object(len_pages, Store::Window, Vec::new())
     }
 
     /// An object of `len_pages` pages that are in none of its frames yet, for a copy-on-write mapping. The caller holds

@@ -74,6 +74,8 @@ pub(crate) enum Store {
     Vnode(Arc<dyn VnodePager>),
     /// Nowhere else: the frames are a device's, and stay.
     Device,
+    /// Nowhere else: the frames were the kernel's, and are shown to a process until the kernel has them back.
+    Window,
     /// In the swap area, or in the object that this one shadows: the memory of a copy-on-write mapping, where it is
     /// made of shadow objects ([`crate::Anonymous::Shadows`]). A page that is in none of them is clear.
     Internal,
@@ -183,6 +185,11 @@ impl<M: Machine> Object<M> {
     /// True for a file of either kind: it can be mapped behind its end, and written back.
     pub fn is_file(&self) -> bool {
         matches!(self.store, Store::Disk | Store::Vnode(_))
+    }
+
+    /// True for one whose pages are the kernel's to give and to take.
+    pub(crate) fn is_window(&self) -> bool {
+        matches!(self.store, Store::Window)
     }
 
     /// True for an object that can stand in a chain with another behind it.

@@ -68,7 +68,7 @@ impl<M: Machine> Object<M> {
                 let block = state.blocks.get(page as usize)?;
                 block.written.then_some(Home::Block(block.at))
             }
-            Store::Memory(_) | Store::Device | Store::Internal => None,
+            Store::Memory(_) | Store::Device | Store::Window | Store::Internal => None,
         }
     }
 
@@ -323,7 +323,7 @@ impl<M: Machine> Object<M> {
         match self.store {
             Store::Disk => Some(state.blocks[page as usize].at),
             Store::Memory(Backing::Zero | Backing::Pager(_)) | Store::Vnode(_) | Store::Internal => None,
-            Store::Device => panic!("a device's page {page} is not taken"),
+            Store::Device | Store::Window => panic!("page {page} is wired, and not taken"),
         }
     }
 }

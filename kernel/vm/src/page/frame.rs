@@ -702,6 +702,35 @@ impl<M: Machine> FramesGuard<'_, M> {
         true
     }
 
+    /// Makes a frame of the kernel's data page `page` of a window. The wire that the kernel had stays.
+    pub(crate) fn show(&mut self, frame: Pfn, window: &Arc<Object<M>>, page: u64) {
+        let f = self.get_mut(frame);
+        assert!(matches!(f.owner, Owner::Kernel(KernelUse::Data)), "{frame:?} is not the kernel's to show");
+        assert!(f.wire_count == 1 && f.loan_count == 0, "{frame:?} is wired twice, or lent");
+        f.owner = Owner::Object(Arc::downgrade(window), page);
+        self.table.held_wires += 1;
+        self.touch(frame);
+        self.place(frame);
+    }
+
+    /// Takes a frame of a window, of which nothing is mapped any more, back: true if it is the kernel's for data again.
+    /// One that somebody has wired meanwhile is his, and freed with the last wire.
+    pub(crate) fn take_back(&mut self, frame: Pfn) -> bool {
+        let f = self.get_mut(frame);
+        assert!(matches!(f.owner, Owner::Object(..)) && f.wire_count > 0, "{frame:?} is not shown");
+        if f.wire_count > 1 || f.loan_count > 0 {
+            let unused = self.drop_wire(frame);
+            assert!(!unused, "{frame:?} has an owner still");
+            self.disown(frame);
+            return false;
+        }
+        f.owner = Owner::Kernel(KernelUse::Data);
+        self.table.held_wires -= 1;
+        self.touch(frame);
+        self.place(frame);
+        true
+    }
+
     /// A frame that its owner has let go is the anon's.
     fn own(&mut self, frame: Pfn, anon: &Arc<Anon<M>>) {
         let f = self.get_mut(frame);

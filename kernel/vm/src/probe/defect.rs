@@ -42,6 +42,11 @@ defects! {
         TransferOverWired: "A transfer replaces a page that is wired, where the kernel or a device goes on writing.",
         TransferIntoReadOnly: "A transfer goes into memory that may not be written.",
         AnflushKeepsMappings: "anflush leaves the mappings of the pages that it removes.",
+        WindowKeepsMappings: "A page that is shown in a window leaves the mappings that others have of the page that was shown there.",
+        WindowWithoutFlush: "A page that is shown in a window takes the place of another, and no TLB is told.",
+        WindowWritable: "A page that is shown in a window can be written.",
+        WindowLosesReplaced: "A page that was shown in a window does not come back to the kernel.",
+        WindowOverLocked: "A page is shown in a part of a window that is locked in memory.",
         PushDownKeepsMappings: "A page that is pushed down leaves the mappings of the page that the object had there.",
         PushDownKeepsOld: "A page that is pushed down leaves the frame that the object had there with the object.",
         QuickRefCutsSource: "A quick reference cuts the source's map entry at its ends, like passing, and leaves it \

@@ -18,3 +18,4 @@ mod shadows;
 mod shared_cow;
 mod transfer;
 mod vnode;
+mod window;

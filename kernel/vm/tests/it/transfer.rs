@@ -12,7 +12,7 @@ fn map(rig: &Rig, s: &AddressSpace, pages: usize) -> Va {
 }
 
 /// Pages that a driver has filled.
-fn data(rig: &Rig, tag: u8, len_pages: usize) -> KernelPages {
+pub(crate) fn data(rig: &Rig, tag: u8, len_pages: usize) -> KernelPages {
     let pages = rig.vm.kernel_pages(len_pages).unwrap();
     let pmaps = rig.vm.pmaps();
     let window = KernelAddresses::alloc(&*rig.vm, len_pages).unwrap();

@@ -46,15 +46,16 @@ impl<M: Machine> Stack<'_, M> {
     /// [`Errno::NoMemory`].
     fn prepare(&mut self, id: PcbId) -> Result<(), Errno> {
         let (initial, defect) = (self.initial_sequence(), self.config().defect);
-        let (send_bytes, receive_bytes) = {
+        let (send_bytes, receive_bytes, low_water) = {
             let t = self.tcb(id);
-            (t.send_bytes, t.receive_bytes)
+            (t.send_bytes, t.receive_bytes, t.receive_low_water)
         };
         let buffer = |bytes| {
             let told = Connection { net: self.net.me.clone(), id };
             SockBuf::create(&self.net.core, &self.net.buffers, bytes, Some(Box::new(told)))
         };
         let receive = buffer(receive_bytes)?;
+        receive.set_low_water(self.ip.threads, low_water);
         let send = buffer(send_bytes).inspect_err(|_| receive.discard())?;
         let scale = (0..14).find(|scale| receive_bytes >> scale <= 0xffff).unwrap_or(14);
         let t = self.tcb(id);
@@ -108,9 +109,10 @@ impl<M: Machine> Stack<'_, M> {
         let at = self.block()?;
         self.m().touch(at, PCB_USED_BYTES, Access::Write);
         let of = self.tcb(listener);
-        let (send_bytes, receive_bytes, no_delay) = (of.send_bytes, of.receive_bytes, of.no_delay);
+        let (send_bytes, receive_bytes) = (of.send_bytes, of.receive_bytes);
+        let (no_delay, low_water) = (of.no_delay, of.receive_low_water);
         let mut tcb = Tcb::new(send_bytes, receive_bytes, self.cycles(self.config().initial_rto_ms));
-        (tcb.no_delay, tcb.parent) = (no_delay, Some(listener));
+        (tcb.no_delay, tcb.receive_low_water, tcb.parent) = (no_delay, low_water, Some(listener));
         let id = self.s.pcbs.insert(Pcb {
             at,
             local: segment.local,

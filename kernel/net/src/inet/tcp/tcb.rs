@@ -129,6 +129,8 @@ pub(in crate::inet) struct Tcb<M: Machine> {
     /// The sizes that the buffers get, and have.
     pub(in crate::inet) receive_bytes: usize,
     pub(in crate::inet) send_bytes: usize,
+    /// Bytes that a receiver waits for.
+    pub(in crate::inet) receive_low_water: usize,
     pub(super) snd: Sending,
     pub(super) rcv: Receiving,
     pub(super) timing: Timing,
@@ -166,6 +168,7 @@ impl<M: Machine> Tcb<M> {
             send: None,
             receive_bytes,
             send_bytes,
+            receive_low_water: 1,
             snd: Sending { threshold: usize::MAX, ..Sending::default() },
             rcv: Receiving::default(),
             timing: Timing { smoothed: None, variation: 0, timeout: timeout.0, backoff: 0, timed: None },
