@@ -125,8 +125,6 @@ pub struct Buffer {
     pub want_read: bool,
     /// The one of these that is content with the least waits for so many.
     pub(crate) wakes_at: usize,
-    /// Memory for what arrives is short: no more may come before something of what is there is received.
-    is_pressed: bool,
     /// Bytes that a receiver waits for, if it wants so many (`sb_lowat`); 0 is as good as 1.
     low_water: usize,
     /// A sender sleeps for space.
@@ -174,7 +172,6 @@ impl Buffer {
 
     /// Puts what is left of taken mbufs back; `moved` bytes and `freed` bytes of memory are gone.
     pub fn put_back(&mut self, rest: Vec<Mbuf>, moved: usize, freed: usize) {
-        self.is_pressed = false;
         rest.into_iter().rev().for_each(|mbuf| self.chain.push_front(mbuf));
         self.fill.subtract(moved, freed);
     }
@@ -323,14 +320,15 @@ impl<M: Machine> SockBuf<M> {
 
     /// There is enough for a receiver of up to `left` bytes.
     pub(crate) fn has_enough(&self, held: &SockBufGuard<'_, M>, left: usize) -> bool {
-        held.is_pressed || held.fill.bytes() >= self.enough(held, left)
+        held.fill.bytes() >= self.enough(held, left)
     }
 
-    /// Memory for what arrives is short: whoever waits for more than there is has to take that now.
+    /// Memory for what arrives is short. Whoever waits for more than there is has to take that now, and waits for half
+    /// as much from now on.
     pub(crate) fn press(&self, threads: &dyn Threads) {
         let mut held = self.lock();
         if !held.chain.is_empty() && !self.has_enough(&held, usize::MAX) {
-            held.is_pressed = true;
+            held.low_water = held.fill.bytes() / 2;
             self.monitor.wake(threads, &mut held.want_read);
         }
     }

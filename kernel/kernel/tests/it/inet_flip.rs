@@ -107,7 +107,7 @@ fn receive(u: &U, fd: Fd, how: How, buffer: &mut Buffer, heard: usize, len: usiz
 
 /// What can go wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Trouble {
+pub(crate) enum Trouble {
     None,
     /// Frames are lost, doubled and overtaken.
     BadWire,
@@ -126,13 +126,13 @@ enum Trouble {
     Short,
 }
 
-const TROUBLES: [Trouble; 9] = {
+pub(crate) const TROUBLES: [Trouble; 9] = {
     use Trouble::*;
     [None, BadWire, Damage, ShortFrames, LongFrames, Unsplit, Killed, Fails, Short]
 };
 
 impl Trouble {
-    fn wire(self) -> Wire {
+    pub(crate) fn wire(self) -> Wire {
         let wire = Wire { seed: 11, ..Wire::default() };
         match self {
             Trouble::BadWire => Wire {
@@ -147,7 +147,7 @@ impl Trouble {
         }
     }
 
-    fn mtu(self) -> u64 {
+    pub(crate) fn mtu(self) -> u64 {
         match self {
             Trouble::ShortFrames => 1500,
             Trouble::LongFrames => 6000,
@@ -156,7 +156,7 @@ impl Trouble {
     }
 
     /// Whether whole pages come behind headers that are split off, so that some can be flipped.
-    fn comes_by_pages(self) -> bool {
+    pub(crate) fn comes_by_pages(self) -> bool {
         !matches!(self, Trouble::ShortFrames | Trouble::LongFrames | Trouble::Unsplit)
     }
 }

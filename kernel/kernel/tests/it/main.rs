@@ -31,6 +31,7 @@ mod inet_receive_mapping;
 mod inet_receive_mapping_defects;
 mod inet_unread;
 mod inet_values;
+mod inet_window;
 mod inet_wire;
 mod inet_zero_copy;
 mod ispc;

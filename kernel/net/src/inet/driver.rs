@@ -112,7 +112,7 @@ impl<M: Machine> Ip<'_, M> {
         drop(link);
         arrived.into_iter().for_each(|(frame, verdict)| self.frame_input(frame, verdict));
         if self.net.tally.counts().no_room > lost_before {
-            self.net.with(self.threads, |stack| stack.press_readers());
+            self.net.with(self.threads, |stack| stack.drain());
         }
         if lost {
             self.net.with(self.threads, |stack| stack.lose_connections());
@@ -239,13 +239,14 @@ impl<M: Machine> Ip<'_, M> {
 }
 
 impl<M: Machine> Stack<'_, M> {
-    /// A frame found no memory. It may be in the buffers of readers that wait for more to come.
-    fn press_readers(&mut self) {
+    /// A frame found no memory (`tcp_drain`). What connections have that came out of order is given up: it is sent
+    /// again, and what is missing before it may be just what has found none. And readers that wait for more to come are
+    /// not to wait for ever.
+    fn drain(&mut self) {
         for id in self.s.pcbs.ids() {
-            let buffers = self.s.pcbs.get(id).and_then(|pcb| match &pcb.kind {
-                Kind::Tcp(tcb) => tcb.buffers(),
-                Kind::Udp(_) => None,
-            });
+            let Some(Kind::Tcp(tcb)) = self.s.pcbs.get(id).map(|pcb| &pcb.kind) else { continue };
+            let buffers = tcb.buffers();
+            self.drop_early(id);
             buffers.into_iter().for_each(|buffers| buffers.receive.press(self.ip.threads));
         }
     }

@@ -220,12 +220,7 @@ impl<M: Machine> Space<M> {
 }
 
 /// Says why pages cannot be shown in `range`, or taken out there.
-fn refuse<M: Machine>(
-    vm: &Vm<M>,
-    map: &Map<M>,
-    range: VaRange,
-    unmapped: VmError,
-) -> Result<(), VmError> {
+fn refuse<M: Machine>(vm: &Vm<M>, map: &Map<M>, range: VaRange, unmapped: VmError) -> Result<(), VmError> {
     if !map.covers(vm, range) {
         return Err(unmapped);
     }

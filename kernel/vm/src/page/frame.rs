@@ -709,6 +709,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         assert!(f.wire_count == 1 && f.loan_count == 0, "{frame:?} is wired twice, or lent");
         f.owner = Owner::Object(Arc::downgrade(window), page);
         self.table.held_wires += 1;
+        self.frames.machine.count(VmCounter::FramesWired, 1);
         self.touch(frame);
         self.place(frame);
     }
@@ -726,6 +727,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         }
         f.owner = Owner::Kernel(KernelUse::Data);
         self.table.held_wires -= 1;
+        self.frames.machine.count(VmCounter::FramesUnwired, 1);
         self.touch(frame);
         self.place(frame);
         true

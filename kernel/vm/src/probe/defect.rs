@@ -71,4 +71,8 @@ defects! {
         CollapseForgetsSlots: "A collapse frees what the object behind has in the swap area.",
         BypassUnchecked: "An object goes past the one behind it without a look at whether it needs its pages.",
     }
+    /// It shows only where a process has a window.
+    needs_a_window: [
+        WindowKeepsMappings, WindowWithoutFlush, WindowWritable, WindowLosesReplaced, WindowOverLocked,
+    ];
 }

@@ -352,6 +352,12 @@ impl<M: Machine> Stack<'_, M> {
         self.end_sending(id);
     }
 
+    /// Gives up what has come out of order: the far end has it still, as it was not acknowledged.
+    pub(in crate::inet) fn drop_early(&mut self, id: PcbId) {
+        let early = core::mem::take(&mut self.tcb(id).early);
+        early.into_iter().for_each(|segment| self.free(segment.bytes));
+    }
+
     /// The connection is over. Its process, if it has one, is told why.
     pub(in crate::inet) fn drop_connection(&mut self, id: PcbId, error: Option<Errno>) {
         let t = self.tcb(id);
