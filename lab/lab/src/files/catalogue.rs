@@ -249,6 +249,7 @@ mod tests {
                 "art-linux",
                 "bsd-vm",
                 "linux-2.6",
+                "linux-6",
                 "linux-ppc",
                 "original",
                 "per-process",

@@ -50,6 +50,7 @@ impl Registry {
             .with::<message::Message>()
             .with::<mixed::Mixed>()
             .with::<net::flip_receive::FlipReceive>()
+            .with::<net::receive_ways::ReceiveWays>()
             .with::<net::zero_copy_receive::ZeroCopyReceive>()
             .with::<net::netperf::Netperf>()
             .with::<net::web::Web>()

@@ -25,8 +25,8 @@ use crate::record::{Metric, Record, metric};
 use crate::run::{FAR_END, Testbed, Workload};
 use crate::text;
 use cpu_time::ThreadTime;
-use pageferry_hal::{CpuId, Instructions, PAGE_SIZE, Prot, Va};
-use pageferry_kernel::{Program, ReceiveMode, Repack, SendMode, User};
+use pageferry_hal::{Cause, CpuId, Instructions, PAGE_SIZE, Prot, Va};
+use pageferry_kernel::{Fd, Program, ReceiveMode, Repack, SendMode, SocketOption, User};
 use pageferry_model::net::line::{Call, End, LineConfig, LineHost, Speech, Talker};
 use pageferry_model::{MachineConfig, Model};
 use pageferry_vm::Inherit;
@@ -39,23 +39,48 @@ use std::time::Duration;
 const NTTCP: SocketAddrV4 = SocketAddrV4::new(FAR_END, 5037);
 /// The stream is checked in pieces of so many bytes.
 const CHUNK_BYTES: usize = 65_536;
+/// The CPU that the card interrupts.
+const CARDS_CPU: CpuId = CpuId(0);
 /// What a process that computes reads and writes a word of; and the instructions besides.
 const COMPUTED_BYTES: usize = 64;
 const COMPUTE_INSTRUCTIONS: u32 = 16;
 
+/// How a receiver gets what has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Into {
+    /// Into its buffer.
+    Buffer(ReceiveMode),
+    /// Shown in a window; what fills no page into its buffer, by copy.
+    Window,
+}
+
+impl Into {
+    /// How the kernel moves it.
+    fn mode(self) -> ReceiveMode {
+        match self {
+            Into::Buffer(mode) => mode,
+            Into::Window => ReceiveMode::Copy,
+        }
+    }
+}
+
 /// What a receiver does.
 pub(super) struct Receiving {
-    pub(super) mode: ReceiveMode,
+    pub(super) into: Into,
     /// It compares what it gets: instructions for each byte, to make what it expects and to compare.
     pub(super) touch: Option<u32>,
     pub(super) socket_bytes: usize,
     pub(super) read_bytes: usize,
+    /// It waits for so many bytes, if it wants so many.
+    pub(super) low_water_bytes: usize,
     /// How far behind a page boundary its buffer begins.
     pub(super) offset_bytes: usize,
     pub(super) warmup_bytes: u64,
     pub(super) total_bytes: u64,
     /// The CPU that it runs on; where the kernel has it if there is none.
     pub(super) cpu: Option<CpuId>,
+    /// What its own CPU does is told, if the card interrupts another.
+    pub(super) tells_own: bool,
     /// Others that compute beside it, and over how many bytes each; none where nobody asks what they get done.
     pub(super) beside: Option<(usize, usize)>,
 }
@@ -188,13 +213,13 @@ crate::choice! {
 
 impl Reader {
     /// The card interrupts the first CPU. Fails with what the machine lacks.
-    fn cpu(self, machine: &MachineConfig, seed: u64) -> Result<Option<CpuId>, &'static str> {
+    pub(super) fn cpu(self, machine: &MachineConfig, seed: u64) -> Result<Option<CpuId>, &'static str> {
         let (packages, threads) = (machine.cpu.packages.value, machine.cpu.threads_per_package.value);
         match self {
             Reader::Free => Ok(None),
             // As many seeds as there are CPUs have each of them once.
             Reader::Any => Ok(Some(CpuId((seed % machine.cpus() as u64) as u8))),
-            Reader::Interrupted => Ok(Some(CpuId(0))),
+            Reader::Interrupted => Ok(Some(CARDS_CPU)),
             Reader::Sibling if threads > 1 => Ok(Some(CpuId(1))),
             Reader::Sibling => {
                 Err("reader = sibling: expected a machine with two threads in a package, or more")
@@ -262,11 +287,12 @@ impl Workload for FlipReceive {
             .cpu(&testbed.machine.config, testbed.seed)
             .map_err(|lacking| testbed.incompatible(lacking))?;
         let receiving = Receiving {
-            mode: match p.by {
+            into: Into::Buffer(match p.by {
                 By::Flip | By::MockFlip => ReceiveMode::Transfer,
                 By::Auto => ReceiveMode::Auto,
                 By::Copy | By::MockCopy => ReceiveMode::Copy,
-            },
+            }),
+            low_water_bytes: 1,
             touch: p.touch.then_some(p.touch_instructions),
             socket_bytes: p.socket_bytes,
             read_bytes: p.read_bytes,
@@ -274,6 +300,7 @@ impl Workload for FlipReceive {
             warmup_bytes: p.warmup_bytes,
             total_bytes: p.total_bytes,
             cpu,
+            tells_own: false,
             beside: Some((p.processes - 1, p.process_bytes)),
         };
         let program = receiving.program(testbed, cell)?;
@@ -304,7 +331,7 @@ impl FlipReceive {
     }
 
     fn receive(&self, user: &User<Model>, beside: &Beside) -> Result<(), CallError> {
-        let Receiving { mode, touch, read_bytes, offset_bytes, warmup_bytes, .. } = self.it;
+        let Receiving { into, touch, read_bytes, offset_bytes, warmup_bytes, low_water_bytes, .. } = self.it;
         let all_bytes = self.it.all_bytes();
         if self.it.cpu.is_some() {
             user.bind_cpu(self.it.cpu).map_err(named("bind to a CPU"))?;
@@ -314,44 +341,87 @@ impl FlipReceive {
         let expected = mapped(read_bytes)?;
         user.store(buffer, &vec![1; read_bytes]);
         user.store(expected, &vec![1; read_bytes]);
-        measure_first(user, SendMode::Copy, mode)?;
+        measure_first(user, SendMode::Copy, into.mode())?;
+        let window = match into {
+            Into::Window => Some(user.map_window(read_bytes).map_err(named("map a window"))?),
+            Into::Buffer(_) => None,
+        };
         let fd = stream_socket(user, self.it.socket_bytes)?;
+        if low_water_bytes > 1 {
+            let low_water = SocketOption::ReceiveLowWater(low_water_bytes);
+            user.set_socket_option(fd, low_water).map_err(named("say how much to wait for"))?;
+        }
         user.connect(fd, NTTCP).map_err(named("connect"))?;
         let (mut began, mut got, mut aside) = (None, 0, Duration::ZERO);
         while got < all_bytes {
             if got >= warmup_bytes && began.is_none() {
                 aside = Duration::ZERO;
                 beside.bytes.set(0);
-                began = Some(Began::now(user, &self.model));
+                began = Some((Began::now(user, &self.model), got));
             }
             let end = if got < warmup_bytes { warmup_bytes } else { all_bytes };
             let want = (end - got).min(read_bytes as u64) as usize;
-            let (len, _) = receive_by(user, fd, buffer, want, mode).map_err(named("receive"))?;
-            if len == 0 {
+            let parts = match window {
+                None => [(buffer, self.read(user, fd, buffer, want)?), (buffer, 0)],
+                // As much as it can show, whatever is measured: a part of a page cannot be shown.
+                Some(window) => self.shown(user, fd, window, buffer)?,
+            };
+            if parts.iter().all(|(_, len)| *len == 0) {
                 self.cell.borrow_mut().damage(format!("the stream ended after {got} of {all_bytes} bytes"));
                 return Ok(());
             }
-            let checking = ThreadTime::now();
-            let sent = self.sent(got, len);
-            aside += checking.elapsed();
-            if let Some(instructions) = touch {
-                self.compare(user, buffer, expected, &sent, instructions);
+            for (at, len) in parts.into_iter().filter(|(_, len)| *len > 0) {
+                let checking = ThreadTime::now();
+                let sent = self.sent(got, len);
+                aside += checking.elapsed();
+                if let Some(instructions) = touch {
+                    self.compare(user, at, expected, &sent, instructions);
+                }
+                let checking = ThreadTime::now();
+                self.check(user, at, got, &sent);
+                aside += checking.elapsed();
+                got += len as u64;
             }
-            let checking = ThreadTime::now();
-            self.check(user, buffer, got, &sent);
-            aside += checking.elapsed();
-            got += len as u64;
         }
-        let bytes = self.it.total_bytes;
-        let began = began.expect("there is at least one byte to measure");
+        let (began, first) = began.expect("there is at least one byte to measure");
+        let bytes = got - first;
         let outcome = &mut self.cell.borrow_mut();
         began.ended(user, &self.model, self.clock_mhz, bytes, aside, outcome);
+        if let (true, Some(cpu), Some(measured)) = (self.it.tells_own, self.it.cpu, &outcome.measured)
+            && cpu != CARDS_CPU
+        {
+            let idle = measured.cycles[cpu.index()][Cause::Idle.index()];
+            let busy_us = (measured.clocks[cpu.index()] - idle) as f64 / self.clock_mhz;
+            outcome.results.insert("receiver_us_per_mb".into(), busy_us * f64::from(1 << 20) / bytes as f64);
+        }
         if self.it.beside.is_some() {
             // Bytes a microsecond are MB a second.
             let beside = beside.bytes.get() as f64 / outcome.results["elapsed_us"];
             outcome.results.insert("beside_mb_s".into(), beside);
         }
         user.close(fd).map_err(named("close"))
+    }
+
+    fn read(&self, user: &User<Model>, fd: Fd, at: Va, want: usize) -> Result<usize, CallError> {
+        let (len, _) = receive_by(user, fd, at, want, self.it.into.mode()).map_err(named("receive"))?;
+        Ok(len)
+    }
+
+    /// Has a window show what comes next, and receives into a buffer what fills no page and is in the way of more. Where
+    /// both are, and how much.
+    fn shown(
+        &self,
+        user: &User<Model>,
+        fd: Fd,
+        window: Va,
+        buffer: Va,
+    ) -> Result<[(Va, usize); 2], CallError> {
+        let shown = user.receive_shown(fd, window, self.it.read_bytes).map_err(named("be shown"))?;
+        let copied = match shown.copy_bytes.min(self.it.read_bytes) {
+            0 => 0,
+            want => self.read(user, fd, buffer, want)?,
+        };
+        Ok([(window, shown.len_bytes), (buffer, copied)])
     }
 
     /// The `len` bytes of the stream from `offset` on.

@@ -3,10 +3,12 @@
 //! * `netperf`: a stream over loopback (sf_buf paper, 6.5.1).
 //! * `web`: a web server, and clients that ask for the files of a trace (sf_buf paper, 6.5.2).
 //! * `flip_receive`: a stream from the wire, received by copy or by taking pages over (page-flip paper).
+//! * `receive_ways`: the same by what became of flips: a window that shows pages.
 //! * `zero_copy_receive`: the same where the card's pages have ephemeral mappings (sf_buf paper, 2.3).
 
 pub mod flip_receive;
 pub mod netperf;
+pub mod receive_ways;
 pub(crate) mod web;
 pub mod zero_copy_receive;
 

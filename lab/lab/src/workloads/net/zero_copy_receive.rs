@@ -7,7 +7,7 @@
 //! every word or at none. What differs between kernels is counted: mappings that were made or found, invalidations, and
 //! interrupts to other CPUs.
 
-use super::flip_receive::Receiving;
+use super::flip_receive::{Into, Receiving};
 use crate::error::LabError;
 use crate::files::Experiment;
 use crate::judge::Reproduction;
@@ -63,10 +63,11 @@ impl Workload for ZeroCopyReceive {
 
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
         let receiving = Receiving {
-            mode: match p.by {
+            into: Into::Buffer(match p.by {
                 By::Copy => ReceiveMode::Copy,
                 By::Flip => ReceiveMode::Transfer,
-            },
+            }),
+            low_water_bytes: 1,
             touch: p.touch.then_some(LOOK_INSTRUCTIONS),
             socket_bytes: p.socket_bytes,
             read_bytes: p.read_bytes,
@@ -74,6 +75,7 @@ impl Workload for ZeroCopyReceive {
             warmup_bytes: p.warmup_bytes,
             total_bytes: p.total_bytes,
             cpu: None,
+            tells_own: false,
             beside: None,
         };
         receiving.program(testbed, cell)

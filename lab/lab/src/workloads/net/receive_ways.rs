@@ -1,0 +1,91 @@
+//! The ways to receive a stream that systems have today: the stream of `flip_receive`, copied, flipped, or shown in a
+//! window (Linux: `TCP_ZEROCOPY_RECEIVE`).
+//!
+//! A window shows whole pages only. What comes in other pieces is received by copy, as the call says that it must be. A
+//! receiver waits until so much is there as it asks for, however it gets it (`SO_RCVLOWAT`): so many pages one call can
+//! move. With `touch` it looks at every word, else at none.
+
+use super::flip_receive::{Into, Reader, Receiving};
+use crate::error::LabError;
+use crate::kit::OutcomeCell;
+use crate::record::{Metric, metric};
+use crate::run::{Testbed, Workload};
+use pageferry_kernel::{Program, ReceiveMode};
+use pageferry_model::{MachineConfig, Model};
+
+/// Instructions a byte of a receiver that makes and compares words of eight bytes: four to make one, four to compare.
+const LOOK_INSTRUCTIONS: u32 = 1;
+
+pub(crate) struct ReceiveWays;
+
+crate::choice! {
+    /// How data is received.
+    pub(crate) enum By {
+        Copy = "copy",
+        Flip = "flip",
+        Window = "window",
+        Auto = "auto",
+    }
+}
+
+crate::parameters! {
+    /// What the file says.
+    pub(crate) struct Parameters {
+        socket_bytes: usize = 4096..=16 << 20,
+        read_bytes: usize = 4096..=16 << 20,
+        warmup_bytes: u64 = 0..=1 << 32,
+        total_bytes: u64 = 1..=1 << 40,
+        by: By,
+        reader: Reader,
+        /// The receiver compares what it gets.
+        touch: bool,
+        /// It waits for as much as it asks for.
+        waits: bool,
+    }
+}
+
+impl Workload for ReceiveWays {
+    const NAME: &'static str = "receive-ways";
+
+    type Parameters = Parameters;
+
+    fn weight(p: &Parameters, _: &MachineConfig) -> u64 {
+        super::weight(p.total_bytes, p.warmup_bytes)
+    }
+
+    fn metrics() -> Vec<Metric> {
+        let own = metric(
+            "receiver_us_per_mb",
+            "us",
+            "Busy time of the receiver's CPU, where the card interrupts another, for each MiB of payload: what a \
+             measurement of the process alone sees.",
+        );
+        super::METRICS.into_iter().chain([own.of_some_runs()]).collect()
+    }
+
+    fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
+        let cpu = p
+            .reader
+            .cpu(&testbed.machine.config, testbed.seed)
+            .map_err(|lacking| testbed.incompatible(lacking))?;
+        let receiving = Receiving {
+            into: match p.by {
+                By::Copy => Into::Buffer(ReceiveMode::Copy),
+                By::Flip => Into::Buffer(ReceiveMode::Transfer),
+                By::Auto => Into::Buffer(ReceiveMode::Auto),
+                By::Window => Into::Window,
+            },
+            touch: p.touch.then_some(LOOK_INSTRUCTIONS),
+            socket_bytes: p.socket_bytes,
+            read_bytes: p.read_bytes,
+            low_water_bytes: if p.waits { p.read_bytes } else { 1 },
+            offset_bytes: 0,
+            warmup_bytes: p.warmup_bytes,
+            total_bytes: p.total_bytes,
+            cpu,
+            tells_own: true,
+            beside: None,
+        };
+        receiving.program(testbed, cell)
+    }
+}
