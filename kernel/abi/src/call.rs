@@ -129,7 +129,7 @@ pub enum Report {
 }
 
 words! {
-    SendMode: Copy, Loan, Auto;
+    SendMode: Copy, Loan, Auto, Pin;
     ReceiveMode: Copy, Transfer, Auto;
     PassMode: Share, Copy, Donate, DonateZero;
     InvalidateKind: LocalCached, LocalUncached, Remote;

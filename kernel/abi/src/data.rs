@@ -13,6 +13,9 @@ pub enum SendMode {
     Loan,
     /// By whichever of the two is cheaper for this call, on this machine.
     Auto,
+    /// By wiring whole pages where they are, and copying the rest. Nothing keeps them from being written meanwhile: the
+    /// sender waits until it learns that they are back (Linux: `MSG_ZEROCOPY`).
+    Pin,
 }
 
 /// How a receiver's bytes get out of a socket.

@@ -17,7 +17,7 @@ use pageferry_abi::{Errno, SendMode};
 use pageferry_core::choose::Plan;
 use pageferry_core::counter::KernelCounter;
 use pageferry_core::fs::{FilePart, VnodeOps};
-use pageferry_core::mbuf::Mbuf;
+use pageferry_core::mbuf::{Lent, Mbuf};
 use pageferry_core::proc::{Syscall, WaitFlag};
 use pageferry_hal::{Machine, PAGE_SIZE};
 
@@ -43,7 +43,7 @@ impl<'a, M: Machine> FileSupply<'a, M> {
     ) -> FileSupply<'a, M> {
         let plan = match mode {
             SendMode::Copy => Plan::fixed(len..len),
-            SendMode::Loan => Plan::fixed(0..len),
+            SendMode::Loan | SendMode::Pin => Plan::fixed(0..len),
             SendMode::Auto => call.plan_file(len),
         };
         FileSupply { call, file, from, len, done: 0, plan, wait }
@@ -76,7 +76,7 @@ impl<'a, M: Machine> FileSupply<'a, M> {
     fn lend(&self, at: u64, wanted: usize) -> Result<Option<Mbuf>, Errno> {
         let call = self.call;
         let Some(loan) = self.file.loan_to_kernel(call, at, wanted)? else { return Ok(None) };
-        let mbuf = call.core.mbufs.external(call.sleeper(self.wait), loan, None)?;
+        let mbuf = call.core.mbufs.external(call.sleeper(self.wait), Lent::Loan(loan), None)?;
         call.machine().count(KernelCounter::PagesLent, 1);
         Ok(Some(mbuf))
     }

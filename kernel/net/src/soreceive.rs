@@ -100,7 +100,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
     fn deliver(&mut self) -> Result<(), Errno> {
         while !self.mbufs.is_empty() && self.wants_more() {
             match self.uio.mode() {
-                UioMode::Copy => self.copy()?,
+                UioMode::Copy | UioMode::Pinned => self.copy()?,
                 UioMode::Pages | UioMode::Auto => self.transfer()?,
                 UioMode::Shown => self.show()?,
             }

@@ -17,9 +17,9 @@ use super::sockbuf::{SockBuf, SockBufGuard};
 use pageferry_abi::{Errno, SendMode};
 use pageferry_core::choose::{Peer, Plan, Sending};
 use pageferry_core::counter::KernelCounter;
-use pageferry_core::mbuf::Mbuf;
+use pageferry_core::mbuf::{Lent, Mbuf};
 use pageferry_core::proc::{Syscall, Uio, UioMode, WaitFlag};
-use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Va};
+use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Prot, Va};
 
 /// Where the bytes come from that are sent: mbufs, one after the other.
 pub trait Supply {
@@ -51,7 +51,7 @@ impl<'a, M: Machine> Sender<'a, M> {
         let len = uio.left();
         let plan = match uio.mode() {
             UioMode::Copy | UioMode::Shown => Plan::fixed(len..len),
-            UioMode::Pages => Plan::fixed(0..len),
+            UioMode::Pages | UioMode::Pinned => Plan::fixed(0..len),
             UioMode::Auto => call.plan(Sending { from: uio.at(), len, peer, space }),
         };
         let wait = uio.wait;
@@ -94,13 +94,16 @@ impl<'a, M: Machine> Sender<'a, M> {
         (Some(mbuf), result)
     }
 
-    /// Lends `len` bytes, whole pages; or copies, if they are refused.
+    /// Lends `len` bytes, whole pages, or pins them; or copies, if they are refused.
     fn lend(&mut self, len: usize) -> (Option<Mbuf>, Result<(), Errno>) {
         let (call, at) = (self.call, self.uio.at());
-        let lent = call.space.loan_to_kernel(call.thread, at, len);
-        let made = lent.map_err(Errno::from).and_then(|loan| {
-            let lender = call.core.lenders.lent(call.pid, loan.frames().len());
-            call.core.mbufs.external(None, loan, lender)
+        let lent = match self.uio.mode() {
+            UioMode::Pinned => call.space.wire(call.thread, at, len, Prot::READ).map(Lent::Pinned),
+            _ => call.space.loan_to_kernel(call.thread, at, len).map(Lent::Loan),
+        };
+        let made = lent.map_err(Errno::from).and_then(|lent| {
+            let lender = call.core.lenders.lent(call.pid, lent.frames().len());
+            call.core.mbufs.external(None, lent, lender)
         });
         match made {
             Ok(mbuf) => {

@@ -69,7 +69,7 @@ impl UvmPipe {
     pub fn filled_for(&self, index: u64) -> u64 {
         match self.send {
             SendMode::Copy => index,
-            SendMode::Loan | SendMode::Auto => index.min(self.rewrites().saturating_sub(1)),
+            SendMode::Loan | SendMode::Auto | SendMode::Pin => index.min(self.rewrites().saturating_sub(1)),
         }
     }
 
@@ -99,10 +99,10 @@ impl UvmPipe {
             match self.send {
                 _ if self.refill => os.store(buffer, judge.contents(index)),
                 SendMode::Copy => judge.refills(buffer, index),
-                SendMode::Loan | SendMode::Auto if index < self.rewrites() => {
+                SendMode::Loan | SendMode::Auto | SendMode::Pin if index < self.rewrites() => {
                     os.store(buffer, judge.contents(index));
                 }
-                SendMode::Loan | SendMode::Auto => {}
+                SendMode::Loan | SendMode::Auto | SendMode::Pin => {}
             }
             let len = (all - sent).min(self.size_bytes as u64) as usize;
             send_all(os, to, buffer, len, self.send).map_err(named("write"))?;

@@ -1,6 +1,7 @@
 //! Pages on loan in mbufs, and where the kernel finds their bytes.
 //!
-//! What a process or a file has lent stays where it is; a card reads it by its frames. A kernel that wants the bytes
+//! What a process or a file has lent stays where it is; a card reads it by its frames. So does what a process has only
+//! *pinned*: its frames are wired, and nothing keeps it from writing there, so nobody gets such a page for his own. A kernel that wants the bytes
 //! itself, to sum them or to copy them to a receiver on this host, needs an address for them. [`LentMapping`] says how
 //! it comes by one: all pages in a row with the loan (UVM paper, 4.1); an ephemeral mapping a page, with the loan,
 //! which every CPU may use, because any may send it again (sf_buf paper, 2.3); or one while it looks, of the CPU that
@@ -25,12 +26,39 @@ use pageferry_defects::Planted;
 use pageferry_ephemeral::{Ephemeral, Flags, Mapping, MappingUser};
 use pageferry_hal::{Machine, PAGE_SIZE, Pfn, Prot, Threads, Va, VaRange};
 use pageferry_pmap::Reach;
-use pageferry_vm::{KernelLoan, Vm};
+use pageferry_vm::{KernelLoan, Vm, Wired};
 
-/// Pages on loan, and where the kernel has mapped them.
+/// What keeps pages where they are while mbufs show them.
+#[derive(Debug)]
+pub enum Lent {
+    /// They are on loan: whoever writes to them gets a copy.
+    Loan(KernelLoan),
+    /// They are wired, and may be written.
+    Pinned(Wired),
+}
+
+impl Lent {
+    /// Their frames.
+    pub fn frames(&self) -> &[Pfn] {
+        match self {
+            Lent::Loan(loan) => loan.frames(),
+            Lent::Pinned(wired) => wired.frames(),
+        }
+    }
+
+    /// Where in the first frame the data begins, in bytes, and how much it is.
+    pub(super) fn bytes(&self) -> (usize, usize) {
+        match self {
+            Lent::Loan(loan) => (loan.offset(), loan.len_bytes()),
+            Lent::Pinned(wired) => (wired.offset(), wired.len_bytes()),
+        }
+    }
+}
+
+/// Pages of others, and where the kernel has mapped them.
 #[derive(Debug)]
 pub(super) struct External {
-    loan: KernelLoan,
+    lent: Lent,
     /// The lender that is to be notified when it is over.
     lender: Option<Lender>,
     mapped: Mapped,
@@ -50,12 +78,16 @@ enum Mapped {
 }
 
 impl External {
-    pub(super) fn loan(&self) -> &KernelLoan {
-        &self.loan
+    /// The loan, if they are on loan.
+    pub(super) fn loan(&self) -> Option<&KernelLoan> {
+        match &self.lent {
+            Lent::Loan(loan) => Some(loan),
+            Lent::Pinned(_) => None,
+        }
     }
 
     pub(super) fn frames(&self) -> &[Pfn] {
-        self.loan.frames()
+        self.lent.frames()
     }
 
     /// Bytes in a row have addresses in a row across pages, too.
@@ -107,20 +139,20 @@ impl<M: Machine> Loans<M> {
     pub(super) fn take(
         &self,
         sleeper: Option<&dyn Threads>,
-        loan: KernelLoan,
+        lent: Lent,
         lender: Option<Lender>,
     ) -> Result<External, Errno> {
         let lender = match lender {
             Some(lender) if self.has(NetDefect::LenderToldEarly) => {
-                self.lenders.returned(lender, loan.frames().len());
+                self.lenders.returned(lender, lent.frames().len());
                 None
             }
             lender => lender,
         };
-        match self.map_lent(sleeper, loan.frames()) {
-            Ok(mapped) => Ok(External { loan, lender, mapped }),
+        match self.map_lent(sleeper, lent.frames()) {
+            Ok(mapped) => Ok(External { lent, lender, mapped }),
             Err(e) => {
-                self.give_back(loan, lender);
+                self.give_back(lent, lender);
                 Err(e)
             }
         }
@@ -168,14 +200,17 @@ impl<M: Machine> Loans<M> {
     }
 
     /// The last mbuf over it is gone.
-    pub(super) fn end(&self, External { loan, lender, mapped }: External) {
+    pub(super) fn end(&self, External { lent, lender, mapped }: External) {
         self.unmap_lent(mapped);
-        self.give_back(loan, lender);
+        self.give_back(lent, lender);
     }
 
-    fn give_back(&self, loan: KernelLoan, lender: Option<Lender>) {
-        let len_pages = loan.frames().len();
-        self.vm.unloan(loan);
+    fn give_back(&self, lent: Lent, lender: Option<Lender>) {
+        let len_pages = lent.frames().len();
+        match lent {
+            Lent::Loan(loan) => self.vm.unloan(loan),
+            Lent::Pinned(wired) => self.vm.unwire(wired),
+        }
         let told = lender.into_iter().filter(|_| !self.has(NetDefect::LenderNotTold));
         told.for_each(|lender| self.lenders.returned(lender, len_pages));
     }
@@ -185,7 +220,7 @@ impl<M: Machine> Loans<M> {
         let page = at / PAGE_SIZE;
         Some(match &external.mapped {
             Mapped::Direct => {
-                let frame = external.loan.frames()[page];
+                let frame = external.lent.frames()[page];
                 self.addresses.direct(frame, Reach::Read) + at % PAGE_SIZE
             }
             Mapped::Run(range) => range.start() + at,
@@ -211,7 +246,7 @@ impl<M: Machine> Loans<M> {
         if let Some(va) = self.va(external, position) {
             return Ok(look(va, if external.is_run() { max } else { in_page }));
         }
-        let frame = external.loan.frames()[position / PAGE_SIZE];
+        let frame = external.lent.frames()[position / PAGE_SIZE];
         let patience = match wait {
             WaitFlag::WaitOk => Flags::INTERRUPTIBLE,
             WaitFlag::NoWait => Flags::NOWAIT,

@@ -142,8 +142,12 @@ impl Mbuf {
 
     /// How many whole pages of a loan it begins with.
     pub fn whole_lent_pages(&self) -> usize {
-        match self.storage {
-            Storage::External(_) if self.offset.is_multiple_of(PAGE_SIZE) => self.len / PAGE_SIZE,
+        match &self.storage {
+            Storage::External(external)
+                if external.loan().is_some() && self.offset.is_multiple_of(PAGE_SIZE) =>
+            {
+                self.len / PAGE_SIZE
+            }
             _ => 0,
         }
     }
@@ -168,10 +172,10 @@ impl Mbuf {
         Some(found)
     }
 
-    /// The frames of its pages; for checks.
+    /// The frames of its pages that are on loan; for checks.
     pub fn lent_frames(&self) -> &[Pfn] {
         match &self.storage {
-            Storage::External(external) => external.frames(),
+            Storage::External(external) => external.loan().map_or(&[], |loan| loan.frames()),
             _ => &[],
         }
     }

@@ -18,7 +18,7 @@
 use super::addresses::Addresses;
 use super::disposable::Disposables;
 use super::lending::{Lender, Lenders};
-use super::lent::Loans;
+use super::lent::{Lent, Loans};
 use super::mbuf::{
     CardPage, Cluster, HEADER_BYTES, MBUF_BYTES, MIN_CLUSTER_BYTES, Mbuf, SMALL_BYTES, Storage,
 };
@@ -40,7 +40,7 @@ use pageferry_hal::{
     SpinLock, StructArena, StructVa, Threads, Va, VaRange, Zone,
 };
 use pageferry_pmap::{Reach, TlbFlush};
-use pageferry_vm::{AnonLoan, KernelLoan, KernelPages, Vm, VmError};
+use pageferry_vm::{AnonLoan, KernelPages, Vm, VmError};
 
 /// Mbufs at a time.
 const MAX_MBUFS: usize = 4096;
@@ -269,11 +269,11 @@ impl<M: Machine> Pool<M> {
     pub fn external(
         &self,
         sleeper: Option<&dyn Threads>,
-        loan: KernelLoan,
+        lent: Lent,
         lender: Option<Lender>,
     ) -> Result<Mbuf, Errno> {
-        let (offset, len) = (loan.offset(), loan.len_bytes());
-        let external = self.loans.take(sleeper, loan, lender)?;
+        let (offset, len) = lent.bytes();
+        let external = self.loans.take(sleeper, lent, lender)?;
         self.header_at(Storage::External(Arc::new(external)), offset, len)
     }
 
@@ -592,7 +592,8 @@ impl<M: Machine> Pool<M> {
         let Storage::External(external) = &mbuf.storage else { panic!("only what is on loan is lent on") };
         assert!(len_pages <= mbuf.whole_lent_pages(), "whole pages are lent on");
         let first = mbuf.offset / PAGE_SIZE;
-        self.vm.loan_frames_to_anons(external.loan(), first..first + len_pages)
+        let loan = external.loan().expect("what is pinned has no whole lent pages");
+        self.vm.loan_frames_to_anons(loan, first..first + len_pages)
     }
 
     // ------------------------------------------------------------------------------------------- looking and ending

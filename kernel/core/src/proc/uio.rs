@@ -48,6 +48,8 @@ pub enum UioMode {
     Pages,
     /// By whichever is cheaper.
     Auto,
+    /// Into the kernel only: pages are wired where they are.
+    Pinned,
     /// Out of the kernel only: pages are shown in a window, and what fills none stays where it is.
     Shown,
 }
@@ -107,6 +109,7 @@ impl Uio {
             SendMode::Copy => UioMode::Copy,
             SendMode::Loan => UioMode::Pages,
             SendMode::Auto => UioMode::Auto,
+            SendMode::Pin => UioMode::Pinned,
         };
         Uio::new(UioRw::Write, Some(from), len, mode)
     }

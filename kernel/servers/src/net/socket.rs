@@ -139,7 +139,7 @@ impl<M: Machine> FileOps<M> for ServedSocket<M> {
     }
 
     fn write(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
-        if uio.mode() == UioMode::Pages {
+        if matches!(uio.mode(), UioMode::Pages | UioMode::Pinned) {
             return Err(Errno::NotSupported);
         }
         if self.kind == SocketKind::Datagram {

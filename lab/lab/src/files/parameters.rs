@@ -106,7 +106,9 @@ macro_rules! words_for {
 
 words_for! {
     bool { "true" => true, "false" => false }
-    SendMode { "copy" => SendMode::Copy, "loan" => SendMode::Loan, "auto" => SendMode::Auto }
+    SendMode {
+        "copy" => SendMode::Copy, "loan" => SendMode::Loan, "auto" => SendMode::Auto, "pin" => SendMode::Pin
+    }
     ReceiveMode { "copy" => ReceiveMode::Copy, "transfer" => ReceiveMode::Transfer, "auto" => ReceiveMode::Auto }
     Pin { "free" => Pin::Free, "same" => Pin::Same, "other" => Pin::Other }
     By { "socket" => By::Socket, "pass" => By::Pass, "auto" => By::Auto }

@@ -3,7 +3,8 @@
 //! The paper measures loans by a protocol that discards data, because its CPU outruns its cards: with a card, it says,
 //! a loan would be seen as a reduction in processor load rather than as increased bandwidth. Here is the card. The
 //! sender has a ring of buffers, one more than the socket takes, so that a page that is written again is no longer on
-//! loan; with `refill` it fills each before it sends it. Where the card does not sum, the CPU reads what was lent once
+//! loan; with `refill` it fills each before it sends it. Pages that are only pinned it must not write before they are
+//! back, so it asks after each send how many are out. Where the card does not sum, the CPU reads what was lent once
 //! to sum it; where it does, nobody but the card touches it.
 //!
 //! The far end compares every byte. The measured part begins when the warm-up is sent, and ends when all is: the
@@ -14,7 +15,7 @@ use crate::kit::{CallError, OutcomeCell, Payload, first_process, measure_first, 
 use crate::record::{Metric, metric};
 use crate::run::{FAR_END, Testbed, Workload};
 use crate::workloads::net::{Began, METRICS};
-use pageferry_hal::{Cycles, Prot, Va};
+use pageferry_hal::{Cycles, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Program, ReceiveMode, SendMode, User};
 use pageferry_model::net::line::{Call, End, LineConfig, LineHost, Speech, Talker};
 use pageferry_model::{MachineConfig, Model};
@@ -115,6 +116,9 @@ impl CardSend {
         let fd = stream_socket(user, socket_bytes)?;
         user.connect(fd, DISCARD).map_err(named("connect"))?;
         measure_first(user, send, ReceiveMode::Copy)?;
+        if send == SendMode::Pin {
+            user.watch_loans(true).map_err(named("watch what is pinned"))?;
+        }
         let all = warmup_bytes + total_bytes;
         let (mut sent, mut began) = (0, None);
         while sent < all {
@@ -132,6 +136,13 @@ impl CardSend {
                 done += took;
             }
             sent += size_bytes as u64;
+            if send == SendMode::Pin {
+                // What it asks for after each send: how much is out still (`MSG_ERRQUEUE`). The ring is longer.
+                let out = user.pages_on_loan().map_err(named("ask what is pinned"))?;
+                if out * PAGE_SIZE > self.ring() * size_bytes {
+                    self.cell.borrow_mut().damage(format!("{out} pages are pinned, more than there are"));
+                }
+            }
         }
         let (began, from) = began.expect("there is at least one byte to measure");
         {
