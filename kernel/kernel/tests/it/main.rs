@@ -45,6 +45,7 @@ mod net_servers;
 mod page_cache;
 mod paging;
 mod physio;
+mod pinned;
 mod pipe;
 mod process;
 mod ptrace;
