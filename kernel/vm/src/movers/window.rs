@@ -2,9 +2,9 @@
 //! and `TCP_ZEROCOPY_RECEIVE`; it is what became of the page-flip paper's receive).
 //!
 //! A window is a mapping of an object of its own. What the kernel shows there becomes the object's pages, and is mapped
-//! at once; what was there before goes back to the kernel, which may receive into it again. There is no anon, nothing
-//! of the process's own is replaced, and however many pages one call shows, what they replace is flushed in one step. A
-//! page that the kernel does not show is not there: touching it is [`VmError::Bus`].
+//! at once; what was there before goes back to the kernel. There is no anon, nothing of the process's own is replaced,
+//! and however many pages one call shows, what they replace is flushed in one step. A page that the kernel does not show
+//! is not there: touching it is [`VmError::Bus`].
 //!
 //! The pages stay wired, as a device's do: they are neither paged nor lent, and what is sent from there is copied.
 //! Permissions can never grow, and a fork does not inherit a window.
@@ -52,8 +52,9 @@ impl<M: Machine> Space<M> {
     }
 
     /// Shows kernel pages at `at`, which lies in a window, in place of what is shown there. The kernel maps them no
-    /// more, and has flushed. Answers the pages that were shown there, if there were any: they are the kernel's again,
-    /// with the bytes that they had, but for those that somebody has wired meanwhile.
+    /// more, and has flushed. What was shown there goes to the allocator, or where the kernel is configured so
+    /// ([`TransferConfig::returns`](crate::TransferConfig::returns)) is the answer: the kernel's pages again, with the
+    /// bytes that they had, but for those that somebody has wired meanwhile.
     ///
     /// # Errors
     /// [`VmError::Invalid`]: no pages, or `at` is not page-aligned. [`VmError::Fault`]: not all of the range is mapped.
@@ -106,7 +107,11 @@ impl<M: Machine> Space<M> {
                 let shown = pages.into_frames();
                 let done = |frame| vm.machine().trace_flow(Flow::Page(frame), FlowStep::Done);
                 shown.into_iter().for_each(done);
-                Ok(KernelPages::of(back, vm.tally()))
+                let mut back = KernelPages::of(back, vm.tally());
+                if !vm.transfer_config().returns {
+                    back.take().into_iter().for_each(|pages| vm.free_kernel_pages(pages));
+                }
+                Ok(back)
             }
             Err(error) => Err(Refused { error, back: pages }),
         }
