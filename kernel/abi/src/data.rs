@@ -47,7 +47,7 @@ pub struct Received {
 /// What a window shows after a call, and what stands before the next page (`TCP_ZEROCOPY_RECEIVE`). All zero means the
 /// end of the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Shown {
+pub struct ShownPages {
     /// Bytes that the window shows from the address on that was given: whole pages.
     pub len_bytes: usize,
     /// Bytes behind these that fill no page, or none of its own: they are to be received by copy before the window can

@@ -27,8 +27,8 @@ pub enum SocketOption {
     SendBuffer(usize),
     /// Bytes of the buffer for receiving, likewise (`SO_RCVBUF`).
     ReceiveBuffer(usize),
-    /// Bytes that a reader of a stream waits for, if it wants so many (`SO_RCVLOWAT`); no more than half the buffer. One
-    /// that does not wait gets what there is.
+    /// Bytes that a reader of a stream waits for, if it wants so many (`SO_RCVLOWAT`); no more than half the buffer.
+    /// One that does not wait gets what there is.
     ReceiveLowWater(usize),
     /// The port may be bound to although connections from it are left (`SO_REUSEADDR`).
     ReuseAddress(bool),

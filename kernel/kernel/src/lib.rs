@@ -38,7 +38,7 @@ pub use error::BootError;
 pub use kernel::Kernel;
 pub use pageferry_abi::{
     Errno, ExportId, ExportTo, Fd, FileStat, Imported, InvalidateKind, OpenFlags, Pid, Polled, Readiness,
-    ReceiveMode, Received, SendMode, Shown, Shutdown, SocketKind, SocketOption,
+    ReceiveMode, Received, SendMode, ShownPages, Shutdown, SocketKind, SocketOption,
 };
 pub use pageferry_core::config::{
     ByTlb, DiskConfig, DiskPaths, ForwardWakeup, FrameMapping, KernelPaths, KernelStack, LentMapping,

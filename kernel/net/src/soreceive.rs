@@ -157,8 +157,8 @@ impl<'a, M: Machine> Receiver<'a, M> {
         copied
     }
 
-    /// How many of the first mbufs, up to `max_pages`, are pages that go together. Pages of clusters and disposable pages
-    /// are given away in different ways: a run is of one kind.
+    /// How many of the first mbufs, up to `max_pages`, are pages that go together. Pages of clusters and disposable
+    /// pages are given away in different ways: a run is of one kind.
     fn donatable(&self, max_pages: usize) -> usize {
         let pool = &self.call.core.mbufs;
         let disposable = self.mbufs.front().is_some_and(Mbuf::is_disposable);

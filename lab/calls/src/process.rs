@@ -8,7 +8,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 use pageferry_hal::{Machine, PAGE_SIZE, Prot, Va};
-use pageferry_kernel::{Errno, Fd, OpenFlags, Program, SendMode, User};
+use pageferry_kernel::{Errno, Fd, OpenFlags, Program, SendMode, ShownPages, User};
 use pageferry_vm::{Inherit, Madvise, MapAddr};
 
 /// The most that a file becomes.
@@ -72,6 +72,7 @@ impl<M: Machine> Actor<'_, M> {
                 self.send(fd, from, |u, fd, buffer| u.send(fd, buffer.at, buffer.len, mode));
             }
             CallOp::ReceiveTransfer { fd, len } => self.receive_transfer(fd, len),
+            CallOp::ReceiveShown { fd, pages } => self.receive_shown(fd, pages.clamp(1, MAX_REGION_PAGES)),
             CallOp::SendFile { socket, file, at, len, lend } => self.send_file(socket, file, at, len, lend),
             CallOp::Map { pages, shared } => self.map(pages.clamp(1, MAX_REGION_PAGES), shared),
             CallOp::MapFile { fd, shared } => self.map_file(fd, shared),
@@ -489,6 +490,33 @@ impl<M: Machine> Actor<'_, M> {
             let pages = got.len_bytes.next_multiple_of(PAGE_SIZE);
             assert_eq!(self.u.anflush(got.at, pages), Ok(()));
         }
+    }
+
+    /// What a window shows is what was due, also where it showed something else before; and what it does not show is
+    /// still due.
+    fn receive_shown(&self, which: usize, pages: usize) {
+        let Some((fd, _, What::End { input: Some(input), .. })) = self.descriptor(which) else { return };
+        let len = pages * PAGE_SIZE;
+        let window = self.u.map_window(len).expect("there are addresses");
+        for _ in 0..2 {
+            let shown = self.u.receive_shown(fd, window, len);
+            match shown {
+                Err(Errno::NotSupported) => break,
+                Ok(ShownPages { len_bytes: 0, copy_bytes }) if copy_bytes > 0 => {
+                    let due = self.reference.borrow().streams[input].queue.len();
+                    assert!(copy_bytes <= due, "{copy_bytes} bytes are to be copied of {due}");
+                    break;
+                }
+                _ => {}
+            }
+            let Some(bytes) = self.taken(input, len, shown.map(|shown| shown.len_bytes)) else { break };
+            assert!(bytes.len().is_multiple_of(PAGE_SIZE), "a part of a page is shown");
+            self.compares(&self.load(window, bytes.len()), &bytes);
+        }
+        if pages.is_multiple_of(2) {
+            assert_eq!(self.u.clear_window(window, len), Ok(()));
+        }
+        assert_eq!(self.u.unmap(window, len), Ok(()));
     }
 
     fn send_file(&self, socket: usize, file: usize, at: u64, len: usize, lend: bool) {

@@ -134,6 +134,11 @@ pub enum CallOp {
         fd: usize,
         len: usize,
     },
+    /// From a socket, by a window that shows whole pages, twice over.
+    ReceiveShown {
+        fd: usize,
+        pages: usize,
+    },
     /// From a file to a socket.
     SendFile {
         socket: usize,
@@ -226,7 +231,8 @@ impl CallStep {
             32 => CallOp::Pipe,
             33 => CallOp::SocketPair,
             34..=36 => CallOp::Send { fd, from: bytes(rng), auto: rng.random_bool(0.3) },
-            37..=38 => CallOp::ReceiveTransfer { fd, len: near(rng, MAX_CALL_BYTES).max(1) },
+            37 => CallOp::ReceiveTransfer { fd, len: near(rng, MAX_CALL_BYTES).max(1) },
+            38 => CallOp::ReceiveShown { fd, pages: rng.random_range(1..=MAX_REGION_PAGES) },
             39..=40 => CallOp::SendFile {
                 socket: fd,
                 file: rng.random_range(0..64),
@@ -279,7 +285,9 @@ impl Calls {
                 CallOp::ReceiveTransfer { len, .. } => fits(len),
                 CallOp::SendFile { at, len, .. } => fits(len) && at <= MAX_OFFSET,
                 CallOp::Seek { to: at, .. } | CallOp::Truncate { size: at, .. } => at <= MAX_OFFSET,
-                CallOp::Map { pages, .. } => (1..=MAX_REGION_PAGES).contains(&pages),
+                CallOp::Map { pages, .. } | CallOp::ReceiveShown { pages, .. } => {
+                    (1..=MAX_REGION_PAGES).contains(&pages)
+                }
                 _ => true,
             };
             if !ok {

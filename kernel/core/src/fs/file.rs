@@ -19,7 +19,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
-use pageferry_abi::{Errno, Fd, Readiness, Received, Shown};
+use pageferry_abi::{Errno, Fd, Readiness, Received, ShownPages};
 use pageferry_hal::{Machine, PAGE_SIZE, Prot, Va};
 
 /// Descriptors of one process.
@@ -148,7 +148,7 @@ impl<M: Machine> File<M> {
     ///
     /// # Errors
     /// Those of the socket, or [`Errno::NotSupported`]; nothing was shown.
-    pub fn show(&self, call: &Syscall<'_, M>, at: Va, len: usize) -> Result<Shown, Errno> {
+    pub fn show(&self, call: &Syscall<'_, M>, at: Va, len: usize) -> Result<ShownPages, Errno> {
         let mut uio = Uio::show(at, len);
         self.read_into(call, &mut uio)?;
         Ok(uio.shown())

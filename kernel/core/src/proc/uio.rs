@@ -11,7 +11,7 @@
 //! # What can fail
 //! Nothing here. What may not wait, or wants what its buffer cannot have, is told by those who move bytes.
 
-use pageferry_abi::{Errno, ReceiveMode, Received, SendMode, Shown};
+use pageferry_abi::{Errno, ReceiveMode, Received, SendMode, ShownPages};
 use pageferry_hal::{PAGE_SIZE, Va};
 
 /// Which way bytes go (`enum uio_rw`).
@@ -195,8 +195,8 @@ impl Uio {
     }
 
     /// What a window shows, for its owner.
-    pub fn shown(&self) -> Shown {
-        Shown { len_bytes: self.done, copy_bytes: self.copy_bytes }
+    pub fn shown(&self) -> ShownPages {
+        ShownPages { len_bytes: self.done, copy_bytes: self.copy_bytes }
     }
 
     /// What the call comes to that ends with `result`: see [`outcome`].

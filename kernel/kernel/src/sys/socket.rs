@@ -3,7 +3,7 @@
 
 use super::user::User;
 use alloc::boxed::Box;
-use pageferry_abi::{Errno, Fd, ReceiveMode, Received, SendMode, Shown};
+use pageferry_abi::{Errno, Fd, ReceiveMode, Received, SendMode, ShownPages};
 use pageferry_core::fs::File;
 use pageferry_core::fs::FilePart;
 use pageferry_core::fs::Rights;
@@ -116,8 +116,8 @@ impl<M: Machine> User<M> {
         })
     }
 
-    /// Maps a window of `len_bytes`, rounded up to whole pages, in which [`User::receive_shown`] shows pages: they can be
-    /// read there, and never be written. Touching a page that is not shown ends the process.
+    /// Maps a window of `len_bytes`, rounded up to whole pages, in which [`User::receive_shown`] shows pages: they can
+    /// be read there, and never be written. Touching a page that is not shown ends the process.
     ///
     /// # Errors
     /// [`Errno::Invalid`]: no length. [`Errno::NoMemory`].
@@ -130,9 +130,10 @@ impl<M: Machine> User<M> {
     /// behind it can be shown before (`getsockopt` with `TCP_ZEROCOPY_RECEIVE`).
     ///
     /// # Errors
-    /// As [`User::read`]; [`Errno::Invalid`] when `at` is within a page, or for less than a page; [`Errno::Fault`] when it is in no window;
-    /// [`Errno::Busy`] when it is locked in memory; [`Errno::NotSupported`] for a file or a pipe that is no socket.
-    pub fn receive_shown(&self, fd: Fd, at: Va, len_bytes: usize) -> Result<Shown, Errno> {
+    /// As [`User::read`]; [`Errno::Invalid`] when `at` is within a page, or for less than a page; [`Errno::Fault`] when
+    /// it is in no window; [`Errno::Busy`] when it is locked in memory; [`Errno::NotSupported`] for a file or a pipe
+    /// that is no socket.
+    pub fn receive_shown(&self, fd: Fd, at: Va, len_bytes: usize) -> Result<ShownPages, Errno> {
         self.system_call(|call| self.get(fd)?.show(call, at, len_bytes))
     }
 

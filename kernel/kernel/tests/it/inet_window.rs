@@ -180,7 +180,7 @@ fn a_window_is_asked_for_in_whole_pages_and_is_nothing_else() {
         u.set_nonblocking(ours, true).expect("a socket");
         assert_eq!(u.receive_shown(ours, window, PAGE), Err(Errno::WouldBlock));
         u.close(theirs).expect("open");
-        assert_eq!(u.receive_shown(ours, window, PAGE), Ok(Shown::default()), "the end");
+        assert_eq!(u.receive_shown(ours, window, PAGE), Ok(ShownPages::default()), "the end");
     });
     // A pipe that is made of sockets shows pages, another does not.
     run("xeon-up", Schedule::Timed, sf_buf(64), |u| {

@@ -1,5 +1,5 @@
-//! Sending pages that are only pinned: what a sender may not do before it learns that they are back, and what becomes of
-//! them when it does it, or is gone.
+//! Sending pages that are only pinned: what a sender may not do before it learns that they are back, and what becomes
+//! of them when it does it, or is gone.
 
 use crate::common::far::*;
 use crate::common::*;

@@ -1,17 +1,17 @@
-//! Windows: addresses at which a process sees pages of the kernel's and may only read them (Linux: a mapping of a socket
-//! and `TCP_ZEROCOPY_RECEIVE`; it is what became of the page-flip paper's receive).
+//! Windows: addresses at which a process sees pages of the kernel's and may only read them (Linux: a mapping of a
+//! socket and `TCP_ZEROCOPY_RECEIVE`; it is what became of the page-flip paper's receive).
 //!
 //! A window is a mapping of an object of its own. What the kernel shows there becomes the object's pages, and is mapped
 //! at once; what was there before goes back to the kernel. There is no anon, nothing of the process's own is replaced,
-//! and however many pages one call shows, what they replace is flushed in one step. A page that the kernel does not show
-//! is not there: touching it is [`VmError::Bus`].
+//! and however many pages one call shows, what they replace is flushed in one step. A page that the kernel does not
+//! show is not there: touching it is [`VmError::Bus`].
 //!
 //! The pages stay wired, as a device's do: they are neither paged nor lent, and what is sent from there is copied.
 //! Permissions can never grow, and a fork does not inherit a window.
 //!
 //! # Locks
-//! The map shared, then the object's lock, under which mappings go, are flushed, and others come. So no load sees an old
-//! page after a new one.
+//! The map shared, then the object's lock, under which mappings go, are flushed, and others come. So no load sees an
+//! old page after a new one.
 //!
 //! # What can fail
 //! All that can comes first; nothing has changed then, and the pages come back.
@@ -72,8 +72,8 @@ impl<M: Machine> Space<M> {
         self.show(t, at, pages, false)
     }
 
-    /// As [`Space::show_pages`], for pages that the kernel still maps: they stay wired until the caller has undone that,
-    /// and has unwired them.
+    /// As [`Space::show_pages`], for pages that the kernel still maps: they stay wired until the caller has undone
+    /// that, and has unwired them.
     ///
     /// # Errors
     /// As [`Space::show_pages`].
@@ -140,7 +140,8 @@ impl<M: Machine> Space<M> {
     }
 
     /// Takes what is shown in a range of `len_pages` out, and shows other frames there, as many, if there are any, each
-    /// with another wire if they are to have one. Answers what is the kernel's again. Fails with `unmapped` where not all of the range is mapped.
+    /// with another wire if they are to have one. Answers what is the kernel's again. Fails with `unmapped` where not
+    /// all of the range is mapped.
     fn change_window(
         &self,
         t: &dyn Threads,

@@ -184,7 +184,7 @@ pub(super) struct Table<M: Machine> {
     /// The frame from which on the next row of free ones is looked for.
     pub(super) next_row: usize,
     /// Wires that callers hold (as against those that stand for the kernel's own frames).
-    held_wires: u64,
+    pub(super) held_wires: u64,
 }
 
 impl<M: Machine> Table<M> {
@@ -435,7 +435,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         &mut self.table.frames[frame.index()]
     }
 
-    fn touch(&self, frame: Pfn) {
+    pub(super) fn touch(&self, frame: Pfn) {
         let f = self.frames;
         f.machine.touch(f.array.element(frame.index(), f.page_bytes), f.page_bytes, Access::Write);
     }
@@ -702,37 +702,6 @@ impl<M: Machine> FramesGuard<'_, M> {
         true
     }
 
-    /// Makes a frame of the kernel's data page `page` of a window. The wire that the kernel had stays.
-    pub(crate) fn show(&mut self, frame: Pfn, window: &Arc<Object<M>>, page: u64) {
-        let f = self.get_mut(frame);
-        assert!(matches!(f.owner, Owner::Kernel(KernelUse::Data)), "{frame:?} is not the kernel's to show");
-        assert!(f.wire_count == 1 && f.loan_count == 0, "{frame:?} is wired twice, or lent");
-        f.owner = Owner::Object(Arc::downgrade(window), page);
-        self.table.held_wires += 1;
-        self.frames.machine.count(VmCounter::FramesWired, 1);
-        self.touch(frame);
-        self.place(frame);
-    }
-
-    /// Takes a frame of a window, of which nothing is mapped any more, back: true if it is the kernel's for data again.
-    /// One that somebody has wired meanwhile is his, and freed with the last wire.
-    pub(crate) fn take_back(&mut self, frame: Pfn) -> bool {
-        let f = self.get_mut(frame);
-        assert!(matches!(f.owner, Owner::Object(..)) && f.wire_count > 0, "{frame:?} is not shown");
-        if f.wire_count > 1 || f.loan_count > 0 {
-            let unused = self.drop_wire(frame);
-            assert!(!unused, "{frame:?} has an owner still");
-            self.disown(frame);
-            return false;
-        }
-        f.owner = Owner::Kernel(KernelUse::Data);
-        self.table.held_wires -= 1;
-        self.frames.machine.count(VmCounter::FramesUnwired, 1);
-        self.touch(frame);
-        self.place(frame);
-        true
-    }
-
     /// A frame that its owner has let go is the anon's.
     fn own(&mut self, frame: Pfn, anon: &Arc<Anon<M>>) {
         let f = self.get_mut(frame);
@@ -773,7 +742,7 @@ impl<M: Machine> FramesGuard<'_, M> {
     }
 
     /// Takes one such wire off; true when the frame has neither owner nor user any more.
-    fn drop_wire(&mut self, frame: Pfn) -> bool {
+    pub(super) fn drop_wire(&mut self, frame: Pfn) -> bool {
         self.frames.machine.execute(self.frames.paths.wire);
         self.touch_counts(frame, Access::Write);
         let f = self.get_mut(frame);

@@ -7,6 +7,7 @@ mod io;
 mod pdaemon;
 mod queues;
 mod rows;
+mod shown;
 mod swap;
 mod swap_slot;
 mod wired;

@@ -42,7 +42,8 @@ defects! {
         TransferOverWired: "A transfer replaces a page that is wired, where the kernel or a device goes on writing.",
         TransferIntoReadOnly: "A transfer goes into memory that may not be written.",
         AnflushKeepsMappings: "anflush leaves the mappings of the pages that it removes.",
-        WindowKeepsMappings: "A page that is shown in a window leaves the mappings that others have of the page that was shown there.",
+        WindowKeepsMappings: "A page that is shown in a window leaves the mappings that others have of the page before \
+                              it.",
         WindowWithoutFlush: "A page that is shown in a window takes the place of another, and no TLB is told.",
         WindowWritable: "A page that is shown in a window can be written.",
         WindowLosesReplaced: "A page that was shown in a window does not come back to the kernel.",

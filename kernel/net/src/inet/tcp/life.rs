@@ -55,7 +55,9 @@ impl<M: Machine> Stack<'_, M> {
             SockBuf::create(&self.net.core, &self.net.buffers, bytes, Some(Box::new(told)))
         };
         let receive = buffer(receive_bytes)?;
-        receive.set_low_water(self.ip.threads, low_water);
+        if low_water > 1 {
+            receive.set_low_water(self.ip.threads, low_water);
+        }
         let send = buffer(send_bytes).inspect_err(|_| receive.discard())?;
         let scale = (0..14).find(|scale| receive_bytes >> scale <= 0xffff).unwrap_or(14);
         let t = self.tcb(id);

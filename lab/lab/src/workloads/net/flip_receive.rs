@@ -407,8 +407,8 @@ impl FlipReceive {
         Ok(len)
     }
 
-    /// Has a window show what comes next, and receives into a buffer what fills no page and is in the way of more. Where
-    /// both are, and how much.
+    /// Has a window show what comes next, and receives into a buffer what fills no page and is in the way of more.
+    /// Where both are, and how much.
     fn shown(
         &self,
         user: &User<Model>,
