@@ -300,7 +300,7 @@ impl<M: Machine> SockBuf<M> {
     }
 
     fn wake_for_data(&self, threads: &dyn Threads, held: &mut SockBufGuard<'_, M>) {
-        if held.fill.bytes() >= held.wakes_at {
+        if held.fill.bytes() >= held.wakes_at || self.is_half_full(held) {
             self.monitor.wake(threads, &mut held.want_read);
         }
     }
@@ -318,9 +318,14 @@ impl<M: Machine> SockBuf<M> {
         left.min(held.low_water).min(self.limits.high_water_bytes / 2).max(1)
     }
 
-    /// There is enough for a receiver of up to `left` bytes.
+    /// There is enough for a receiver of up to `left` bytes, or what there is takes so much memory that no more may come.
     pub(crate) fn has_enough(&self, held: &SockBufGuard<'_, M>, left: usize) -> bool {
-        held.fill.bytes() >= self.enough(held, left)
+        held.fill.bytes() >= self.enough(held, left) || self.is_half_full(held)
+    }
+
+    /// What there is takes half of the memory that it may: few bytes do where frames are short.
+    fn is_half_full(&self, held: &SockBufGuard<'_, M>) -> bool {
+        held.fill.memory() >= self.limits.memory_bytes / 2
     }
 
     /// Memory for what arrives is short. Whoever waits for more than there is has to take that now, and waits for half

@@ -192,16 +192,21 @@ fn a_window_is_asked_for_in_whole_pages_and_is_nothing_else() {
 
 /// How often a reader of `LEN` bytes has to ask, which waits for so many.
 fn calls_with(low_water: usize, slots: Option<u64>, clusters: Option<usize>) -> usize {
+    calls_over(low_water, PAGE_MTU, slots, clusters)
+}
+
+/// As [`calls_with`], by frames of so many bytes.
+fn calls_over(low_water: usize, mtu: u64, slots: Option<u64>, clusters: Option<usize>) -> usize {
     const LEN: usize = 60 * PAGE;
     let mut config = internet();
     config.net.as_mut().expect("it has one").receive_buffer_bytes = 40 * PAGE;
     if let Some(clusters) = clusters {
         config.socket.clusters = clusters;
     }
-    let m = with_source_and_ring(Wire::default(), "xeon-mp", PAGE_MTU, true, LEN as u64, slots);
+    let m = with_source_and_ring(Wire::default(), "xeon-mp", mtu, true, LEN as u64, slots);
     let calls = std::rc::Rc::new(std::cell::Cell::new(0));
     let counted = calls.clone();
-    run_on(m, "xeon-mp", &format!("{low_water} {slots:?} {clusters:?}"), config, move |u| {
+    run_on(m, "xeon-mp", &format!("{low_water} {mtu} {slots:?} {clusters:?}"), config, move |u| {
         let fd = connected(u, SOURCE);
         u.set_socket_option(fd, SocketOption::ReceiveLowWater(low_water)).expect("a stream");
         let buffer = map(u, LEN);
@@ -229,4 +234,9 @@ fn a_reader_that_waits_for_more_gets_more_at_a_time_and_never_waits_for_ever() {
     // What it waits for has no memory to come into: it has to do with less.
     let few = calls_with(usize::MAX, Some(16), Some(20));
     assert!(few > sixteen, "{few} calls");
+    // Short frames take pages all the same: the buffer's memory is full before it has so many bytes.
+    for mtu in [576, 900, 1500] {
+        let short = calls_over(usize::MAX, mtu, None, None);
+        assert!(short > 3, "MTU {mtu}: {short} calls");
+    }
 }
