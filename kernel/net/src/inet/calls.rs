@@ -14,6 +14,7 @@ use super::tcp::{Buffers, Tcb, TcpState};
 use crate::config::NetConfig;
 use alloc::boxed::Box;
 use core::net::{Ipv4Addr, SocketAddrV4};
+use core::sync::atomic::Ordering::Relaxed;
 use pageferry_abi::{Errno, Readiness, SocketKind, SocketOption};
 use pageferry_core::mbuf::Chain;
 use pageferry_core::proc::{Syscall, WaitFlag};
@@ -251,6 +252,7 @@ impl<M: Machine> Net<M> {
             (SocketOption::ReceiveBuffer(bytes), Kind::Udp(udp)) => udp.limit_bytes = in_bounds(bytes)?,
             (SocketOption::ReceiveLowWater(bytes), Kind::Tcp(tcb)) => {
                 tcb.receive_low_water = bytes;
+                self.has_low_water.fetch_or(bytes > 1, Relaxed);
                 if let Some(Buffers { receive, .. }) = tcb.buffers() {
                     receive.set_low_water(threads, bytes);
                 }

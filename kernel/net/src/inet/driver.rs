@@ -111,7 +111,7 @@ impl<M: Machine> Ip<'_, M> {
         let (arrived, received) = self.reap_received(card);
         drop(link);
         arrived.into_iter().for_each(|(frame, verdict)| self.frame_input(frame, verdict));
-        if self.net.tally.counts().no_room > lost_before {
+        if self.net.tally.counts().no_room > lost_before && self.net.may_drain() {
             self.net.with(self.threads, |stack| stack.drain());
         }
         if lost {

@@ -32,7 +32,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use core::ops::Deref;
-use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use once_cell::race::OnceBox;
 use pageferry_core::base::Core;
 use pageferry_core::defect::NetDefect;
@@ -75,6 +75,10 @@ pub struct Net<M: Machine> {
     pub(super) loopback: M::Lock<VecDeque<Chain>>,
     /// The card was not removed, nor stopped. Written under the lock of the way to the wire, read without.
     pub(super) has_wire: AtomicBool,
+    /// Segments that connections keep until those before them have come.
+    pub(super) early: AtomicUsize,
+    /// A connection's reader waits for more than there is, or may.
+    pub(super) has_low_water: AtomicBool,
     /// No more is taken in. Written once, and looked at under the lock of whatever keeps packets.
     pub(super) is_ending: AtomicBool,
     /// The latest time that was seen here: a call may come from a CPU whose clock is behind that.
@@ -186,6 +190,8 @@ impl<M: Machine> Net<M> {
             host: OnceBox::new(),
             card: link.as_ref().map(|link| *link.info()),
             has_wire: AtomicBool::new(link.is_some()),
+            early: AtomicUsize::new(0),
+            has_low_water: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             latest: AtomicU64::new(0),
             next_ip_id: AtomicU16::new(1),
@@ -214,6 +220,11 @@ impl<M: Machine> Net<M> {
     /// The server that has the protocols, if one has.
     pub(super) fn host(&self) -> Option<&dyn ProtocolHost> {
         self.host.get().map(|host| &**host)
+    }
+
+    /// There may be something to give up where memory is short; else the lock need not be taken.
+    pub(super) fn may_drain(&self) -> bool {
+        self.early.load(Relaxed) > 0 || self.has_low_water.load(Relaxed)
     }
 
     /// The network at work.

@@ -10,6 +10,7 @@ use super::super::wire::{Addresses, MAX_HEADER_BYTES, TCP_BYTES};
 use super::seq::Seq;
 use super::tcb::{Early, Tcb, TcpState};
 use core::net::SocketAddrV4;
+use core::sync::atomic::Ordering::Relaxed;
 use etherparse::{IpNumber, TcpHeaderSlice, TcpOptionElement};
 use pageferry_abi::Errno;
 use pageferry_core::defect::NetDefect;
@@ -387,6 +388,7 @@ impl<M: Machine> Stack<'_, M> {
         let next = t.rcv.next;
         let place = t.early.partition_point(|other| other.seq.since(next) <= seq.since(next));
         t.early.insert(place, Early { seq, bytes });
+        self.ip.net.early.fetch_add(1, Relaxed);
     }
 
     /// Hands on what was kept and is in order now.
@@ -399,6 +401,7 @@ impl<M: Machine> Stack<'_, M> {
             }
             let Early { seq, mut bytes } = t.early.remove(0);
             let buffer = t.receive.clone().expect("a connection has buffers");
+            self.ip.net.early.fetch_sub(1, Relaxed);
             let known = next.since(seq);
             if known >= bytes.len() {
                 self.free(bytes);

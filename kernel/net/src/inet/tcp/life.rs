@@ -16,6 +16,7 @@ use crate::SockBuf;
 use alloc::boxed::Box;
 use core::net::SocketAddrV4;
 use core::ops::RangeInclusive;
+use core::sync::atomic::Ordering::Relaxed;
 use pageferry_abi::Errno;
 use pageferry_core::defect::NetDefect;
 use pageferry_hal::{Access, Cycles, Machine, StructVa};
@@ -357,6 +358,7 @@ impl<M: Machine> Stack<'_, M> {
     /// Gives up what has come out of order: the far end has it still, as it was not acknowledged.
     pub(in crate::inet) fn drop_early(&mut self, id: PcbId) {
         let early = core::mem::take(&mut self.tcb(id).early);
+        self.ip.net.early.fetch_sub(early.len(), Relaxed);
         early.into_iter().for_each(|segment| self.free(segment.bytes));
     }
 
@@ -367,6 +369,7 @@ impl<M: Machine> Stack<'_, M> {
         t.state = TcpState::Closed;
         t.deadlines = super::tcb::Deadlines::default();
         let early = core::mem::take(&mut t.early);
+        self.ip.net.early.fetch_sub(early.len(), Relaxed);
         if error != Some(Errno::ConnectionReset) || !self.has(NetDefect::EarlyLostOnReset) {
             early.into_iter().for_each(|segment| self.free(segment.bytes));
         }
