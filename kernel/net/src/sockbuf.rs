@@ -318,7 +318,8 @@ impl<M: Machine> SockBuf<M> {
         left.min(held.low_water).min(self.limits.high_water_bytes / 2).max(1)
     }
 
-    /// There is enough for a receiver of up to `left` bytes, or what there is takes so much memory that no more may come.
+    /// There is enough for a receiver of up to `left` bytes, or what there is takes so much memory that no more may
+    /// come.
     pub(crate) fn has_enough(&self, held: &SockBufGuard<'_, M>, left: usize) -> bool {
         held.fill.bytes() >= self.enough(held, left) || self.is_half_full(held)
     }
