@@ -52,7 +52,7 @@ impl<M: Machine> User<M> {
 
     /// Sends `len_bytes` by copy or by loan, or as is cheaper; fewer only if a signal came, the descriptor is
     /// non-blocking, or the memory ends. What is received is what is at `from` now, also if it is changed before it is
-    /// received.
+    /// received; but for pages that are only pinned ([`SendMode::Pin`]).
     ///
     /// # Errors
     /// As [`User::write`]; [`Errno::NoMemory`]; [`Errno::NotSupported`] for other than copies to a pipe that is no

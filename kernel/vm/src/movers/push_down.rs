@@ -133,9 +133,6 @@ fn push_page<M: Machine>(
         return Err(VmError::Bus(at));
     }
     let Some(frame) = upper.usable() else { return Ok(Step::Missing(anon.clone())) };
-    if object.is_window() {
-        return Err(VmError::Access);
-    }
     if how == PushDown::Give && upper.refs > 1 || lower.busy().contains(&number) {
         return Err(VmError::Busy);
     }

@@ -19,10 +19,11 @@
 use super::transfer::{Given, KernelPages, Refused};
 use crate::error::VmError;
 use crate::map::{Entry, Inherit, Map, MapAddr, Mapped, page_range};
-use crate::object::ObjectState;
+use crate::object::{Object, ObjectState};
 use crate::page::Wired;
 use crate::probe::VmDefect;
 use crate::vm::{Space, Vm};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use pageferry_hal::{
@@ -58,8 +59,9 @@ impl<M: Machine> Space<M> {
     ///
     /// # Errors
     /// [`VmError::Invalid`]: no pages, or `at` is not page-aligned. [`VmError::Fault`]: not all of the range is mapped.
-    /// [`VmError::Access`]: it is no window. [`VmError::Busy`]: it is locked in memory. Nothing has changed then, and
-    /// the pages come back.
+    /// [`VmError::Access`]: it is no window, or of two. [`VmError::Busy`]: it is locked in memory; or somebody has
+    /// wired a page there, and others were given the window, who may have locked it. Nothing has changed then, and the
+    /// pages come back.
     ///
     /// # Locks
     /// Sleeps for the map lock: no spin lock may be held.
@@ -122,8 +124,7 @@ impl<M: Machine> Space<M> {
     ///
     /// # Errors
     /// [`VmError::Invalid`]: no length, or `at` is not page-aligned. [`VmError::NoMemory`]: not all of the range is
-    /// mapped. [`VmError::Access`]: it is no window. [`VmError::Busy`]: it is locked in memory. Nothing has changed
-    /// then.
+    /// mapped. [`VmError::Access`], [`VmError::Busy`] as of [`Space::show_pages`]. Nothing has changed then.
     ///
     /// # Locks
     /// Sleeps for the map lock: no spin lock may be held.
@@ -156,16 +157,14 @@ impl<M: Machine> Space<M> {
         }
         let range = page_range(vm, at, len_pages * PAGE_SIZE, unmapped)?;
         let map = self.locked_map().read(t);
-        refuse(vm, &map, range, unmapped)?;
+        let window = window_of(vm, &map, range, unmapped)?;
+        let mut state = window.lock();
+        refuse_locked(vm, &map, &state, range)?;
         let paths = vm.transfer_paths();
         paths.once.into_iter().for_each(|once| vm.machine().execute(once));
         let mut back = Vec::new();
         for entry in map.overlapping(range) {
-            let part = entry.range.intersect(&range).expect("it overlaps");
-            let oref = entry.object.as_ref().expect("seen above");
-            let first = entry.object_page(oref, part.start());
-            let pages = first..first + part.len_pages() as u64;
-            let mut state = oref.object.lock();
+            let (part, pages) = part(entry, range);
             self.revoke_shown(part, &state, &pages);
             for (page, va) in pages.zip(part.pages()) {
                 if let Some(frame) = state.pages_mut().remove(&page) {
@@ -176,7 +175,7 @@ impl<M: Machine> Space<M> {
                     let frame = frames[(va - range.start()) / PAGE_SIZE];
                     vm.machine().execute(paths.each);
                     let mut table = vm.frames().lock();
-                    table.show(frame, &oref.object, page);
+                    table.show(frame, window, page);
                     if stay_wired {
                         table.wire(frame);
                     }
@@ -225,16 +224,51 @@ impl<M: Machine> Space<M> {
     }
 }
 
-/// Says why pages cannot be shown in `range`, or taken out there.
-fn refuse<M: Machine>(vm: &Vm<M>, map: &Map<M>, range: VaRange, unmapped: VmError) -> Result<(), VmError> {
+/// The one window that `range` lies in.
+fn window_of<'a, M: Machine>(
+    vm: &Vm<M>,
+    map: &'a Map<M>,
+    range: VaRange,
+    unmapped: VmError,
+) -> Result<&'a Arc<Object<M>>, VmError> {
     if !map.covers(vm, range) {
         return Err(unmapped);
     }
-    let is_window = |e: &Entry<M>| e.object.as_ref().is_some_and(|oref| oref.object.is_window());
-    if !map.overlapping(range).all(|e| is_window(e) && !e.attributes.copy_on_write) {
-        return Err(VmError::Access);
+    let mut objects = map.overlapping(range).map(|e| match &e.object {
+        Some(oref) if oref.object.is_window() && !e.attributes.copy_on_write => Ok(&oref.object),
+        _ => Err(VmError::Access),
+    });
+    let first = objects.next().expect("it is covered")?;
+    for other in objects {
+        if !Arc::ptr_eq(first, other?) {
+            return Err(VmError::Access);
+        }
     }
-    match map.overlapping(range).any(|e| !e.locked.is_empty()) && !vm.has(VmDefect::WindowOverLocked) {
+    Ok(first)
+}
+
+/// What `entry` has of `range`, and which pages of the window that is.
+fn part<M: Machine>(entry: &Entry<M>, range: VaRange) -> (VaRange, Range<u64>) {
+    let part = entry.range.intersect(&range).expect("it overlaps");
+    let oref = entry.object.as_ref().expect("a window is an object");
+    let first = entry.object_page(oref, part.start());
+    (part, first..first + part.len_pages() as u64)
+}
+
+/// Refuses to change what is locked in memory: here, or by others who were given the window, for whom a wire speaks.
+fn refuse_locked<M: Machine>(
+    vm: &Vm<M>,
+    map: &Map<M>,
+    state: &ObjectState,
+    range: VaRange,
+) -> Result<(), VmError> {
+    let table = vm.frames().lock();
+    let held = |entry: &Entry<M>| {
+        let (_, pages) = part(entry, range);
+        state.pages().range(pages).any(|(_, &frame)| table.get(frame).info().wire_count > 1)
+    };
+    let is_locked = |entry: &Entry<M>| !entry.locked.is_empty() || state.refs() > 1 && held(entry);
+    match map.overlapping(range).any(is_locked) && !vm.has(VmDefect::WindowOverLocked) {
         true => Err(VmError::Busy),
         false => Ok(()),
     }

@@ -203,6 +203,38 @@ fn who_shares_a_window_sees_the_same() {
     });
 }
 
+/// One who was given a window may lock what it shows, and it stays there until he unlocks it. Two windows side by side
+/// are not one.
+#[test]
+fn what_others_have_locked_is_not_replaced() {
+    on_each(|rig| {
+        let t = rig.t();
+        let (s, at) = with_two(rig);
+        let other = rig.vm.space().unwrap();
+        pass(&s, &other, t, at, 6 * PAGE, Some(at), PassMode::Share).unwrap();
+        other.lock_memory(t, at + 2 * PAGE, PAGE).unwrap();
+        let refused = |at: Va| {
+            let no = s.show_pages(t, at, data(rig, 5, 2)).unwrap_err();
+            rig.vm.free_kernel_pages(no.back);
+            rig.check();
+            no.error
+        };
+        assert_eq!(refused(at + PAGE), VmError::Busy);
+        assert_eq!(s.clear_window(t, at, 6 * PAGE).map(|_| ()), Err(VmError::Busy));
+        assert_eq!(seen(rig, &other, at)[1..3], [first(1, 0), first(1, 1)]);
+        other.unlock_memory(t, at + 2 * PAGE, PAGE).unwrap();
+        rig.vm.free_kernel_pages(s.show_pages(t, at + PAGE, data(rig, 2, 2)).unwrap().expect("two"));
+        rig.check();
+        assert_eq!(seen(rig, &other, at)[1..3], [first(2, 0), first(2, 1)]);
+        rig.exit(other);
+        let beside = s.map_window(t, PAGE).unwrap();
+        if beside == at + 6 * PAGE {
+            assert_eq!(refused(at + 5 * PAGE), VmError::Access);
+        }
+        rig.exit(s);
+    });
+}
+
 /// The page daemon passes by.
 #[test]
 fn what_is_shown_is_not_paged_out() {
