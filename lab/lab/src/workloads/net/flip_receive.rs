@@ -363,8 +363,7 @@ impl FlipReceive {
             let want = (end - got).min(read_bytes as u64) as usize;
             let parts = match window {
                 None => [(buffer, self.read(user, fd, buffer, want)?), (buffer, 0)],
-                // As much as it can show, whatever is measured: a part of a page cannot be shown.
-                Some(window) => self.shown(user, fd, window, buffer)?,
+                Some(window) => self.shown(user, fd, window, buffer, want)?,
             };
             if parts.iter().all(|(_, len)| *len == 0) {
                 self.cell.borrow_mut().damage(format!("the stream ended after {got} of {all_bytes} bytes"));
@@ -407,17 +406,19 @@ impl FlipReceive {
         Ok(len)
     }
 
-    /// Has a window show what comes next, and receives into a buffer what fills no page and is in the way of more.
-    /// Where both are, and how much.
+    /// Has a window show what comes next, up to the page that has the last of the bytes that it wants; and receives
+    /// into a buffer what fills no page and is in the way of more. Where both are, and how much.
     fn shown(
         &self,
         user: &User<Model>,
         fd: Fd,
         window: Va,
         buffer: Va,
+        want: usize,
     ) -> Result<[(Va, usize); 2], CallError> {
-        let shown = user.receive_shown(fd, window, self.it.read_bytes).map_err(named("be shown"))?;
-        let copied = match shown.copy_bytes.min(self.it.read_bytes) {
+        let pages = want.next_multiple_of(PAGE_SIZE);
+        let shown = user.receive_shown(fd, window, pages).map_err(named("be shown"))?;
+        let copied = match shown.copy_bytes.min(want.saturating_sub(shown.len_bytes)) {
             0 => 0,
             want => self.read(user, fd, buffer, want)?,
         };

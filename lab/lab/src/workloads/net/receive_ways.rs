@@ -34,7 +34,8 @@ crate::parameters! {
         socket_bytes: usize = 4096..=16 << 20,
         read_bytes: usize = 4096..=16 << 20,
         warmup_bytes: u64 = 0..=1 << 32,
-        total_bytes: u64 = 1..=1 << 40,
+        /// A window may show the rest of a page more than the warm-up.
+        total_bytes: u64 = 4096..=1 << 40,
         by: By,
         reader: Reader,
         /// The receiver compares what it gets.
