@@ -47,6 +47,7 @@ pub use pageferry_core::config::{
 pub use pageferry_core::counter::{KernelCounter, metrics};
 pub use pageferry_core::defect::{KernelDefect, NetDefect, SchedDefect};
 pub use pageferry_core::ipc::{ATOMIC_WRITE_BYTES, MAX_EXPORTS};
+pub use pageferry_core::mbuf::MAX_MBUFS;
 pub use pageferry_core::proc::{Killed, Listed};
 pub use pageferry_core::sched::{Thread, ThreadId};
 pub use pageferry_costs::{Arrived, Carrier, MoveCosts, RequestCosts};
@@ -56,6 +57,6 @@ pub use pageferry_ispc::{
     Method, NetServiceConfig, NetServiceDefect, NetServicePaths, RequestId, Wait,
 };
 pub use pageferry_net::{
-    Counts as NetCounts, NetConfig, NetPaths, ReceiveMapping, Repack, clusters_for_card,
+    Counts as NetCounts, NetConfig, NetPaths, ReceiveMapping, Repack, clusters_for_card, mbufs_for_card,
 };
 pub use sys::{FileServer, NetServer, Procedure, Program, User};

@@ -19,7 +19,7 @@ mod sosend;
 mod sotee;
 
 pub use config::{NetConfig, NetPaths, ReceiveMapping, Repack};
-pub use inet::{Counts, clusters_for_card};
+pub use inet::{Counts, clusters_for_card, mbufs_for_card};
 pub use inet::{InetSocket, LOCK_CLASSES, Net, Parts, PcbId, ProtocolHost, Protocols};
 pub use sockbuf::{MAX_SOCKETS, SOCKET_BYTES, SockBuf, SockBufs, Socket};
 pub use socket::NullSocket;

@@ -14,4 +14,4 @@ pub use chain::{Chain, from_bytes, share};
 pub use lending::Lenders;
 pub use lent::Lent;
 pub use mbuf::{CardPage, MBUF_BYTES, Mbuf, SMALL_BYTES};
-pub use pool::{NotDonated, Pool};
+pub use pool::{MAX_MBUFS, NotDonated, Pool};

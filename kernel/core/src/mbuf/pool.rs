@@ -43,7 +43,7 @@ use pageferry_pmap::{Reach, TlbFlush};
 use pageferry_vm::{AnonLoan, KernelPages, Vm, VmError};
 
 /// Mbufs at a time.
-const MAX_MBUFS: usize = 4096;
+pub const MAX_MBUFS: usize = 4096;
 
 pub(super) struct State {
     pub(super) mbufs: Zone,

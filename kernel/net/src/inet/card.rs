@@ -127,8 +127,18 @@ pub(super) fn frame_descriptors(info: &NicInfo) -> usize {
 /// is taken from them.
 #[must_use]
 pub fn clusters_for_card(info: &NicInfo, receive_buffer_bytes: usize) -> usize {
-    let frames = info.receive_slots / frame_descriptors(info) + receive_buffer_bytes.div_ceil(info.mtu_bytes);
-    frames * frame_clusters(info)
+    frames_for_card(info, receive_buffer_bytes) * frame_clusters(info)
+}
+
+/// The fewest mbufs with which it does so, likewise. A kernel has [`MAX_MBUFS`](pageferry_core::mbuf::MAX_MBUFS); where
+/// the card has all of them, no connection can be made.
+#[must_use]
+pub fn mbufs_for_card(info: &NicInfo, receive_buffer_bytes: usize) -> usize {
+    frames_for_card(info, receive_buffer_bytes) * frame_descriptors(info)
+}
+
+fn frames_for_card(info: &NicInfo, receive_buffer_bytes: usize) -> usize {
+    info.receive_slots / frame_descriptors(info) + receive_buffer_bytes.div_ceil(info.mtu_bytes)
 }
 
 impl<M: Machine> Card<M> {

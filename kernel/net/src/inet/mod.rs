@@ -52,7 +52,7 @@ mod upcall;
 mod who;
 mod wire;
 
-pub use card::clusters_for_card;
+pub use card::{clusters_for_card, mbufs_for_card};
 pub use id::PcbId;
 pub use socket::InetSocket;
 pub use stack::{LOCK_CLASSES, Net, Parts, ProtocolHost};

@@ -8,7 +8,9 @@ use crate::error::LabError;
 use crate::files::{KernelChoice, MachineChoice};
 use crate::record::Law;
 use pageferry_hal::{ContextId, Machine as _, Nic, PAGE_SIZE};
-use pageferry_kernel::{BootError, Errno, Kernel, Killed, NetConfig, Program, clusters_for_card};
+use pageferry_kernel::{
+    BootError, Errno, Kernel, Killed, MAX_MBUFS, NetConfig, Program, clusters_for_card, mbufs_for_card,
+};
 use pageferry_model::panics::quietly;
 use pageferry_model::{Model, Options, RunError};
 use pageferry_vm::VmConfig;
@@ -229,7 +231,17 @@ impl Testbed {
             );
         };
         if through_card {
-            let needed = clusters_for_card(&self.card()?.info(), net.receive_buffer_bytes.value as usize);
+            let (info, received) = (self.card()?.info(), net.receive_buffer_bytes.value as usize);
+            let mbufs = mbufs_for_card(&info, received);
+            if mbufs > MAX_MBUFS {
+                let max = info.receive_slots.saturating_sub(mbufs - MAX_MBUFS);
+                return Err(self.incompatible(format!(
+                    "nic.receive_slots = {}: expected at most {max}: each takes one of the kernel's {MAX_MBUFS} mbufs, \
+                     and a connection's receive buffer others",
+                    info.receive_slots
+                )));
+            }
+            let needed = clusters_for_card(&info, received);
             let clusters = &self.kernel.file.socket.clusters;
             if clusters.value < needed as u64 {
                 return Err(self.incompatible(format!(

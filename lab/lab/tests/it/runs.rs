@@ -516,6 +516,20 @@ fn fewer_clusters_than_the_card_has_use_for_are_refused() {
     }
 }
 
+/// Each descriptor of the card's takes an mbuf: with all of them, no connection could be made.
+#[test]
+fn a_ring_that_takes_all_mbufs_is_refused() {
+    let ring = |slots: u64| {
+        let set = [format!("machine.nic.receive_slots={slots}"), "total_bytes=65536".into()];
+        run("receive-ways", "today", "linux-6", &set.each_ref().map(String::as_str))
+    };
+    let refused = ring(4096).expect_err("too many").to_string();
+    let said = "nic.receive_slots = 4096: expected at most ";
+    let at = refused.find(said).unwrap_or_else(|| panic!("{refused}")) + said.len();
+    let digits: String = refused[at..].chars().take_while(char::is_ascii_digit).collect();
+    ring(digits.parse().expect("a number")).expect("as many as it says");
+}
+
 /// A path that is longer than the text of its process is a loop in it.
 #[test]
 fn a_process_executes_more_than_its_text() {
