@@ -516,6 +516,23 @@ fn fewer_clusters_than_the_card_has_use_for_are_refused() {
     }
 }
 
+/// A piece that ends the warm-up may be all there is of what was to be measured.
+#[test]
+fn a_piece_that_is_longer_than_all_is_measured_all_the_same() {
+    for (size, warmup, total) in [(65_536, 4096, 1), (8192, 1, 8191), (8192, 8192, 1), (4096, 0, 1)] {
+        let set = |of: &str| {
+            [format!("{of}={size}"), format!("warmup_bytes={warmup}"), format!("total_bytes={total}")]
+        };
+        let sent = set("size_bytes");
+        run("card-send", "pentium-pro", "uvm", &sent.each_ref().map(String::as_str)).expect("it is sent");
+        let [read, warmup, _] = set("read_bytes");
+        for by in ["by=window", "by=copy"] {
+            let set = [&read, &warmup, "total_bytes=4096", by];
+            run("receive-ways", "today", "linux-6", &set.map(|set| set as &str)).expect("it is received");
+        }
+    }
+}
+
 /// Each descriptor of the card's takes an mbuf: with all of them, no connection could be made.
 #[test]
 fn a_ring_that_takes_all_mbufs_is_refused() {

@@ -45,28 +45,28 @@ const CARDS_CPU: CpuId = CpuId(0);
 const COMPUTED_BYTES: usize = 64;
 const COMPUTE_INSTRUCTIONS: u32 = 16;
 
-/// How a receiver gets what has come.
+/// Where a receiver gets what has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Into {
+pub(super) enum Destination {
     /// Into its buffer.
     Buffer(ReceiveMode),
     /// Shown in a window; what fills no page into its buffer, by copy.
     Window,
 }
 
-impl Into {
+impl Destination {
     /// How the kernel moves it.
     fn mode(self) -> ReceiveMode {
         match self {
-            Into::Buffer(mode) => mode,
-            Into::Window => ReceiveMode::Copy,
+            Destination::Buffer(mode) => mode,
+            Destination::Window => ReceiveMode::Copy,
         }
     }
 }
 
 /// What a receiver does.
 pub(super) struct Receiving {
-    pub(super) into: Into,
+    pub(super) into: Destination,
     /// It compares what it gets: instructions for each byte, to make what it expects and to compare.
     pub(super) touch: Option<u32>,
     pub(super) socket_bytes: usize,
@@ -287,7 +287,7 @@ impl Workload for FlipReceive {
             .cpu(&testbed.machine.config, testbed.seed)
             .map_err(|lacking| testbed.incompatible(lacking))?;
         let receiving = Receiving {
-            into: Into::Buffer(match p.by {
+            into: Destination::Buffer(match p.by {
                 By::Flip | By::MockFlip => ReceiveMode::Transfer,
                 By::Auto => ReceiveMode::Auto,
                 By::Copy | By::MockCopy => ReceiveMode::Copy,
@@ -343,8 +343,8 @@ impl FlipReceive {
         user.store(expected, &vec![1; read_bytes]);
         measure_first(user, SendMode::Copy, into.mode())?;
         let window = match into {
-            Into::Window => Some(user.map_window(read_bytes).map_err(named("map a window"))?),
-            Into::Buffer(_) => None,
+            Destination::Window => Some(user.map_window(read_bytes).map_err(named("map a window"))?),
+            Destination::Buffer(_) => None,
         };
         let fd = stream_socket(user, self.it.socket_bytes)?;
         if low_water_bytes > 1 {

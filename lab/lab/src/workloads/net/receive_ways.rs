@@ -5,7 +5,7 @@
 //! receiver waits until so much is there as it asks for, however it gets it (`SO_RCVLOWAT`): so many pages one call can
 //! move. With `touch` it looks at every word, else at none.
 
-use super::flip_receive::{Into, Reader, Receiving};
+use super::flip_receive::{Destination, Reader, Receiving};
 use crate::error::LabError;
 use crate::kit::OutcomeCell;
 use crate::record::{Metric, metric};
@@ -71,10 +71,10 @@ impl Workload for ReceiveWays {
             .map_err(|lacking| testbed.incompatible(lacking))?;
         let receiving = Receiving {
             into: match p.by {
-                By::Copy => Into::Buffer(ReceiveMode::Copy),
-                By::Flip => Into::Buffer(ReceiveMode::Transfer),
-                By::Auto => Into::Buffer(ReceiveMode::Auto),
-                By::Window => Into::Window,
+                By::Copy => Destination::Buffer(ReceiveMode::Copy),
+                By::Flip => Destination::Buffer(ReceiveMode::Transfer),
+                By::Auto => Destination::Buffer(ReceiveMode::Auto),
+                By::Window => Destination::Window,
             },
             touch: p.touch.then_some(LOOK_INSTRUCTIONS),
             socket_bytes: p.socket_bytes,

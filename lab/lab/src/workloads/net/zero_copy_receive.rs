@@ -7,7 +7,7 @@
 //! every word or at none. What differs between kernels is counted: mappings that were made or found, invalidations, and
 //! interrupts to other CPUs.
 
-use super::flip_receive::{Into, Receiving};
+use super::flip_receive::{Destination, Receiving};
 use crate::error::LabError;
 use crate::files::Experiment;
 use crate::judge::Reproduction;
@@ -63,7 +63,7 @@ impl Workload for ZeroCopyReceive {
 
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
         let receiving = Receiving {
-            into: Into::Buffer(match p.by {
+            into: Destination::Buffer(match p.by {
                 By::Copy => ReceiveMode::Copy,
                 By::Flip => ReceiveMode::Transfer,
             }),

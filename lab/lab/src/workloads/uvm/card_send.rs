@@ -121,7 +121,8 @@ impl CardSend {
         }
         let all = warmup_bytes + total_bytes;
         let (mut sent, mut began) = (0, None);
-        while sent < all {
+        // One that passes the end with the last piece of its warm-up sends another, to be measured.
+        while sent < all || began.is_none() {
             if sent >= warmup_bytes && began.is_none() {
                 began = Some((Began::now(user, &self.model), sent));
             }
