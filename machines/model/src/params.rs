@@ -117,6 +117,8 @@ pub(crate) struct NicParams {
     pub(crate) transmit_checksum: bool,
     pub(crate) receive_checksum: bool,
     pub(crate) header_split: bool,
+    /// Data of a flow that is joined; 0 for none.
+    pub(crate) coalesce_bytes: usize,
     pub(crate) interrupt_gap_ps: u64,
     pub(crate) dma_latency_ps: u64,
     pub(crate) dma_mb_s: u64,
@@ -296,6 +298,7 @@ impl Params {
                     transmit_checksum: nic.transmit_checksum.value,
                     receive_checksum: nic.receive_checksum.value,
                     header_split: nic.header_split.value,
+                    coalesce_bytes: nic.coalesce_bytes.as_ref().map_or(0, |n| n.value as usize),
                     interrupt_gap_ps: nic.interrupt_gap_ns.value * 1000,
                     dma_latency_ps: nic.dma_latency_ns.value * 1000,
                     dma_mb_s: nic.dma_mb_s.value,

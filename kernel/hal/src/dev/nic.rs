@@ -113,6 +113,9 @@ pub struct NicInfo {
     pub receive_checksum: bool,
     /// It can put headers (Ethernet, IP, TCP or UDP) and what is behind them into buffers of their own.
     pub header_split: bool,
+    /// Data of one flow that it joins at most: a *frame* that arrives may have so much, in pages that are full but for
+    /// the last, behind one header whose sum of TCP is that of a part. 0 where it joins none.
+    pub coalesce_bytes: usize,
     /// Bits a microsecond, each way.
     pub link_mbit_s: u64,
 }

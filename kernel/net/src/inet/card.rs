@@ -111,10 +111,11 @@ pub(super) fn page_to_receive<M: Machine>(mapping: ReceiveMapping, pool: &Pool<M
     }
 }
 
-/// Clusters that hold the longest frame, whose headers may be in front of it all the same.
+/// Clusters that hold the longest frame, whose headers may be in front of it all the same, or as much as the card joins.
 fn frame_clusters(info: &NicInfo) -> usize {
     let offset = if info.header_split { 0 } else { ETHER_ALIGN };
-    (offset + ETHERNET_HEADER_BYTES + info.mtu_bytes).div_ceil(PAGE_SIZE)
+    let alone_bytes = offset + ETHERNET_HEADER_BYTES + info.mtu_bytes;
+    alone_bytes.max(info.coalesce_bytes).div_ceil(PAGE_SIZE)
 }
 
 /// Descriptors that the buffers for one frame take.

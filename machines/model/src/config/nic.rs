@@ -25,6 +25,10 @@ pub struct NicConfig {
     pub receive_checksum: Sourced<bool>,
     /// It can put headers, and what is behind them, into buffers of their own.
     pub header_split: Sourced<bool>,
+    /// Data of segments of one flow that it joins to one before the kernel sees it, at most: whole pages, which are
+    /// filled whatever the size of a frame. 0, or absent, where it joins none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coalesce_bytes: Option<Number>,
     /// The least time between two interrupts.
     pub interrupt_gap_ns: Number,
     /// From a request on the bus to its first byte.

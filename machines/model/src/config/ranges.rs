@@ -57,5 +57,6 @@ pub const RANGES: Ranges = Ranges(&[
     range("nic.dma_latency_ns", 0, 1_000_000),
     range("nic.dma_mb_s", 1, 1_000_000),
     range("nic.register_*_ns", 0, 1_000_000),
+    range("nic.coalesce_bytes", 0, 61_440),
     range("nic.write_back_line_cycles", 0, 10_000),
 ]);

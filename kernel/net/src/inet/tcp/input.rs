@@ -347,6 +347,8 @@ impl<M: Machine> Stack<'_, M> {
         let (now, delay) = (self.now(), self.cycles(self.config().delayed_ack_ms));
         let ack_segments = self.config().ack_segments;
         let at_once = self.has(NetDefect::EarlyAsInOrder);
+        // A card may have joined several.
+        let segments = segment.len.div_ceil(self.offered_segment(id));
         let t = self.tcb(id);
         if segment.fin && t.state.may_receive() {
             t.rcv.fin = Some(segment.seq + segment.len);
@@ -366,7 +368,7 @@ impl<M: Machine> Stack<'_, M> {
             return self.keep(id, segment.seq, packet);
         }
         t.rcv.next = t.rcv.next + segment.len;
-        t.rcv.unacknowledged += 1;
+        t.rcv.unacknowledged += segments as u32;
         // So many segments are acknowledged at once (RFC 5681, 4.2: two); and while some are missing, every one.
         if t.rcv.unacknowledged >= ack_segments || !t.early.is_empty() {
             t.ack_now = true;

@@ -6,6 +6,8 @@
 use pageferry_hal::{ETHERNET_HEADER_BYTES, NicChecksum, NicVerdict};
 use std::ops::Range;
 
+/// Where the header of IP begins.
+const IP_AT: usize = ETHERNET_HEADER_BYTES;
 const IPV4: [u8; 2] = [0x08, 0x00];
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -25,7 +27,7 @@ pub(crate) struct Headers {
 impl Headers {
     /// Those of `frame`; `None` when it is not understood.
     pub(crate) fn of(frame: &[u8]) -> Option<Headers> {
-        let ip_at = ETHERNET_HEADER_BYTES;
+        let ip_at = IP_AT;
         let first = *frame.get(ip_at)?;
         if frame[ip_at - 2..ip_at] != IPV4 || first >> 4 != 4 {
             return None;
@@ -58,6 +60,14 @@ impl Headers {
         self.transport.end
     }
 
+    /// What tells this flow of TCP from others: the addresses and ports of both ends.
+    pub(crate) fn flow(&self, frame: &[u8]) -> Option<[u8; 12]> {
+        let mut flow = [0; 12];
+        flow[..8].copy_from_slice(&frame[self.ip.start + 12..self.ip.start + 20]);
+        flow[8..].copy_from_slice(&frame[self.transport.start..self.transport.start + 4]);
+        (self.protocol == TCP).then_some(flow)
+    }
+
     /// Whether the checksums of the frame are right.
     fn verdict(&self, frame: &[u8]) -> NicVerdict {
         if fold(sum(&frame[self.ip.clone()])) != 0xffff {
@@ -75,6 +85,77 @@ impl Headers {
         let addresses = &frame[self.ip.start + 12..self.ip.start + 20];
         let pseudo = sum(addresses) + u64::from(self.protocol) + carried.len() as u64;
         if fold(pseudo + sum(carried)) == 0xffff { NicVerdict::Good } else { NicVerdict::Bad }
+    }
+}
+
+/// A segment of TCP that carries data and has nothing else to say, with right sums: one that can be joined to others.
+pub(crate) struct Segment<'a> {
+    /// Up to its data.
+    pub(crate) header: &'a [u8],
+    pub(crate) data: &'a [u8],
+    /// What tells its flow from others.
+    pub(crate) flow: [u8; 12],
+    /// Where the header of TCP begins.
+    tcp_at: usize,
+}
+
+const TCP_FLAGS: usize = 13;
+const ACK: u8 = 0x10;
+const PSH: u8 = 0x08;
+
+impl<'a> Segment<'a> {
+    pub(crate) fn of(headers: &Headers, frame: &'a [u8]) -> Option<Segment<'a>> {
+        let flow = headers.flow(frame)?;
+        let (header, tcp_at) = (&frame[..headers.end()], headers.transport.start);
+        let data = &frame[headers.end()..headers.ends_at];
+        let says_nothing_else = header[tcp_at + TCP_FLAGS] & !PSH == ACK;
+        let is_right = says_nothing_else && !data.is_empty() && headers.verdict(frame) == NicVerdict::Good;
+        is_right.then_some(Segment { header, data, flow, tcp_at })
+    }
+
+    /// The sequence number of its first byte.
+    pub(crate) fn seq(&self) -> u32 {
+        let at = self.tcp_at + 4;
+        u32::from_be_bytes(self.header[at..at + 4].try_into().expect("four bytes"))
+    }
+
+    pub(crate) fn is_pushed(&self) -> bool {
+        self.header[self.tcp_at + TCP_FLAGS] & PSH != 0
+    }
+
+    /// Its header, as if it began with the byte that has this number.
+    pub(crate) fn header_at(&self, seq: u32) -> Vec<u8> {
+        let (mut header, at) = (self.header.to_vec(), self.tcp_at + 4);
+        header[at..at + 4].copy_from_slice(&seq.to_be_bytes());
+        header
+    }
+
+    /// Whether another segment's header says the same, but for what is where in the stream.
+    pub(crate) fn says_the_same(&self, other: &[u8]) -> bool {
+        self.header.len() == other.len() && self.without_place(self.header) == self.without_place(other)
+    }
+
+    /// A header of the same layout without lengths, identification, sums, sequence number and PSH.
+    fn without_place(&self, header: &[u8]) -> Vec<u8> {
+        let (mut header, tcp_at) = (header.to_vec(), self.tcp_at);
+        header[IP_AT + 2..IP_AT + 6].fill(0);
+        header[IP_AT + 10..IP_AT + 12].fill(0);
+        header[tcp_at + 4..tcp_at + 8].fill(0);
+        header[tcp_at + 16..tcp_at + 18].fill(0);
+        header[tcp_at + TCP_FLAGS] &= !PSH;
+        header
+    }
+
+    /// Makes a header one over so many bytes of data, of which the last are pushed or not.
+    pub(crate) fn put_over(header: &mut [u8], data_bytes: usize, is_pushed: bool) {
+        let tcp_at = IP_AT + usize::from(header[IP_AT] & 15) * 4;
+        let total = (header.len() - IP_AT + data_bytes) as u16;
+        header[IP_AT + 2..IP_AT + 4].copy_from_slice(&total.to_be_bytes());
+        header[IP_AT + 10..IP_AT + 12].fill(0);
+        let sum = !fold(sum(&header[IP_AT..tcp_at]));
+        header[IP_AT + 10..IP_AT + 12].copy_from_slice(&sum.to_be_bytes());
+        let flags = &mut header[tcp_at + TCP_FLAGS];
+        *flags = if is_pushed { *flags | PSH } else { *flags & !PSH };
     }
 }
 

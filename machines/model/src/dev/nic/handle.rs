@@ -137,7 +137,7 @@ impl Nic for ModelNic {
     }
 
     fn acknowledge(&self) -> NicEvents {
-        self.act(read, |card, _, _| card.acknowledge())
+        self.act(read, |card, now, agenda| card.acknowledge(now, agenda))
     }
 
     fn take_transmitted(&self) -> Option<NicTransmitted> {

@@ -7,6 +7,8 @@
 //! way, or looks at one too early, is found out. What the bus carries before, and how many descriptors a write-back
 //! takes along, shows in times only.
 //!
+//! A card that joins segments ([`coalesce`]) gives buffers to frames only behind the bus.
+//!
 //! The card keeps what it was posted; the descriptors in memory have the words that a driver and a card would write
 //! there, for the lines that these take in caches, and for whoever gives a ring away too early. What is posted is in
 //! one of the queues here until its answer is taken: [`Card::unanswered`].
@@ -14,6 +16,7 @@
 //! The state belongs to the hardware, as part of [`crate::outside`], which gives it its time. Misuse by the kernel
 //! panics; a frame from the wire never does ([`frame`]). [`handle`] is what a kernel drives it by.
 
+mod coalesce;
 pub(crate) mod frame;
 pub(crate) mod handle;
 mod ring;
@@ -25,7 +28,8 @@ use crate::outside::agenda::{Agenda, Step};
 use crate::outside::dma::Dma;
 use crate::outside::frames::{pad, wire_ps};
 use crate::params::NicParams;
-use frame::Headers;
+use coalesce::{Coalescing, Done};
+use frame::{Headers, Segment};
 use pageferry_hal::{
     ETHERNET_HEADER_BYTES, Fragment, MacAddress, NIC_DESCRIPTOR_BYTES, NicArrival, NicError, NicEvents,
     NicInfo, NicReceive, NicReceived, NicStatistics, NicTransmit, NicTransmitted, NicVerdict, Pa,
@@ -70,7 +74,9 @@ pub(crate) struct Card {
     sending: Option<RingItem<NicTransmit>>,
     /// Frames whose descriptors are being written back.
     sent: VecDeque<RingItem<NicTransmit>>,
-    arriving: VecDeque<(RingItem<NicReceive>, Vec<u8>)>,
+    /// Frames on their way over the bus, with their buffers; a card that joins segments looks for these behind it.
+    arriving: VecDeque<(Option<RingItem<NicReceive>>, Vec<u8>)>,
+    coalescing: Option<Coalescing>,
     /// When the bus is free.
     bus_free_at: u64,
     /// What has happened since the last acknowledgement.
@@ -100,6 +106,7 @@ impl Card {
             sending: None,
             sent: VecDeque::new(),
             arriving: VecDeque::new(),
+            coalescing: (params.coalesce_bytes > 0).then(|| Coalescing::new(params.coalesce_bytes)),
             bus_free_at: 0,
             events: NicEvents::default(),
             raised: false,
@@ -122,6 +129,7 @@ impl Card {
             transmit_checksum: p.transmit_checksum,
             receive_checksum: p.receive_checksum,
             header_split: p.header_split,
+            coalesce_bytes: p.coalesce_bytes,
             link_mbit_s: p.link_mbit_s,
         }
     }
@@ -198,15 +206,23 @@ impl Card {
         self.receive.hand_over();
     }
 
-    pub(crate) fn acknowledge(&mut self) -> NicEvents {
+    pub(crate) fn acknowledge(&mut self, now: u64, agenda: &mut Agenda) -> NicEvents {
         match self.over {
             Some(Over::Removed) => NicEvents { removed: true, ..NicEvents::default() },
             Some(Over::Stopped) => NicEvents::default(),
             None => {
                 self.raised = false;
+                if self.has_open() && !self.waits_to_raise {
+                    self.raise_later(now, agenda);
+                }
                 std::mem::take(&mut self.events)
             }
         }
+    }
+
+    /// Segments wait for others of their flow.
+    fn has_open(&self) -> bool {
+        self.coalescing.as_ref().is_some_and(Coalescing::is_open)
     }
 
     /// The oldest answer of the transmit ring, and the descriptors that are looked at for it.
@@ -264,7 +280,10 @@ impl Card {
         }
         self.transmit.answer_rest(|packet| result_of(packet.tag));
         let result = Err(over.error());
-        for (RingItem { what, places }, _) in std::mem::take(&mut self.arriving) {
+        let open = self.coalescing.as_mut().map(Coalescing::give_up).unwrap_or_default();
+        let arriving = std::mem::take(&mut self.arriving);
+        let begun = open.into_iter().chain(arriving.into_iter().filter_map(|(item, _)| item));
+        for RingItem { what, places } in begun {
             self.receive.answer(&places, NicReceived { tag: what.tag, result });
         }
         self.receive.answer_rest(|buffer| NicReceived { tag: buffer.tag, result });
@@ -293,22 +312,26 @@ impl Card {
                 self.statistics.transmitted += 1;
                 self.transmit.answer(&places, NicTransmitted { tag: what.tag, result: Ok(()) });
                 self.events.transmitted = true;
-                self.want_interrupt(now, agenda);
+                self.want_interrupt(now, agenda, dma);
             }
             Step::ReceiveWritten => {
-                let (RingItem { what, places }, frame) =
-                    self.arriving.pop_front().expect("a frame for each write-back");
-                let arrival = self.deliver(&what, &frame, dma);
-                places.write_back(dma, frame.len());
-                self.statistics.received += 1;
-                self.receive.answer(&places, NicReceived { tag: what.tag, result: Ok(arrival) });
-                self.events.received = true;
-                self.want_interrupt(now, agenda);
+                let (item, frame) = self.arriving.pop_front().expect("a frame for each write-back");
+                match item {
+                    Some(item) => {
+                        let arrival = self.deliver(&item.what, &frame, dma);
+                        self.statistics.received += 1;
+                        self.done((item, arrival), dma);
+                    }
+                    None => self.coalesce(&frame, dma),
+                }
+                if self.events != NicEvents::default() || self.has_open() {
+                    self.want_interrupt(now, agenda, dma);
+                }
             }
             Step::Interrupt => {
                 self.waits_to_raise = false;
-                if self.events != NicEvents::default() && !self.raised {
-                    self.raise(now);
+                if (self.events != NicEvents::default() || self.has_open()) && !self.raised {
+                    self.raise(now, dma);
                 }
             }
         }
@@ -385,20 +408,64 @@ impl Card {
             self.statistics.filtered += 1;
         } else if frame.len() > ETHERNET_HEADER_BYTES + self.params.mtu {
             self.statistics.too_long += 1;
+        } else if self.coalescing.is_some() {
+            let at = self.move_over_bus(now, frame.len() + NIC_DESCRIPTOR_BYTES);
+            agenda.step_at(at, Step::ReceiveWritten);
+            self.arriving.push_back((None, frame));
         } else if let Some(next) = self.receive.handed.front() {
-            let split = split_at(&next.what, &frame);
-            let room: usize = next.what.data.iter().map(|f| f.len_bytes).sum();
-            if frame.len() - split > room {
+            if !has_room(&next.what, &frame) {
                 self.statistics.too_long += 1;
                 return;
             }
             let buffer = self.receive.handed.pop_front().expect("it was just there");
             let at = self.move_over_bus(now, frame.len() + buffer.places.bytes());
             agenda.step_at(at, Step::ReceiveWritten);
-            self.arriving.push_back((buffer, frame));
+            self.arriving.push_back((Some(buffer), frame));
         } else {
             self.statistics.missed += 1;
         }
+    }
+
+    /// A frame has come over the bus of a card that joins segments.
+    fn coalesce(&mut self, frame: &[u8], dma: &mut Dma<'_>) {
+        let Some(mut coalescing) = self.coalescing.take() else { return };
+        let headers = Headers::of(frame);
+        let segment = headers.as_ref().and_then(|headers| Segment::of(headers, frame));
+        let next = self.receive.handed.front();
+        let joins = |s: &Segment<'_>| coalescing.is_open() || next.is_some_and(|n| Coalescing::takes(&n.what, s));
+        if let Some(segment) = segment.filter(joins) {
+            let handed = &mut self.receive.handed;
+            let (done, all) = coalescing.join(&segment, dma, || handed.pop_front());
+            done.into_iter().for_each(|done| self.done(done, dma));
+            let counted = if all { &mut self.statistics.received } else { &mut self.statistics.missed };
+            *counted += 1;
+        } else {
+            let before = headers.and_then(|headers| coalescing.end_of(&headers, frame, dma));
+            before.into_iter().for_each(|done| self.done(done, dma));
+            self.receive_alone(frame, dma);
+        }
+        self.coalescing = Some(coalescing);
+    }
+
+    /// A frame goes to buffers of its own.
+    fn receive_alone(&mut self, frame: &[u8], dma: &mut Dma<'_>) {
+        match self.receive.handed.front() {
+            None => self.statistics.missed += 1,
+            Some(next) if !has_room(&next.what, frame) => self.statistics.too_long += 1,
+            Some(_) => {
+                let item = self.receive.handed.pop_front().expect("it was just there");
+                let arrival = self.deliver(&item.what, frame, dma);
+                self.statistics.received += 1;
+                self.done((item, arrival), dma);
+            }
+        }
+    }
+
+    /// Buffers have what they are to have: they go to the kernel.
+    fn done(&mut self, (RingItem { what, places }, arrival): Done, dma: &mut Dma<'_>) {
+        places.write_back(dma, arrival.header_bytes + arrival.data_bytes);
+        self.receive.answer(&places, NicReceived { tag: what.tag, result: Ok(arrival) });
+        self.events.received = true;
     }
 
     /// Writes a frame to its buffers.
@@ -423,19 +490,25 @@ impl Card {
     // ------------------------------------------------------------------------------------------------- interrupts
 
     /// Something has happened that the kernel is to be told.
-    fn want_interrupt(&mut self, now: u64, agenda: &mut Agenda) {
+    fn want_interrupt(&mut self, now: u64, agenda: &mut Agenda, dma: &mut Dma<'_>) {
         if self.raised || self.waits_to_raise {
             return;
         }
         if now >= self.may_raise_at {
-            self.raise(now);
+            self.raise(now, dma);
         } else {
-            self.waits_to_raise = true;
-            agenda.step_at(self.may_raise_at, Step::Interrupt);
+            self.raise_later(now, agenda);
         }
     }
 
-    fn raise(&mut self, now: u64) {
+    fn raise_later(&mut self, now: u64, agenda: &mut Agenda) {
+        self.waits_to_raise = true;
+        agenda.step_at(self.may_raise_at.max(now), Step::Interrupt);
+    }
+
+    fn raise(&mut self, now: u64, dma: &mut Dma<'_>) {
+        let open = self.coalescing.as_mut().map(|coalescing| coalescing.end_all(dma)).unwrap_or_default();
+        open.into_iter().for_each(|done| self.done(done, dma));
         self.raised = true;
         self.raising = true;
         self.may_raise_at = now + self.params.interrupt_gap_ps;
@@ -450,6 +523,12 @@ impl Card {
 
 fn len_of(packet: &NicTransmit) -> usize {
     packet.fragments.iter().map(|f| f.len_bytes).sum()
+}
+
+/// Whether buffers have room for what of a frame goes to each.
+fn has_room(buffer: &NicReceive, frame: &[u8]) -> bool {
+    let room: usize = buffer.data.iter().map(|f| f.len_bytes).sum();
+    frame.len() - split_at(buffer, frame) <= room
 }
 
 /// How much of a frame goes to the buffer for headers.

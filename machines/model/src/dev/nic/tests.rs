@@ -1,7 +1,10 @@
 //! The card without a machine around it: random lives, and frames that say what they like.
 
+mod coalesced;
+
 use super::*;
 use crate::MachineConfig;
+use crate::config::NicConfig;
 use crate::memory::Memory;
 use crate::net::{FarEnd, Wire};
 use crate::outside::Outside;
@@ -59,8 +62,13 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
+        Bench::with(|_| ())
+    }
+
+    fn with(adapt: impl FnOnce(&mut NicConfig)) -> Bench {
         let mut config = MachineConfig::named("mini-hash").expect("it is built in");
         config.memory.size_mb.value = 1;
+        adapt(config.nic.as_mut().expect("a card"));
         let params = Params::from_config(&config).nic.expect("a card");
         let mut outside = Outside::new(params);
         let post = Rc::new(RefCell::new(Post::default()));
@@ -225,7 +233,7 @@ proptest! {
                 Act::Arrives(frame) => bench.arrives(frame),
                 Act::Pass(cycles) => bench.pass(cycles),
                 Act::Take => bench.take(),
-                Act::Acknowledge => bench.act(|card, _, _| assert!(!card.acknowledge().removed)),
+                Act::Acknowledge => bench.act(|card, now, agenda| assert!(!card.acknowledge(now, agenda).removed)),
             }
             let card = &bench.outside.card;
             prop_assert_eq!(card.unanswered(), (bench.sending.len(), bench.receiving.len()));
