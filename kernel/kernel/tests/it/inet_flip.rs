@@ -5,12 +5,12 @@
 
 use crate::common::far::*;
 use crate::common::*;
-use crate::inet_zero_copy::with_source_over;
+use crate::inet_zero_copy::{with_source_by, with_source_over};
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::net::Wire;
 use pageferry_model::net::smol::{Service, SmolConfig, SmolFarEnd};
-use pageferry_model::{RunError, Schedule, Sourced};
+use pageferry_model::{Model, RunError, Schedule, Sourced};
 use pageferry_vm::{KernelPages, VmCounter};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -118,6 +118,9 @@ pub(crate) enum Trouble {
     LongFrames,
     /// Headers are not split off.
     Unsplit,
+    /// Frames carry less than a page, and the card joins them; the same over a wire that loses some.
+    Joined,
+    JoinedBadly,
     /// The reader is killed on its way, and another connects.
     Killed,
     /// Any allocation fails, one after the other.
@@ -126,16 +129,16 @@ pub(crate) enum Trouble {
     Short,
 }
 
-pub(crate) const TROUBLES: [Trouble; 9] = {
+pub(crate) const TROUBLES: [Trouble; 11] = {
     use Trouble::*;
-    [None, BadWire, Damage, ShortFrames, LongFrames, Unsplit, Killed, Fails, Short]
+    [None, BadWire, Damage, ShortFrames, LongFrames, Unsplit, Joined, JoinedBadly, Killed, Fails, Short]
 };
 
 impl Trouble {
     pub(crate) fn wire(self) -> Wire {
         let wire = Wire { seed: 11, ..Wire::default() };
         match self {
-            Trouble::BadWire => Wire {
+            Trouble::BadWire | Trouble::JoinedBadly => Wire {
                 loss_ppm: 40_000,
                 duplicate_ppm: 40_000,
                 reorder_ppm: 40_000,
@@ -147,9 +150,25 @@ impl Trouble {
         }
     }
 
-    pub(crate) fn mtu(self) -> u64 {
+    /// The machine that it is met on, with a source at the far end of its wire.
+    pub(crate) fn with_source(self, name: &str, len: u64) -> Model {
+        with_source_by(self.wire(), name, len, |nic| {
+            nic.mtu_bytes = Sourced::assumed(self.mtu(), "a test's");
+            nic.header_split = Sourced::assumed(self != Trouble::Unsplit, "a test's");
+            if self.is_joined() {
+                nic.receive_slots = Sourced::assumed(256, "a test's");
+                nic.coalesce_bytes = Some(Sourced::assumed((CHUNK / 2) as u64, "a test's"));
+            }
+        })
+    }
+
+    pub(crate) fn is_joined(self) -> bool {
+        matches!(self, Trouble::Joined | Trouble::JoinedBadly)
+    }
+
+    fn mtu(self) -> u64 {
         match self {
-            Trouble::ShortFrames => 1500,
+            Trouble::ShortFrames | Trouble::Joined | Trouble::JoinedBadly => 1500,
             Trouble::LongFrames => 6000,
             _ => PAGE_MTU,
         }
@@ -157,7 +176,7 @@ impl Trouble {
 
     /// Whether whole pages come behind headers that are split off, so that some can be flipped.
     pub(crate) fn comes_by_pages(self) -> bool {
-        !matches!(self, Trouble::ShortFrames | Trouble::LongFrames | Trouble::Unsplit)
+        !matches!(self, Trouble::ShortFrames | Trouble::LongFrames | Trouble::Unsplit) && !self.is_joined()
     }
 }
 
@@ -188,8 +207,7 @@ fn meets(name: &str, how: How, trouble: Trouble) -> u64 {
     if trouble == Trouble::Damage {
         config.net.as_mut().expect("it has one").checksum_offload = false;
     }
-    let split = trouble != Trouble::Unsplit;
-    let m = with_source_over(trouble.wire(), name, trouble.mtu(), split, LEN as u64);
+    let m = trouble.with_source(name, LEN as u64);
     let what = format!("{how:?}, {trouble:?} on {name}");
     let seen = Complaint::default();
     let noted = seen.clone();
@@ -223,7 +241,9 @@ fn meets(name: &str, how: How, trouble: Trouble) -> u64 {
     let expected = how != How::Copy && trouble.comes_by_pages();
     // Now and then the page of a frame of another size falls on one of the buffer's.
     let as_expected = if expected { flipped >= 10 } else { flipped * 4 <= (LEN / PAGE) as u64 };
-    assert!(as_expected, "{what}: {flipped} pages flipped");
+    // Where a page that was filled from several frames falls in the buffer is chance.
+    let by_chance = how != How::Copy && trouble.is_joined();
+    assert!(as_expected || by_chance, "{what}: {flipped} pages flipped");
     ended.counter(VmCounter::FramesAllocated)
 }
 

@@ -4,7 +4,7 @@
 use crate::common::far::*;
 use crate::common::*;
 use crate::inet_flip::{CHUNK, Complaint, PAGE_MTU, TROUBLES, Trouble};
-use crate::inet_zero_copy::{with_source_and_ring, with_source_over};
+use crate::inet_zero_copy::with_source_and_ring;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;
@@ -96,8 +96,7 @@ fn meets(name: &str, trouble: Trouble, mapping: ReceiveMapping) {
     let net = config.net.as_mut().expect("it has one");
     net.receive_mapping = mapping;
     net.checksum_offload &= trouble != Trouble::Damage;
-    let split = trouble != Trouble::Unsplit;
-    let m = with_source_over(trouble.wire(), name, trouble.mtu(), split, LEN as u64);
+    let m = trouble.with_source(name, LEN as u64);
     let what = format!("{trouble:?}, {mapping:?} on {name}");
     let seen = Complaint::default();
     let noted = seen.clone();
@@ -136,7 +135,7 @@ fn meets(name: &str, trouble: Trouble, mapping: ReceiveMapping) {
     assert_eq!(*seen.borrow(), None, "{what}");
     let shown = ended.counter(KernelCounter::PagesDonated);
     // Of a longer frame the first page is one.
-    let by_pages = trouble.comes_by_pages() || trouble == Trouble::LongFrames;
+    let by_pages = trouble.comes_by_pages() || trouble.is_joined() || trouble == Trouble::LongFrames;
     let as_expected = if by_pages { shown >= 10 } else { shown == 0 };
     assert!(as_expected, "{what}: {shown} pages shown");
 }

@@ -9,6 +9,7 @@ use pageferry_kernel::*;
 use pageferry_model::net::Wire;
 use pageferry_model::net::line::{Call, End, LineConfig, LineHost, Speech, Talker};
 use pageferry_model::net::smol::{Service, SmolConfig, SmolFarEnd};
+use pageferry_model::config::NicConfig;
 use pageferry_model::{Schedule, Sourced};
 use std::net::SocketAddrV4;
 
@@ -281,21 +282,31 @@ pub(crate) fn with_source_and_ring(
     len: u64,
     receive_slots: Option<u64>,
 ) -> pageferry_model::Model {
-    let mut far = SmolFarEnd::new(SmolConfig {
-        ip: FAR_ADDRESS,
-        seed: 1,
-        mtu_bytes: mtu as usize,
-        ..SmolConfig::default()
-    });
-    far.listen(SOURCE.port(), Service::Source(len));
-    let m = machine_by(name, Schedule::Timed, |config| {
-        let nic = config.nic.as_mut().expect("it has a card");
+    with_source_by(wire, name, len, |nic| {
         if let Some(slots) = receive_slots {
             nic.receive_slots = Sourced::assumed(slots, "a test's");
         }
         nic.mtu_bytes = Sourced::assumed(mtu, "a test's");
         nic.header_split = Sourced::assumed(split, "a test's");
+    })
+}
+
+/// A machine with such a card, and a source at the far end of such a wire, with frames of the same size.
+pub(crate) fn with_source_by(
+    wire: Wire,
+    name: &str,
+    len: u64,
+    card: impl FnOnce(&mut NicConfig),
+) -> pageferry_model::Model {
+    let mut mtu_bytes = 0;
+    let m = machine_by(name, Schedule::Timed, |config| {
+        let nic = config.nic.as_mut().expect("it has a card");
+        card(nic);
+        mtu_bytes = nic.mtu_bytes.value as usize;
     });
+    let config = SmolConfig { ip: FAR_ADDRESS, seed: 1, mtu_bytes, ..SmolConfig::default() };
+    let mut far = SmolFarEnd::new(config);
+    far.listen(SOURCE.port(), Service::Source(len));
     m.attach_over(wire, Box::new(far));
     m
 }

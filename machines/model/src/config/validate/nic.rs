@@ -32,7 +32,10 @@ impl MachineConfig {
         if nic.receive_slots.value < needed as u64 {
             return fault(
                 "nic.receive_slots",
-                format!("{}, expected the {needed} descriptors of one frame, or more", nic.receive_slots.value),
+                format!(
+                    "{}, expected the {needed} descriptors of one frame, or more",
+                    nic.receive_slots.value
+                ),
             );
         }
         Ok(())

@@ -432,7 +432,8 @@ impl Card {
         let headers = Headers::of(frame);
         let segment = headers.as_ref().and_then(|headers| Segment::of(headers, frame));
         let next = self.receive.handed.front();
-        let joins = |s: &Segment<'_>| coalescing.is_open() || next.is_some_and(|n| Coalescing::takes(&n.what, s));
+        let joins =
+            |s: &Segment<'_>| coalescing.is_open() || next.is_some_and(|n| Coalescing::takes(&n.what, s));
         if let Some(segment) = segment.filter(joins) {
             let handed = &mut self.receive.handed;
             let (done, all) = coalescing.join(&segment, dma, || handed.pop_front());

@@ -199,7 +199,8 @@ fn pages_are_full_whatever_the_size_of_a_frame_is() {
     (0..4).for_each(|_| bench.receive_pages());
     bench.act(|card, _, _| card.start_receive());
     for i in 0..20 {
-        let sent = Sent { flow: 0, len: 1448, gap: 0, pushed: false, flags: 0x10, window: 9000, broken: false };
+        let sent =
+            Sent { flow: 0, len: 1448, gap: 0, pushed: false, flags: 0x10, window: 9000, broken: false };
         bench.post.borrow_mut().out.push_back(frame(&sent, 1000 + i * 1448));
     }
     bench.pass(3_000_000);
