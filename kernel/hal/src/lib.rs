@@ -63,8 +63,8 @@ pub use dev::block::{BlockDevice, DiskDone, DiskError, DiskRequest};
 pub use dev::device::{DeviceId, Transfer};
 pub use dev::nic::{
     ETHERNET_HEADER_BYTES, ETHERNET_MIN_BYTES, Fragment, MacAddress, NIC_DESCRIPTOR_BYTES, Nic, NicArrival,
-    NicChecksum, NicError, NicEvents, NicInfo, NicReceive, NicReceived, NicStatistics, NicTransmit,
-    NicTransmitted, NicVerdict,
+    NicChecksum, NicError, NicEvents, NicFlow, NicInfo, NicReceive, NicReceived, NicRing, NicStatistics,
+    NicTransmit, NicTransmitted, NicVerdict,
 };
 pub use flow::{AttachedBy, Attachment, Flow, FlowStep, Level, Means, Parcel, Place};
 pub use index_list::{IndexList, Links};

@@ -19,7 +19,7 @@ use crate::DriverCard;
 use alloc::vec::Vec;
 use pageferry_abi::Errno;
 use pageferry_core::proc::Syscall;
-use pageferry_hal::{Cause, Fragment, Machine, NicReceive, NicVerdict, PAGE_SIZE, SpinLock, Va};
+use pageferry_hal::{Cause, Fragment, Machine, NicReceive, NicRing, NicVerdict, PAGE_SIZE, SpinLock, Va};
 
 /// A frame that a driver has taken.
 #[derive(Clone, Copy, Debug)]
@@ -83,8 +83,8 @@ impl<M: Machine> Ispc<M> {
         let fragment =
             |page| Fragment { frame: call.core.vm.pmaps().area_frame(page), offset: 0, len_bytes: PAGE_SIZE };
         let data: Vec<Fragment> = pages.map(fragment).collect();
-        card.nic.post_receive(NicReceive { tag, header: None, data });
-        card.nic.start_receive();
+        card.nic.post_receive(NicRing::Main, NicReceive { tag, header: None, data });
+        card.nic.start_receive(NicRing::Main);
         Ok(())
     }
 
@@ -108,7 +108,7 @@ impl<M: Machine> Ispc<M> {
     /// are freed.
     pub(super) fn take_received(&self, m: &M, card: &DriverCard) -> bool {
         let mut any = false;
-        while let Some(answer) = card.nic.take_received() {
+        while let Some(answer) = card.nic.take_received(NicRing::Main) {
             let mut state = self.state.lock();
             let page =
                 state.receiving.posted.remove(&answer.tag).expect("the card answers for what it was given");

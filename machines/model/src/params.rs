@@ -113,6 +113,8 @@ pub(crate) struct NicParams {
     pub(crate) mtu: usize,
     pub(crate) transmit_slots: usize,
     pub(crate) receive_slots: usize,
+    /// Of the flow ring; 0 for none.
+    pub(crate) flow_slots: usize,
     pub(crate) transmit_fragments: usize,
     pub(crate) transmit_checksum: bool,
     pub(crate) receive_checksum: bool,
@@ -294,6 +296,7 @@ impl Params {
                     mtu: nic.mtu_bytes.value as usize,
                     transmit_slots: nic.transmit_slots.value as usize,
                     receive_slots: nic.receive_slots.value as usize,
+                    flow_slots: nic.flow_slots.as_ref().map_or(0, |n| n.value as usize),
                     transmit_fragments: nic.transmit_fragments.value as usize,
                     transmit_checksum: nic.transmit_checksum.value,
                     receive_checksum: nic.receive_checksum.value,

@@ -12,6 +12,10 @@
 //! [`ETHERNET_MIN_BYTES`]. A card takes what is sent to its own address or to a group; of that, a frame that finds no
 //! buffer, or no room in its buffers, is lost, and counted.
 //!
+//! A card may have a second receive ring, the *flow ring*. Frames of the one flow of TCP that it is told to
+//! [steer](Nic::steer) go there and nowhere else; all others go to the main ring. The sequence of answers is that of
+//! arrival within a ring only.
+//!
 //! A card can be taken out while it works. From then on it interrupts no more but once, answers everything that it
 //! still has with [`NicError::Removed`], and so it answers whatever is posted to it. A kernel that has no more use for
 //! a card [stops](Nic::stop) it, to get back what it has posted. Frames that had arrived before, or were sent, are
@@ -21,6 +25,7 @@ use crate::addr::{Pa, Pfn};
 use crate::dev::device::DeviceId;
 use alloc::vec::Vec;
 use core::fmt;
+use core::net::SocketAddrV4;
 
 /// Bytes of a descriptor of either ring.
 pub const NIC_DESCRIPTOR_BYTES: usize = 16;
@@ -60,17 +65,34 @@ pub trait Nic {
     ///
     /// # Panics
     /// When they need more descriptors than are free, or are empty or leave their frames; when there is a buffer for
-    /// headers and the card does not split them off.
-    fn post_receive(&self, buffer: NicReceive);
-    /// Rings the doorbell of the receive ring.
-    fn start_receive(&self);
+    /// headers and the card does not split them off; when the flow ring is meant and [no flow is
+    /// steered](Nic::steer).
+    fn post_receive(&self, ring: NicRing, buffer: NicReceive);
+    /// Rings the doorbell of a receive ring.
+    fn start_receive(&self, ring: NicRing);
+    /// Says where the flow ring is: [`NicInfo::flow_slots`] descriptors. Called once at most.
+    ///
+    /// # Panics
+    /// As [`Nic::set_rings`]; when the card has none.
+    fn set_flow_ring(&self, at: Pa) {
+        panic!("a card that has no flow ring is told that it is at {at:?}");
+    }
+    /// Steers the frames of a flow to the flow ring from now on, or of none. With none the card is done with that ring
+    /// when this returns: what was posted to it and holds no frame that had arrived before is answered with
+    /// [`NicError::Stopped`], and frames on their way there are lost.
+    ///
+    /// # Panics
+    /// When the place of the flow ring was not told, or another flow is steered.
+    fn steer(&self, flow: Option<NicFlow>) {
+        assert!(flow.is_none(), "a card that has no flow ring is told to steer {flow:?}");
+    }
     /// Reads and clears the register of reasons to interrupt: the interrupt is acknowledged, and what happens from here
     /// on interrupts anew. A card that was taken out reads as [`NicEvents::removed`] for ever.
     fn acknowledge(&self) -> NicEvents;
     /// The answer to the oldest frame that was sent and not answered yet. Reads no register.
     fn take_transmitted(&self) -> Option<NicTransmitted>;
-    /// The oldest frame that has arrived, in buffers of the receive ring, and was not taken yet. Reads no register.
-    fn take_received(&self) -> Option<NicReceived>;
+    /// The oldest frame that has arrived, in buffers of that receive ring, and was not taken yet. Reads no register.
+    fn take_received(&self, ring: NicRing) -> Option<NicReceived>;
     /// Stops the card for good: it sends, receives and interrupts no more, and answers everything that it still has,
     /// and whatever is posted to it, with [`NicError::Stopped`]. The answers are there when this returns.
     fn stop(&self);
@@ -105,6 +127,8 @@ pub struct NicInfo {
     pub transmit_slots: usize,
     /// Descriptors of the receive ring.
     pub receive_slots: usize,
+    /// Descriptors of the flow ring; 0 where the card has none.
+    pub flow_slots: usize,
     /// The most fragments that a frame is gathered from.
     pub transmit_fragments: usize,
     /// It can put the checksums of TCP and UDP into frames that it sends.
@@ -118,6 +142,24 @@ pub struct NicInfo {
     pub coalesce_bytes: usize,
     /// Bits a microsecond, each way.
     pub link_mbit_s: u64,
+}
+
+/// One of a card's receive rings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NicRing {
+    /// For all frames that are not steered.
+    Main,
+    /// For those of the flow that is.
+    Flow,
+}
+
+/// A connection of TCP, as a card knows it from the frames that arrive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NicFlow {
+    /// Where they come from.
+    pub remote: SocketAddrV4,
+    /// Where they go.
+    pub local: SocketAddrV4,
 }
 
 /// Bytes within one frame of memory.

@@ -6,10 +6,10 @@ use crate::common::*;
 use pageferry_ephemeral::{AccessedRule, EphemeralCounter, Scheme};
 use pageferry_hal::*;
 use pageferry_kernel::*;
+use pageferry_model::config::NicConfig;
 use pageferry_model::net::Wire;
 use pageferry_model::net::line::{Call, End, LineConfig, LineHost, Speech, Talker};
 use pageferry_model::net::smol::{Service, SmolConfig, SmolFarEnd};
-use pageferry_model::config::NicConfig;
 use pageferry_model::{Schedule, Sourced};
 use std::net::SocketAddrV4;
 

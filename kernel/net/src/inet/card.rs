@@ -25,7 +25,7 @@ use pageferry_core::mbuf::{Mbuf, Pool, SMALL_BYTES};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Access, CodePath, DeviceId, ETHERNET_HEADER_BYTES, Fragment, Machine, NIC_DESCRIPTOR_BYTES, Nic,
-    NicArrival, NicInfo, NicReceive, PAGE_SIZE, StructArena, StructVa,
+    NicArrival, NicInfo, NicReceive, NicRing, PAGE_SIZE, StructArena, StructVa,
 };
 
 /// Buffers that are handed over by one write to the card's register.
@@ -265,7 +265,7 @@ impl<M: Machine> Card<M> {
         let data: Vec<Fragment> = buffers.data.iter().map(one).collect();
         let slots = data.len() + usize::from(header.is_some());
         self.receive_ring.fill(m, slots);
-        self.nic.post_receive(NicReceive { tag, header, data });
+        self.nic.post_receive(NicRing::Main, NicReceive { tag, header, data });
         self.receiving.insert(tag, buffers);
     }
 }

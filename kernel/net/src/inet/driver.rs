@@ -19,7 +19,8 @@ use pageferry_abi::Errno;
 use pageferry_core::defect::NetDefect;
 use pageferry_core::mbuf::{Chain, from_bytes};
 use pageferry_hal::{
-    ETHERNET_HEADER_BYTES, FlowStep, Fragment, Machine, NicArrival, NicTransmit, NicVerdict, Place, SpinLock,
+    ETHERNET_HEADER_BYTES, FlowStep, Fragment, Machine, NicArrival, NicRing, NicTransmit, NicVerdict, Place,
+    SpinLock,
 };
 
 /// Frames that have arrived, each with what the card says of its sums.
@@ -45,11 +46,11 @@ impl<M: Machine> Ip<'_, M> {
             card.post(m, pool, buffers);
             posted += 1;
             if posted % DOORBELL_EVERY == 0 {
-                card.nic.start_receive();
+                card.nic.start_receive(NicRing::Main);
             }
         }
         if posted % DOORBELL_EVERY != 0 {
-            card.nic.start_receive();
+            card.nic.start_receive(NicRing::Main);
         }
     }
 
@@ -137,7 +138,7 @@ impl<M: Machine> Ip<'_, M> {
     fn reap_received(&self, card: &mut Card<M>) -> (Arrived, bool) {
         let (m, pool) = (self.m(), self.pool());
         let (mut arrived, mut any) = (Arrived::new(), false);
-        while let Some(answer) = card.nic.take_received() {
+        while let Some(answer) = card.nic.take_received(NicRing::Main) {
             any = true;
             m.execute(self.config().paths.driver_input);
             let buffers = card.receiving.remove(&answer.tag).expect("the card answers for what it was given");
@@ -153,7 +154,7 @@ impl<M: Machine> Ip<'_, M> {
             }
         }
         if any && self.net.has_wire() {
-            card.nic.start_receive();
+            card.nic.start_receive(NicRing::Main);
             self.fill(card);
         }
         (arrived, any)
@@ -177,7 +178,7 @@ impl<M: Machine> Ip<'_, M> {
         let Some(fresh) = card.buffers(pool, &mut unused) else {
             buffers.data.append(&mut unused);
             card.post(m, pool, buffers);
-            card.nic.start_receive();
+            card.nic.start_receive(NicRing::Main);
             self.net.tally.no_room.add(1);
             return None;
         };

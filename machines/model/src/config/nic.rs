@@ -17,6 +17,10 @@ pub struct NicConfig {
     pub transmit_slots: Number,
     /// Descriptors of the receive ring.
     pub receive_slots: Number,
+    /// Descriptors of a second receive ring, for frames of one flow that the kernel chooses. 0, or absent, where there
+    /// is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow_slots: Option<Number>,
     /// The most fragments that a frame is gathered from.
     pub transmit_fragments: Number,
     /// It puts the checksums of TCP and UDP into frames that it sends.

@@ -51,6 +51,7 @@ pub const RANGES: Ranges = Ranges(&[
     range("nic.link_mbit_s", 1, 1_000_000),
     // What every link has to carry (RFC 791), and jumbo frames.
     range("nic.mtu_bytes", 68, 9216),
+    range("nic.flow_slots", 0, 4096),
     range("nic.*_slots", 2, 4096),
     range("nic.transmit_fragments", 1, 256),
     range("nic.interrupt_gap_ns", 0, 1_000_000_000),

@@ -17,7 +17,7 @@
 use super::frame::{Headers, Segment};
 use super::ring::RingItem;
 use crate::outside::dma::Dma;
-use pageferry_hal::{NicArrival, NicReceive, NicVerdict, PAGE_SIZE};
+use pageferry_hal::{NicArrival, NicReceive, NicRing, NicVerdict, PAGE_SIZE};
 use std::collections::VecDeque;
 
 /// Flows that have a bucket at a time: contexts of the 82599.
@@ -35,6 +35,7 @@ pub(super) struct Coalescing {
 }
 
 struct Bucket {
+    ring: NicRing,
     item: RingItem<NicReceive>,
     flow: [u8; 12],
     /// That of its first segment.
@@ -63,19 +64,22 @@ impl Coalescing {
     }
 
     /// Ends all of them, the oldest first.
-    pub(super) fn end_all(&mut self, dma: &mut Dma<'_>) -> Vec<Done> {
-        self.buckets.drain(..).map(|bucket| bucket.end(false, dma)).collect()
+    pub(super) fn end_all(&mut self, dma: &mut Dma<'_>) -> Vec<(NicRing, Done)> {
+        self.buckets.drain(..).map(|bucket| (bucket.ring, bucket.end(false, dma))).collect()
     }
 
-    /// Gives up all of them: their buffers, the oldest first.
-    pub(super) fn give_up(&mut self) -> Vec<RingItem<NicReceive>> {
-        self.buckets.drain(..).map(|bucket| bucket.item).collect()
+    /// Gives up those of a ring: their buffers, the oldest first.
+    pub(super) fn give_up(&mut self, ring: NicRing) -> Vec<RingItem<NicReceive>> {
+        let (given, kept): (VecDeque<_>, _) = self.buckets.drain(..).partition(|bucket| bucket.ring == ring);
+        self.buckets = kept;
+        given.into_iter().map(|bucket| bucket.item).collect()
     }
 
     /// Puts a segment into buckets, for which `take` gives buffers; what is done by that. False when there were no
     /// buffers for all of it, and what is behind is lost.
     pub(super) fn join(
         &mut self,
+        ring: NicRing,
         segment: &Segment<'_>,
         dma: &mut Dma<'_>,
         mut take: impl FnMut() -> Option<RingItem<NicReceive>>,
@@ -91,7 +95,7 @@ impl Coalescing {
             let mut bucket = match open.take() {
                 Some(bucket) => bucket,
                 None => match take() {
-                    Some(item) => Bucket::new(item, segment, at, self.max_bytes),
+                    Some(item) => Bucket::new((ring, item), segment, at, self.max_bytes),
                     None => return (done, false),
                 },
             };
@@ -121,12 +125,17 @@ impl Coalescing {
 
 impl Bucket {
     /// One that begins with the byte `at` of a segment's data.
-    fn new(item: RingItem<NicReceive>, segment: &Segment<'_>, at: usize, max_bytes: usize) -> Bucket {
+    fn new(
+        (ring, item): (NicRing, RingItem<NicReceive>),
+        segment: &Segment<'_>,
+        at: usize,
+        max_bytes: usize,
+    ) -> Bucket {
         let next_seq = segment.seq().wrapping_add(at as u32);
         let header = segment.header_at(next_seq);
         let data: usize = item.what.data.iter().map(|f| f.len_bytes).sum();
         let room = max_bytes.min(data / PAGE_SIZE * PAGE_SIZE);
-        Bucket { item, flow: segment.flow, header, next_seq, filled: 0, room }
+        Bucket { ring, item, flow: segment.flow, header, next_seq, filled: 0, room }
     }
 
     fn continues_with(&self, segment: &Segment<'_>) -> bool {

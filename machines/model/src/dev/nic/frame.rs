@@ -3,7 +3,7 @@
 //! Nothing that a frame says of itself is believed beyond its end: what is cut off, or says that it is longer than it
 //! is, is not understood, and that is all that comes of it.
 
-use pageferry_hal::{ETHERNET_HEADER_BYTES, NicChecksum, NicVerdict};
+use pageferry_hal::{ETHERNET_HEADER_BYTES, NicChecksum, NicFlow, NicVerdict};
 use std::ops::Range;
 
 /// Where the header of IP begins.
@@ -66,6 +66,16 @@ impl Headers {
         flow[..8].copy_from_slice(&frame[self.ip.start + 12..self.ip.start + 20]);
         flow[8..].copy_from_slice(&frame[self.transport.start..self.transport.start + 4]);
         (self.protocol == TCP).then_some(flow)
+    }
+
+    /// The same, of what the kernel calls so.
+    pub(crate) fn flow_of(NicFlow { remote, local }: NicFlow) -> [u8; 12] {
+        let mut flow = [0; 12];
+        flow[..4].copy_from_slice(&remote.ip().octets());
+        flow[4..8].copy_from_slice(&local.ip().octets());
+        flow[8..10].copy_from_slice(&remote.port().to_be_bytes());
+        flow[10..].copy_from_slice(&local.port().to_be_bytes());
+        flow
     }
 
     /// Whether the checksums of the frame are right.

@@ -6,8 +6,8 @@ use crate::hw::Hw;
 use crate::machine::inner::Inner;
 use crate::outside::agenda::Agenda;
 use pageferry_hal::{
-    DeviceId, Fragment, Nic, NicEvents, NicInfo, NicReceive, NicReceived, NicStatistics, NicTransmit,
-    NicTransmitted, Pa, Width,
+    DeviceId, Fragment, Nic, NicEvents, NicFlow, NicInfo, NicReceive, NicReceived, NicRing, NicStatistics,
+    NicTransmit, NicTransmitted, Pa, Width,
 };
 use std::rc::Rc;
 
@@ -122,18 +122,26 @@ impl Nic for ModelNic {
         self.act(write, |card, now, agenda| card.start_transmit(now, agenda));
     }
 
-    fn post_receive(&self, buffer: NicReceive) {
+    fn set_flow_ring(&self, at: Pa) {
+        self.act(write, |card, _, _| card.set_flow_ring(at));
+    }
+
+    fn steer(&self, flow: Option<NicFlow>) {
+        self.act(write, |card, _, _| card.steer(flow));
+    }
+
+    fn post_receive(&self, ring: NicRing, buffer: NicReceive) {
         self.0.poll();
         self.0.step(|hw, cpu| {
             let fragments: Vec<Fragment> =
                 buffer.header.into_iter().chain(buffer.data.iter().copied()).collect();
-            let places = hw.at_card(cpu, |card, _, _| card.post_receive(buffer));
+            let places = hw.at_card(cpu, |card, _, _| card.post_receive(ring, buffer));
             fill(hw, cpu, &places, &fragments);
         });
     }
 
-    fn start_receive(&self) {
-        self.act(write, |card, _, _| card.start_receive());
+    fn start_receive(&self, ring: NicRing) {
+        self.act(write, |card, _, _| card.start_receive(ring));
     }
 
     fn acknowledge(&self) -> NicEvents {
@@ -149,10 +157,10 @@ impl Nic for ModelNic {
         })
     }
 
-    fn take_received(&self) -> Option<NicReceived> {
+    fn take_received(&self, ring: NicRing) -> Option<NicReceived> {
         self.0.poll();
         self.0.step(|hw, cpu| {
-            let (places, answer) = hw.at_card(cpu, |card, _, _| card.take_received());
+            let (places, answer) = hw.at_card(cpu, |card, _, _| card.take_received(ring));
             look_at(hw, cpu, &places);
             answer
         })

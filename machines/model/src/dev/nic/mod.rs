@@ -32,7 +32,8 @@ use coalesce::{Coalescing, Done};
 use frame::{Headers, Segment};
 use pageferry_hal::{
     ETHERNET_HEADER_BYTES, Fragment, MacAddress, NIC_DESCRIPTOR_BYTES, NicArrival, NicError, NicEvents,
-    NicInfo, NicReceive, NicReceived, NicStatistics, NicTransmit, NicTransmitted, NicVerdict, Pa,
+    NicFlow, NicInfo, NicReceive, NicReceived, NicRing, NicStatistics, NicTransmit, NicTransmitted,
+    NicVerdict, Pa,
 };
 use ring::{Ring, RingItem};
 use std::collections::VecDeque;
@@ -60,11 +61,23 @@ impl Over {
     }
 }
 
+/// A frame that has arrived.
+struct Arriving {
+    ring: NicRing,
+    item: Option<RingItem<NicReceive>>,
+    frame: Vec<u8>,
+    /// Its ring has ended.
+    is_lost: bool,
+}
+
 pub(crate) struct Card {
     params: NicParams,
     over: Option<Over>,
     transmit: Ring<NicTransmit, NicTransmitted>,
-    receive: Ring<NicReceive, NicReceived>,
+    /// The main ring and the flow ring.
+    receive: [Ring<NicReceive, NicReceived>; 2],
+    /// What is steered to the flow ring.
+    steered: Option<[u8; 12]>,
     /// Frames on their way over the bus, and behind it, waiting for the wire.
     fetching: VecDeque<RingItem<NicTransmit>>,
     fetched: VecDeque<RingItem<NicTransmit>>,
@@ -75,7 +88,7 @@ pub(crate) struct Card {
     /// Frames whose descriptors are being written back.
     sent: VecDeque<RingItem<NicTransmit>>,
     /// Frames on their way over the bus, with their buffers; a card that joins segments looks for these behind it.
-    arriving: VecDeque<(Option<RingItem<NicReceive>>, Vec<u8>)>,
+    arriving: VecDeque<Arriving>,
     coalescing: Option<Coalescing>,
     /// When the bus is free.
     bus_free_at: u64,
@@ -99,7 +112,9 @@ impl Card {
             params,
             over: None,
             transmit: Ring::new("transmit", params.transmit_slots, params.frames),
-            receive: Ring::new("receive", params.receive_slots, params.frames),
+            receive: [("receive", params.receive_slots), ("flow", params.flow_slots)]
+                .map(|(name, slots)| Ring::new(name, slots, params.frames)),
+            steered: None,
             fetching: VecDeque::new(),
             fetched: VecDeque::new(),
             fetched_bytes: 0,
@@ -125,6 +140,7 @@ impl Card {
             mtu_bytes: p.mtu,
             transmit_slots: p.transmit_slots,
             receive_slots: p.receive_slots,
+            flow_slots: p.flow_slots,
             transmit_fragments: p.transmit_fragments,
             transmit_checksum: p.transmit_checksum,
             receive_checksum: p.receive_checksum,
@@ -147,7 +163,62 @@ impl Card {
 
     pub(crate) fn set_rings(&mut self, transmit: Pa, receive: Pa) {
         self.transmit.set(transmit);
-        self.receive.set(receive);
+        self.ring(NicRing::Main).set(receive);
+    }
+
+    pub(crate) fn set_flow_ring(&mut self, at: Pa) {
+        assert!(self.params.flow_slots > 0, "a card that has no flow ring is told that it is at {at:?}");
+        self.ring(NicRing::Flow).set(at);
+    }
+
+    fn ring(&mut self, ring: NicRing) -> &mut Ring<NicReceive, NicReceived> {
+        &mut self.receive[ring as usize]
+    }
+
+    /// Steers a flow, or ends that: what was posted to the flow ring comes back, and what is on its way there is lost.
+    pub(crate) fn steer(&mut self, flow: Option<NicFlow>) {
+        let Some(flow) = flow else {
+            self.steered = None;
+            let mut begun = Vec::new();
+            for arriving in &mut self.arriving {
+                if arriving.ring == NicRing::Flow {
+                    arriving.is_lost = true;
+                    begun.extend(arriving.item.take());
+                }
+            }
+            let open = self.coalescing.as_mut().map(|coalescing| coalescing.give_up(NicRing::Flow));
+            self.come_back(
+                NicRing::Flow,
+                open.unwrap_or_default().into_iter().chain(begun),
+                NicError::Stopped,
+            );
+            return;
+        };
+        assert!(self.ring(NicRing::Flow).is_set(), "{flow:?} is steered to a ring that was not set");
+        assert!(self.steered.is_none(), "{flow:?} is steered, and so is another");
+        self.steered = self.over.is_none().then(|| Headers::flow_of(flow));
+    }
+
+    /// All that a receive ring has, and these items of it, come back without a frame.
+    fn come_back(
+        &mut self,
+        ring: NicRing,
+        begun: impl Iterator<Item = RingItem<NicReceive>>,
+        error: NicError,
+    ) {
+        let result = Err(error);
+        let ring = self.ring(ring);
+        for RingItem { what, places } in begun {
+            ring.answer(&places, NicReceived { tag: what.tag, result });
+        }
+        ring.answer_rest(|buffer| NicReceived { tag: buffer.tag, result });
+    }
+
+    /// The ring that a frame goes to.
+    fn ring_for(&self, frame: &[u8]) -> NicRing {
+        let Some(steered) = self.steered else { return NicRing::Main };
+        let flow = Headers::of(frame).and_then(|headers| headers.flow(frame));
+        if flow == Some(steered) { NicRing::Flow } else { NicRing::Main }
     }
 
     /// Takes a frame to be sent; the descriptors that it fills.
@@ -181,17 +252,21 @@ impl Card {
     }
 
     /// Takes buffers for a frame; the descriptors that they fill.
-    pub(crate) fn post_receive(&mut self, buffer: NicReceive) -> Vec<Pa> {
+    pub(crate) fn post_receive(&mut self, ring: NicRing, buffer: NicReceive) -> Vec<Pa> {
         let split = self.params.header_split;
         assert!(buffer.header.is_none() || split, "a card that splits no headers off has a buffer for them");
         assert!(!buffer.data.is_empty(), "there is no buffer for data");
         let fragments: Vec<Fragment> = buffer.header.into_iter().chain(buffer.data.iter().copied()).collect();
-        let places = self.receive.fill(fragments.iter(), buffer.tag);
-        match self.over {
-            None => self.receive.posted.push_back(places.of(buffer)),
+        let is_steered = ring == NicRing::Main || self.steered.is_some() || self.over.is_some();
+        assert!(is_steered, "buffers are posted to the flow ring, and no flow is steered");
+        let over = self.over;
+        let ring = self.ring(ring);
+        let places = ring.fill(fragments.iter(), buffer.tag);
+        match over {
+            None => ring.posted.push_back(places.of(buffer)),
             Some(over) => {
                 let answer = NicReceived { tag: buffer.tag, result: Err(over.error()) };
-                self.receive.answer(&places, answer);
+                ring.answer(&places, answer);
             }
         }
         places.addresses
@@ -202,8 +277,8 @@ impl Card {
         self.fetch(now, agenda);
     }
 
-    pub(crate) fn start_receive(&mut self) {
-        self.receive.hand_over();
+    pub(crate) fn start_receive(&mut self, ring: NicRing) {
+        self.ring(ring).hand_over();
     }
 
     pub(crate) fn acknowledge(&mut self, now: u64, agenda: &mut Agenda) -> NicEvents {
@@ -230,9 +305,9 @@ impl Card {
         self.transmit.take()
     }
 
-    /// As [`Card::take_transmitted`], of the receive ring.
-    pub(crate) fn take_received(&mut self) -> (Vec<Pa>, Option<NicReceived>) {
-        self.receive.take()
+    /// As [`Card::take_transmitted`], of a receive ring.
+    pub(crate) fn take_received(&mut self, ring: NicRing) -> (Vec<Pa>, Option<NicReceived>) {
+        self.ring(ring).take()
     }
 
     pub(crate) fn statistics(&self) -> NicStatistics {
@@ -241,7 +316,7 @@ impl Card {
 
     /// What was posted and whose answers were not taken: frames to be sent, and buffers.
     pub(crate) fn unanswered(&self) -> (usize, usize) {
-        (self.transmit.unanswered, self.receive.unanswered)
+        (self.transmit.unanswered, self.receive.iter().map(|ring| ring.unanswered).sum())
     }
 
     pub(crate) fn stop(&mut self, agenda: &mut Agenda) {
@@ -279,14 +354,14 @@ impl Card {
             self.transmit.answer(&places, result_of(what.tag));
         }
         self.transmit.answer_rest(|packet| result_of(packet.tag));
-        let result = Err(over.error());
-        let open = self.coalescing.as_mut().map(Coalescing::give_up).unwrap_or_default();
         let arriving = std::mem::take(&mut self.arriving);
-        let begun = open.into_iter().chain(arriving.into_iter().filter_map(|(item, _)| item));
-        for RingItem { what, places } in begun {
-            self.receive.answer(&places, NicReceived { tag: what.tag, result });
+        let (main, flow): (Vec<_>, Vec<_>) = arriving.into_iter().partition(|a| a.ring == NicRing::Main);
+        for (ring, arriving) in [(NicRing::Main, main), (NicRing::Flow, flow)] {
+            let open =
+                self.coalescing.as_mut().map(|coalescing| coalescing.give_up(ring)).unwrap_or_default();
+            let begun = open.into_iter().chain(arriving.into_iter().filter_map(|arriving| arriving.item));
+            self.come_back(ring, begun, over.error());
         }
-        self.receive.answer_rest(|buffer| NicReceived { tag: buffer.tag, result });
     }
 
     // ------------------------------------------------------------------------------------------ what it does by itself
@@ -315,14 +390,16 @@ impl Card {
                 self.want_interrupt(now, agenda, dma);
             }
             Step::ReceiveWritten => {
-                let (item, frame) = self.arriving.pop_front().expect("a frame for each write-back");
+                let arriving = self.arriving.pop_front().expect("a frame for each write-back");
+                let Arriving { ring, item, frame, is_lost } = arriving;
                 match item {
                     Some(item) => {
                         let arrival = self.deliver(&item.what, &frame, dma);
                         self.statistics.received += 1;
-                        self.done((item, arrival), dma);
+                        self.done(ring, (item, arrival), dma);
                     }
-                    None => self.coalesce(&frame, dma),
+                    None if is_lost => self.statistics.missed += 1,
+                    None => self.coalesce(ring, &frame, dma),
                 }
                 if self.events != NicEvents::default() || self.has_open() {
                     self.want_interrupt(now, agenda, dma);
@@ -411,61 +488,57 @@ impl Card {
         } else if self.coalescing.is_some() {
             let at = self.move_over_bus(now, frame.len() + NIC_DESCRIPTOR_BYTES);
             agenda.step_at(at, Step::ReceiveWritten);
-            self.arriving.push_back((None, frame));
-        } else if let Some(next) = self.receive.handed.front() {
-            if !has_room(&next.what, &frame) {
-                self.statistics.too_long += 1;
-                return;
-            }
-            let buffer = self.receive.handed.pop_front().expect("it was just there");
-            let at = self.move_over_bus(now, frame.len() + buffer.places.bytes());
-            agenda.step_at(at, Step::ReceiveWritten);
-            self.arriving.push_back((Some(buffer), frame));
+            let ring = self.ring_for(&frame);
+            self.arriving.push_back(Arriving { ring, item: None, frame, is_lost: false });
         } else {
-            self.statistics.missed += 1;
+            let ring = self.ring_for(&frame);
+            let Some(item) = self.buffers_for(ring, &frame) else { return };
+            let at = self.move_over_bus(now, frame.len() + item.places.bytes());
+            agenda.step_at(at, Step::ReceiveWritten);
+            self.arriving.push_back(Arriving { ring, item: Some(item), frame, is_lost: false });
         }
     }
 
+    /// The next buffers of a ring, if a frame fits into them; else it is lost.
+    fn buffers_for(&mut self, ring: NicRing, frame: &[u8]) -> Option<RingItem<NicReceive>> {
+        match self.ring(ring).handed.front() {
+            None => self.statistics.missed += 1,
+            Some(next) if !has_room(&next.what, frame) => self.statistics.too_long += 1,
+            Some(_) => return self.ring(ring).handed.pop_front(),
+        }
+        None
+    }
+
     /// A frame has come over the bus of a card that joins segments.
-    fn coalesce(&mut self, frame: &[u8], dma: &mut Dma<'_>) {
+    fn coalesce(&mut self, ring: NicRing, frame: &[u8], dma: &mut Dma<'_>) {
         let Some(mut coalescing) = self.coalescing.take() else { return };
         let headers = Headers::of(frame);
         let segment = headers.as_ref().and_then(|headers| Segment::of(headers, frame));
-        let next = self.receive.handed.front();
-        let joins =
-            |s: &Segment<'_>| coalescing.is_open() || next.is_some_and(|n| Coalescing::takes(&n.what, s));
-        if let Some(segment) = segment.filter(joins) {
-            let handed = &mut self.receive.handed;
-            let (done, all) = coalescing.join(&segment, dma, || handed.pop_front());
-            done.into_iter().for_each(|done| self.done(done, dma));
+        let next = self.ring(ring).handed.front();
+        let fits = |s: &Segment<'_>| next.is_none_or(|next| Coalescing::takes(&next.what, s));
+        if let Some(segment) = segment.filter(fits) {
+            let handed = &mut self.ring(ring).handed;
+            let take = || handed.pop_front_if(|next| Coalescing::takes(&next.what, &segment));
+            let (done, all) = coalescing.join(ring, &segment, dma, take);
+            done.into_iter().for_each(|done| self.done(ring, done, dma));
             let counted = if all { &mut self.statistics.received } else { &mut self.statistics.missed };
             *counted += 1;
         } else {
             let before = headers.and_then(|headers| coalescing.end_of(&headers, frame, dma));
-            before.into_iter().for_each(|done| self.done(done, dma));
-            self.receive_alone(frame, dma);
+            before.into_iter().for_each(|done| self.done(ring, done, dma));
+            if let Some(item) = self.buffers_for(ring, frame) {
+                let arrival = self.deliver(&item.what, frame, dma);
+                self.statistics.received += 1;
+                self.done(ring, (item, arrival), dma);
+            }
         }
         self.coalescing = Some(coalescing);
     }
 
-    /// A frame goes to buffers of its own.
-    fn receive_alone(&mut self, frame: &[u8], dma: &mut Dma<'_>) {
-        match self.receive.handed.front() {
-            None => self.statistics.missed += 1,
-            Some(next) if !has_room(&next.what, frame) => self.statistics.too_long += 1,
-            Some(_) => {
-                let item = self.receive.handed.pop_front().expect("it was just there");
-                let arrival = self.deliver(&item.what, frame, dma);
-                self.statistics.received += 1;
-                self.done((item, arrival), dma);
-            }
-        }
-    }
-
     /// Buffers have what they are to have: they go to the kernel.
-    fn done(&mut self, (RingItem { what, places }, arrival): Done, dma: &mut Dma<'_>) {
+    fn done(&mut self, ring: NicRing, (RingItem { what, places }, arrival): Done, dma: &mut Dma<'_>) {
         places.write_back(dma, arrival.header_bytes + arrival.data_bytes);
-        self.receive.answer(&places, NicReceived { tag: what.tag, result: Ok(arrival) });
+        self.ring(ring).answer(&places, NicReceived { tag: what.tag, result: Ok(arrival) });
         self.events.received = true;
     }
 
@@ -509,7 +582,7 @@ impl Card {
 
     fn raise(&mut self, now: u64, dma: &mut Dma<'_>) {
         let open = self.coalescing.as_mut().map(|coalescing| coalescing.end_all(dma)).unwrap_or_default();
-        open.into_iter().for_each(|done| self.done(done, dma));
+        open.into_iter().for_each(|(ring, done)| self.done(ring, done, dma));
         self.raised = true;
         self.raising = true;
         self.may_raise_at = now + self.params.interrupt_gap_ps;

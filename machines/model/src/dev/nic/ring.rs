@@ -88,6 +88,11 @@ impl<P, A> Ring<P, A> {
         self.at = Some(at);
     }
 
+    /// Its place is known.
+    pub(super) fn is_set(&self) -> bool {
+        self.at.is_some()
+    }
+
     /// Takes the next descriptors for these fragments.
     pub(super) fn fill<'a>(
         &mut self,

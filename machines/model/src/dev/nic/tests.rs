@@ -131,14 +131,14 @@ impl Bench {
     }
 
     fn receive(&mut self, splits: bool) {
-        if self.outside.card.receive.free() < 2 {
+        if self.outside.card.receive[0].free() < 2 {
             return;
         }
         let tag = self.tag();
         let at = RECEIVED_AT + (tag % 32) as u32 * 2;
         let header = splits.then_some(Fragment { frame: Pfn(at + 1), offset: 0, len_bytes: 64 });
         let data = vec![Fragment { frame: Pfn(at), offset: 0, len_bytes: PAGE_SIZE }];
-        self.act(|card, _, _| card.post_receive(NicReceive { tag, header, data }));
+        self.act(|card, _, _| card.post_receive(NicRing::Main, NicReceive { tag, header, data }));
         self.receiving.push_back((tag, at));
     }
 
@@ -160,7 +160,9 @@ impl Bench {
                 self.sent.push(frame);
             }
         }
-        while let Some(NicReceived { tag, result }) = self.act(|card, _, _| card.take_received().1) {
+        while let Some(NicReceived { tag, result }) =
+            self.act(|card, _, _| card.take_received(NicRing::Main).1)
+        {
             let (expected, at) = self.receiving.pop_front().expect("it was posted");
             assert_eq!(tag, expected, "in order, each once");
             let Ok(arrival) = result else { continue };
@@ -229,7 +231,7 @@ proptest! {
                 Act::Transmit(len) => bench.transmit(len),
                 Act::StartTransmit => bench.act(|card, now, agenda| card.start_transmit(now, agenda)),
                 Act::Receive(splits) => bench.receive(splits),
-                Act::StartReceive => bench.act(|card, _, _| card.start_receive()),
+                Act::StartReceive => bench.act(|card, _, _| card.start_receive(NicRing::Main)),
                 Act::Arrives(frame) => bench.arrives(frame),
                 Act::Pass(cycles) => bench.pass(cycles),
                 Act::Take => bench.take(),
@@ -285,13 +287,13 @@ proptest! {
         let (mut frame, buffer) = (frame, NicReceive { tag: 1, header: Some(header), data: data.clone() });
         frame[..6].copy_from_slice(&MAC.0);
         bench.act(|card, _, _| {
-            card.post_receive(buffer);
-            card.start_receive();
+            card.post_receive(NicRing::Main, buffer);
+            card.start_receive(NicRing::Main);
         });
         bench.arrives(frame);
         bench.pass(20_000);
         let frame = bench.expected.pop_front().expect("the frame, padded");
-        let taken = bench.act(|card, _, _| card.take_received().1);
+        let taken = bench.act(|card, _, _| card.take_received(NicRing::Main).1);
         let room: usize = data.iter().map(|f| f.len_bytes).sum();
         let mut left = Vec::new();
         if let Some(NicReceived { result: Ok(arrival), .. }) = taken {

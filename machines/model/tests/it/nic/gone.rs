@@ -13,8 +13,11 @@ fn a_card_that_is_stopped_gives_everything_back_once() {
         d.send(109, 200, &frame_to(OTHER, 100, 0));
         let stopped = |tag| NicTransmitted { tag, result: Err(NicError::Stopped) };
         assert_eq!(d.nic.take_transmitted(), Some(stopped(109)));
-        assert_eq!(d.nic.take_received(), Some(NicReceived { tag: 9, result: Err(NicError::Stopped) }));
-        assert_eq!((d.nic.take_transmitted(), d.nic.take_received()), (None, None));
+        assert_eq!(
+            d.nic.take_received(NicRing::Main),
+            Some(NicReceived { tag: 9, result: Err(NicError::Stopped) })
+        );
+        assert_eq!((d.nic.take_transmitted(), d.nic.take_received(NicRing::Main)), (None, None));
         assert_eq!(d.nic.acknowledge(), NicEvents::default());
     });
 }
@@ -43,7 +46,7 @@ fn a_card_that_is_taken_out_gives_everything_back_once() {
             while let Some(done) = d.nic.take_transmitted() {
                 sent.push(done);
             }
-            while let Some(done) = d.nic.take_received() {
+            while let Some(done) = d.nic.take_received(NicRing::Main) {
                 back.push(done);
             }
             assert_eq!(sent.iter().map(|t| t.tag).collect::<Vec<_>>(), [100, 101, 102, 103, 104]);
@@ -53,7 +56,10 @@ fn a_card_that_is_taken_out_gives_everything_back_once() {
             assert!(back.is_sorted_by_key(|t| t.result.is_err()));
             assert!(back.iter().all(|t| t.result.is_ok() || t.result == Err(NicError::Removed)));
             d.post(9, 300);
-            assert_eq!(d.nic.take_received(), Some(NicReceived { tag: 9, result: Err(NicError::Removed) }));
+            assert_eq!(
+                d.nic.take_received(NicRing::Main),
+                Some(NicReceived { tag: 9, result: Err(NicError::Removed) })
+            );
             assert!(d.nic.acknowledge().removed, "it reads so for ever");
             let before = d.interrupts.get();
             d.m.set_timer(Some(d.m.now() + Cycles(1_000_000)));
@@ -73,7 +79,7 @@ fn a_card_can_be_taken_out_by_a_test_that_runs() {
         d.post(1, 300);
         d.m.remove_nic();
         assert!(d.wait().removed);
-        assert_eq!(d.nic.take_received().map(|t| t.result), Some(Err(NicError::Removed)));
+        assert_eq!(d.nic.take_received(NicRing::Main).map(|t| t.result), Some(Err(NicError::Removed)));
     });
 }
 
@@ -102,12 +108,12 @@ fn misuse_panics() {
     );
     assert!(refused(|d| d.nic.set_rings(TRANSMIT, RECEIVE)).contains("set once"));
     assert!(
-        refused(|d| d.nic.post_receive(NicReceive { tag: 1, header: None, data: vec![] }))
+        refused(|d| d.nic.post_receive(NicRing::Main, NicReceive { tag: 1, header: None, data: vec![] }))
             .contains("no buffer for data")
     );
     let (_, result) = try_run(&config("xeon-up"), Schedule::Timed, None, |d| {
         let header = Some(at(1, 0, 128));
-        d.nic.post_receive(NicReceive { tag: 1, header, data: vec![at(2, 0, 4096)] });
+        d.nic.post_receive(NicRing::Main, NicReceive { tag: 1, header, data: vec![at(2, 0, 4096)] });
     });
     assert!(result.expect_err("no split there").to_string().contains("splits no headers off"));
 }

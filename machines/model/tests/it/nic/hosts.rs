@@ -23,7 +23,7 @@ impl Kernel<'_> {
         (0..SLOTS).for_each(|i| self.d.post(i, 300 + i as u32));
         while !done() {
             let (now, before) = (self.now(), self.d.interrupts.get());
-            while let Some(NicReceived { tag, result }) = self.d.nic.take_received() {
+            while let Some(NicReceived { tag, result }) = self.d.nic.take_received(NicRing::Main) {
                 let len = result.expect("a frame").data_bytes;
                 let frame = self.d.bytes(300 + tag as u32, len);
                 self.d.m.execute(Instructions(2000));

@@ -66,8 +66,8 @@ impl Driver {
     /// Posts a whole frame of memory to receive into.
     fn post(&self, tag: u64, frame: u32) {
         let data = vec![Fragment { frame: Pfn(frame), offset: 0, len_bytes: PAGE_SIZE }];
-        self.nic.post_receive(NicReceive { tag, header: None, data });
-        self.nic.start_receive();
+        self.nic.post_receive(NicRing::Main, NicReceive { tag, header: None, data });
+        self.nic.start_receive(NicRing::Main);
     }
 
     /// Halts until the card interrupts, and acknowledges.
@@ -91,7 +91,7 @@ impl Driver {
 
     fn received(&self) -> NicReceived {
         loop {
-            if let Some(done) = self.nic.take_received() {
+            if let Some(done) = self.nic.take_received(NicRing::Main) {
                 return done;
             }
             self.wait();
@@ -101,7 +101,7 @@ impl Driver {
     /// Looks for a frame without waiting for an interrupt.
     fn polled(&self) -> NicReceived {
         loop {
-            if let Some(done) = self.nic.take_received() {
+            if let Some(done) = self.nic.take_received(NicRing::Main) {
                 return done;
             }
             self.m.execute(Instructions(50));
@@ -124,7 +124,7 @@ impl Driver {
     fn stop(&self) -> (usize, usize) {
         self.nic.stop();
         let frames = std::iter::from_fn(|| self.nic.take_transmitted()).count();
-        let buffers = std::iter::from_fn(|| self.nic.take_received()).count();
+        let buffers = std::iter::from_fn(|| self.nic.take_received(NicRing::Main)).count();
         (frames, buffers)
     }
 }
@@ -286,8 +286,8 @@ fn a_frame_that_does_not_fit_its_buffers_is_lost_and_leaves_them() {
     let m = run(&config("xeon-mp"), Some(Script::of(frames)), |d| {
         let part = |frame, offset, len_bytes| Fragment { frame: Pfn(frame), offset, len_bytes };
         let data = vec![part(300, 4090, 6), part(301, 0, 90), part(302, 7, 4)];
-        d.nic.post_receive(NicReceive { tag: 1, header: None, data });
-        d.nic.start_receive();
+        d.nic.post_receive(NicRing::Main, NicReceive { tag: 1, header: None, data });
+        d.nic.start_receive(NicRing::Main);
         assert_eq!(d.received().result.expect("a frame").data_bytes, 100);
         let frame = frame_to(CARD, 100, 2);
         assert_eq!(d.m.frame_bytes(Pfn(300))[4090..], frame[..6]);

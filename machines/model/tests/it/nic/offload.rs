@@ -49,9 +49,9 @@ fn split(frames: Vec<Vec<u8>>, header_bytes: usize, check: impl Fn(&Driver, usiz
             }
             let header = Some(Fragment { frame: Pfn(300 + i), offset: 64, len_bytes: header_bytes });
             let data = vec![Fragment { frame: Pfn(400 + i), offset: 0, len_bytes: PAGE_SIZE }];
-            d.nic.post_receive(NicReceive { tag: u64::from(i), header, data });
+            d.nic.post_receive(NicRing::Main, NicReceive { tag: u64::from(i), header, data });
         }
-        d.nic.start_receive();
+        d.nic.start_receive(NicRing::Main);
         for i in 0..count {
             let NicReceived { tag, result } = d.received();
             assert_eq!(tag, i as u64);

@@ -98,7 +98,7 @@ fn interrupts_come_no_more_often_than_they_may() {
         (0..40).for_each(|i| d.post(i, 300 + i as u32));
         (0..40).for_each(|i| {
             d.wait();
-            assert_eq!(d.nic.take_received().expect("one for each").tag, i);
+            assert_eq!(d.nic.take_received(NicRing::Main).expect("one for each").tag, i);
         });
     });
     assert_eq!(m.nic_statistics().interrupts, 40);
@@ -117,7 +117,7 @@ fn registers_cost_what_the_file_says() {
         cycles.get()
     };
     assert_eq!(cost(|d| assert!(!d.nic.acknowledge().removed)), 2400);
-    assert_eq!(cost(|d| d.nic.start_receive()), 192);
+    assert_eq!(cost(|d| d.nic.start_receive(NicRing::Main)), 192);
     assert_eq!(cost(|d| d.nic.start_transmit()), 192);
 }
 

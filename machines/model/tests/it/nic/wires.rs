@@ -22,7 +22,7 @@ fn exchange(wire: Wire, schedule: Schedule) -> (Vec<Vec<u8>>, NicStatistics, Sna
             d.m.set_timer(Some(d.m.now() + Cycles(133 * 100)));
             d.m.idle_until(&mut || d.ticked.replace(false));
             d.nic.acknowledge();
-            while let Some(NicReceived { tag, result }) = d.nic.take_received() {
+            while let Some(NicReceived { tag, result }) = d.nic.take_received(NicRing::Main) {
                 let len = result.expect("a frame").data_bytes;
                 kept.borrow_mut().push(d.bytes(300 + tag as u32, len));
                 d.post(tag, 300 + tag as u32);

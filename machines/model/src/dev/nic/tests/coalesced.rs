@@ -86,7 +86,7 @@ impl Bench {
 
     /// Posts the buffers of a bucket in frames of their own, if there is room.
     fn receive_pages(&mut self) {
-        if self.outside.card.receive.free() < 1 + PAGES {
+        if self.outside.card.receive[0].free() < 1 + PAGES {
             return;
         }
         let tag = self.tag();
@@ -94,14 +94,16 @@ impl Bench {
         let page = |i| Fragment { frame: Pfn(at + i), offset: 0, len_bytes: PAGE_SIZE };
         let data = (1..=PAGES as u32).map(page).collect();
         let header = Some(Fragment { len_bytes: 128, ..page(0) });
-        self.act(|card, _, _| card.post_receive(NicReceive { tag, header, data }));
+        self.act(|card, _, _| card.post_receive(NicRing::Main, NicReceive { tag, header, data }));
         self.receiving.push_back((tag, at));
     }
 
     /// Takes what has arrived, whole: headers, and data behind them.
     fn take_joined(&mut self) -> Vec<(NicArrival, Vec<u8>)> {
         let mut all = Vec::new();
-        while let Some(NicReceived { tag, result }) = self.act(|card, _, _| card.take_received().1) {
+        while let Some(NicReceived { tag, result }) =
+            self.act(|card, _, _| card.take_received(NicRing::Main).1)
+        {
             let place = self.receiving.iter().position(|(posted, _)| *posted == tag).expect("it was posted");
             let (_, at) = self.receiving.remove(place).expect("just found");
             let Ok(arrival) = result else { continue };
@@ -179,7 +181,7 @@ proptest! {
                 got.entry(flow).or_default().push(heard);
             }
             (0..4).for_each(|_| bench.receive_pages());
-            bench.act(|card, _, _| card.start_receive());
+            bench.act(|card, _, _| card.start_receive(NicRing::Main));
         }
         prop_assert!(!bench.outside.card.has_open(), "nothing waits for ever");
         let s = bench.outside.card.statistics();
@@ -197,7 +199,7 @@ proptest! {
 fn pages_are_full_whatever_the_size_of_a_frame_is() {
     let mut bench = Bench::joining();
     (0..4).for_each(|_| bench.receive_pages());
-    bench.act(|card, _, _| card.start_receive());
+    bench.act(|card, _, _| card.start_receive(NicRing::Main));
     for i in 0..20 {
         let sent =
             Sent { flow: 0, len: 1448, gap: 0, pushed: false, flags: 0x10, window: 9000, broken: false };
