@@ -54,3 +54,12 @@ pub struct ShownPages {
     /// show more (`recv_skip_hint`). Perhaps not all: more of them may come.
     pub copy_bytes: usize,
 }
+
+/// A piece of what has arrived, in a receive area: a completion of io_uring's zero-copy receive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Placed {
+    /// Where in the area it begins, in bytes.
+    pub offset: usize,
+    /// How much it is; not beyond the end of a page.
+    pub len_bytes: usize,
+}

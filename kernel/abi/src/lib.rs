@@ -13,7 +13,7 @@ mod pass;
 mod process;
 mod socket;
 
-pub use data::{ReceiveMode, Received, SendMode, ShownPages};
+pub use data::{Placed, ReceiveMode, Received, SendMode, ShownPages};
 pub use descriptor::{Fd, FileStat, OpenFlags, Polled, Readiness};
 pub use errno::Errno;
 pub use pass::{ExportId, ExportTo, Imported, PassMode};

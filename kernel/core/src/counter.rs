@@ -32,6 +32,8 @@ pageferry_hal::counters! {
         LoansRefused = "loans_refused",
         /// Pages of clusters that became a receiver's.
         PagesDonated = "pages_donated",
+        /// Bytes that a process got where a card has put them in its receive area.
+        BytesPlaced = "bytes_placed" in "bytes",
         /// Pages on loan that a receiver got.
         PagesLentOn = "pages_lent_on",
         /// Bytes that a receiver by transfer got by copy all the same.

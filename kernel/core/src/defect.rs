@@ -56,6 +56,11 @@ defects! {
         FlipWithHeaders: "A page that is received becomes the receiver's although headers are in front of the data.",
         FlippedNotFlushed: "The kernel's address of a page that has become the receiver's is given to another page, \
                             and no TLB is told.",
+        AreaPagesAllOut: "A card gets all pages of a receive area: what comes elsewhere can be copied to none. Caught \
+                          where the process gets nothing more.",
+        AreaPageReused: "A page of a receive area is filled again although the process is not done with it.",
+        PlacesByPage: "A process that is done with a part of a page gives back another part of it.",
+        FlowNotEnded: "The card goes on to fill a receive area whose socket is closed.",
         LenderNotTold: "A lender is not told that its pages are back.",
         LenderToldEarly: "A lender is told that its pages are back as soon as they are lent.",
         LentMappingPrivate: "Mappings of lent pages are private to the CPU that has lent them, which need not be the \

@@ -53,6 +53,10 @@ impl<M: Machine> Kernel<M> {
         if lenders != 0 {
             return Err(format!("{lenders} lenders are waiting for their pages"));
         }
+        let areas = self.core.mbufs.areas();
+        if areas != 0 {
+            return Err(format!("{areas} receive areas are left"));
+        }
         if !self.audio.is_at_rest() {
             return Err("the sound device is open, or has memory".into());
         }

@@ -37,8 +37,8 @@ pub use config::{KernelConfig, lock_classes};
 pub use error::BootError;
 pub use kernel::Kernel;
 pub use pageferry_abi::{
-    Errno, ExportId, ExportTo, Fd, FileStat, Imported, InvalidateKind, OpenFlags, Pid, Polled, Readiness,
-    ReceiveMode, Received, SendMode, ShownPages, Shutdown, SocketKind, SocketOption,
+    Errno, ExportId, ExportTo, Fd, FileStat, Imported, InvalidateKind, OpenFlags, Pid, Placed, Polled,
+    Readiness, ReceiveMode, Received, SendMode, ShownPages, Shutdown, SocketKind, SocketOption,
 };
 pub use pageferry_core::config::{
     ByTlb, DiskConfig, DiskPaths, ForwardWakeup, FrameMapping, KernelPaths, KernelStack, LentMapping,

@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use pageferry_abi::Errno;
 use pageferry_core::base::Core;
-use pageferry_core::mbuf::{self, Chain, MBUF_BYTES, Mbuf, Pool};
+use pageferry_core::mbuf::{self, AreaId, Chain, MBUF_BYTES, Mbuf, Pool};
 use pageferry_core::proc::{Registry, Syscall};
 use pageferry_core::sched::{self, Monitor, SleepLock};
 use pageferry_hal::{Access, Cause, Machine, PAGE_SIZE, Pfn, StructVa, Threads};
@@ -137,6 +137,8 @@ pub struct Buffer {
     pub is_sealed: bool,
     /// Nothing more is received, although the reader is there: what comes is freed.
     pub is_deaf: bool,
+    /// The memory of a process that what arrives is to be in, as long as that reads here.
+    pub(crate) area: Option<AreaId>,
 }
 
 /// The spin lock, held.
@@ -507,6 +509,21 @@ impl<M: Machine> SockBuf<M> {
 
     // ------------------------------------------------------------------------------------------- ending
 
+    /// Has what arrives be in a receive area, until the reader closes its end.
+    ///
+    /// # Errors
+    /// [`Errno::Busy`]: it has one already.
+    pub(crate) fn set_area(&self, area: AreaId) -> Result<(), Errno> {
+        let mut held = self.lock();
+        match held.area {
+            Some(_) => Err(Errno::Busy),
+            None => {
+                held.area = Some(area);
+                Ok(())
+            }
+        }
+    }
+
     /// Another buffer of this kernel, by its structure.
     pub(super) fn other(&self, at: StructVa) -> Option<Arc<SockBuf<M>>> {
         self.all.get(at)
@@ -532,10 +549,11 @@ impl<M: Machine> SockBuf<M> {
         assert!(!held.receiving.is_taken(), "a socket is closed while it is read");
         let rest = held.take(usize::MAX);
         held.fill.subtract(held.fill.bytes(), held.fill.memory());
-        let last = held.writer_gone;
+        let (last, area) = (held.writer_gone, held.area.take());
         drop(held);
         self.monitor.wake_all(threads);
         rest.into_iter().for_each(|mbuf| pool.free(mbuf));
+        area.into_iter().for_each(|area| pool.close_area(area));
         last
     }
 

@@ -14,8 +14,10 @@ use super::sockbuf::Socket;
 use super::soreceive::receive_from_null;
 use super::sosend::{Supply, send_to_null};
 use alloc::boxed::Box;
-use pageferry_abi::{Errno, Readiness};
+use alloc::vec::Vec;
+use pageferry_abi::{Errno, Placed, Readiness};
 use pageferry_core::fs::{File, FileOps, FilePart, Rights, SocketOps, VnodeOps};
+use pageferry_core::mbuf::AreaId;
 use pageferry_core::proc::{Syscall, Uio, UioRw, WaitFlag, outcome};
 use pageferry_hal::{Machine, StructVa};
 
@@ -80,6 +82,19 @@ impl<M: Machine> SocketOps<M> for Socket<M> {
         let own = self.receive.as_ref().ok_or(Errno::BadFd)?;
         let target = own.other(to.peer_buffer()?).ok_or(Errno::BadFd)?;
         own.tee(call, &target, len, wait)
+    }
+
+    fn set_receive_area(&self, _: &Syscall<'_, M>, area: AreaId) -> Result<bool, Errno> {
+        self.receive.as_ref().ok_or(Errno::BadFd)?.set_area(area).map(|()| false)
+    }
+
+    fn receive_placed(
+        &self,
+        call: &Syscall<'_, M>,
+        back: &[Placed],
+        uio: &mut Uio,
+    ) -> Result<Vec<Placed>, Errno> {
+        self.receive.as_ref().ok_or(Errno::BadFd)?.receive_placed(call, back, uio)
     }
 
     fn peer_buffer(&self) -> Result<StructVa, Errno> {

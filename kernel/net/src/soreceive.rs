@@ -14,6 +14,10 @@
 //!
 //! In a *window* only whole pages go, which it shows. Before what fills none the call ends, and says how much that is.
 //!
+//! In a *receive area* the process gets what has arrived there as it is, and is told where; what has come elsewhere is
+//! copied to a page of the area. Bytes that are *discarded* go nowhere: what that takes is what all ways to receive have
+//! in common, and no way of placing data can do without.
+//!
 //! # Locks
 //! A receiver owns the mbufs that it has taken out of a socket, and holds that socket's sleep lock for receiving. Bytes
 //! and pages move with no spin lock held.
@@ -25,12 +29,12 @@
 use super::sockbuf::{SockBuf, SockBufGuard};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use pageferry_abi::{Errno, ReceiveMode};
+use pageferry_abi::{Errno, Placed, ReceiveMode};
 use pageferry_core::choose::Peer;
 use pageferry_core::counter::KernelCounter;
-use pageferry_core::mbuf::Mbuf;
+use pageferry_core::mbuf::{AreaId, AreaUse, Mbuf};
 use pageferry_core::proc::{PagesCame, Syscall, Uio, UioMode, WaitFlag};
-use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Va};
+use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Threads, Va};
 use pageferry_vm::AnonLoan;
 
 /// A receiver on its way through the mbufs that it has taken out of a socket.
@@ -48,6 +52,9 @@ pub struct Receiver<'a, M: Machine> {
     no_lending: bool,
     /// What comes next cannot be shown.
     stopped: bool,
+    /// The area that it is received into, and what has come there.
+    area: Option<AreaId>,
+    placed: Vec<Placed>,
     mbufs: VecDeque<Mbuf>,
 }
 
@@ -56,16 +63,30 @@ impl<'a, M: Machine> Receiver<'a, M> {
     /// [`Errno::Fault`]: only whole pages can go to an address that the kernel chooses. [`Errno::Invalid`]: a window
     /// shows whole pages.
     pub fn new(call: &'a Syscall<'a, M>, uio: &'a mut Uio, peer: Peer) -> Result<Receiver<'a, M>, Errno> {
-        if uio.base().is_none() && uio.mode() != UioMode::Pages {
+        let needs_no_base = matches!(uio.mode(), UioMode::Pages | UioMode::Placed | UioMode::Discarded);
+        if uio.base().is_none() && !needs_no_base {
             return Err(Errno::Fault);
         }
         if uio.mode() == UioMode::Shown && (!uio.at().is_page_aligned() || uio.left() < PAGE_SIZE) {
             return Err(Errno::Invalid);
         }
-        let to_area = uio.base().is_none();
+        let to_area = uio.base().is_none() && uio.mode() == UioMode::Pages;
         let (refused, no_donation, no_lending, stopped) = (false, false, false, false);
-        let mbufs = VecDeque::new();
-        Ok(Receiver { call, uio, peer, to_area, refused, no_donation, no_lending, stopped, mbufs })
+        let (area, placed, mbufs) = (None, Vec::new(), VecDeque::new());
+        let receiver = Receiver {
+            call,
+            uio,
+            peer,
+            to_area,
+            refused,
+            no_donation,
+            no_lending,
+            stopped,
+            area,
+            placed,
+            mbufs,
+        };
+        Ok(receiver)
     }
 
     /// Bytes that there is still room for.
@@ -103,6 +124,8 @@ impl<'a, M: Machine> Receiver<'a, M> {
                 UioMode::Copy | UioMode::Pinned => self.copy()?,
                 UioMode::Pages | UioMode::Auto => self.transfer()?,
                 UioMode::Shown => self.show()?,
+                UioMode::Placed => self.place()?,
+                UioMode::Discarded => self.discard(),
             }
         }
         Ok(())
@@ -241,6 +264,78 @@ impl<'a, M: Machine> Receiver<'a, M> {
         }
     }
 
+    /// Throws the first mbuf away, or as much of it as is wanted.
+    fn discard(&mut self) {
+        let len = self.mbufs.front().expect("the caller has seen one").len().min(self.left());
+        self.uio.advance(len);
+        self.consume(len);
+    }
+
+    // ------------------------------------------------------------------------------------------- in an area
+
+    /// The process gets what comes first where it is, if that is in its area; else a copy there.
+    fn place(&mut self) -> Result<(), Errno> {
+        let area = self.area.expect("a receiver of places has an area");
+        let pool = &self.call.core.mbufs;
+        let first = self.mbufs.front_mut().expect("the caller has seen one");
+        if pool.area_of(first) != Some(area) {
+            return self.copy_to(area);
+        }
+        let len = first.len().min(self.uio.left());
+        let mbuf = if len < first.len() {
+            let part = pool.share(first, len)?;
+            first.advance(len);
+            part
+        } else {
+            self.mbufs.pop_front().expect("just seen")
+        };
+        self.uio.advance(len);
+        self.call.machine().count(KernelCounter::BytesPlaced, len as u64);
+        self.placed.push(pool.place(area, mbuf));
+        Ok(())
+    }
+
+    /// Copies what comes first, up to a page of it, to a page of the area.
+    fn copy_to(&mut self, area: AreaId) -> Result<(), Errno> {
+        let (call, pool, wait) = (self.call, &self.call.core.mbufs, self.uio.wait);
+        let mut page = pool.area_page(area, AreaUse::Copy)?;
+        let max_bytes = self.left().min(PAGE_SIZE);
+        let mut used: Vec<usize> = Vec::new();
+        let mut filled = 0;
+        let elsewhere = |mbuf: &&Mbuf| pool.area_of(mbuf) != Some(area);
+        let copied = pool.look((call.thread, wait), &page, 0, PAGE_SIZE, |to, _| {
+            for mbuf in self.mbufs.iter().take_while(elsewhere) {
+                let len = mbuf.len().min(max_bytes - filled);
+                let mut done = 0;
+                while done < len {
+                    // While one mapping is held, no other is waited for.
+                    let from: (&dyn Threads, _) = (call.thread, WaitFlag::NoWait);
+                    done += pool.look(from, mbuf, done, len - done, |from, piece| {
+                        call.copy_kernel(to + filled + done, from, piece);
+                        piece
+                    })?;
+                }
+                filled += len;
+                used.push(len);
+                if filled == max_bytes {
+                    break;
+                }
+            }
+            Ok(())
+        });
+        // What was copied before it failed is received.
+        let result = copied.and_then(|done| done);
+        if filled == 0 {
+            pool.free(page);
+            return result.and(Err(Errno::NoMemory));
+        }
+        used.into_iter().for_each(|len| self.consume(len));
+        page.truncate(filled);
+        self.uio.advance(filled);
+        self.placed.push(pool.place(area, page));
+        Ok(())
+    }
+
     /// Lends up to `max_pages` of the first mbufs on; false when they were refused.
     fn lend_on(&mut self, max_pages: usize) -> bool {
         let (call, target) = (self.call, self.target());
@@ -345,7 +440,31 @@ impl<M: Machine> SockBuf<M> {
     /// socket. By pages also [`Errno::NoMemory`], when the transfer area is full; [`Errno::Fault`] where an address is
     /// needed and missing.
     pub fn receive(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
+        self.receive_by(call, &mut Receiver::new(call, uio, Peer::Socket)?)
+    }
+
+    /// Gives back what the process has at places of the receive area, and then receives into it as
+    /// [`SockBuf::receive`] does; where what came is.
+    ///
+    /// # Errors
+    /// As [`SockBuf::receive`]; [`Errno::Invalid`]: there is no area, or the process does not have all of that;
+    /// [`Errno::NoMemory`]: the process has all of it.
+    pub fn receive_placed(
+        &self,
+        call: &Syscall<'_, M>,
+        back: &[Placed],
+        uio: &mut Uio,
+    ) -> Result<Vec<Placed>, Errno> {
+        let area = self.lock().area.ok_or(Errno::Invalid)?;
+        call.core.mbufs.take_back_places(area, back)?;
         let mut receiver = Receiver::new(call, uio, Peer::Socket)?;
+        receiver.area = Some(area);
+        let result = self.receive_by(call, &mut receiver);
+        let placed = receiver.placed;
+        uio.outcome(result).map(|_| placed)
+    }
+
+    fn receive_by(&self, call: &Syscall<'_, M>, receiver: &mut Receiver<'_, M>) -> Result<(), Errno> {
         let m = call.machine();
         let _c = m.scope(Cause::Protocol);
         m.execute(call.core.config.paths.soreceive);
@@ -356,8 +475,8 @@ impl<M: Machine> SockBuf<M> {
             if !receiver.wants_more() {
                 break (Ok(()), true);
             }
-            if !held.is_empty() && self.may_begin(&held, &receiver) {
-                let (again, result) = self.receive_some(held, &mut receiver);
+            if !held.is_empty() && self.may_begin(&held, receiver) {
+                let (again, result) = self.receive_some(held, receiver);
                 held = again;
                 if result.is_err() {
                     break (result, true);

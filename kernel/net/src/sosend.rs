@@ -50,7 +50,7 @@ impl<'a, M: Machine> Sender<'a, M> {
     pub fn new(call: &'a Syscall<'a, M>, uio: &'a mut Uio, peer: Peer, space: usize) -> Sender<'a, M> {
         let len = uio.left();
         let plan = match uio.mode() {
-            UioMode::Copy | UioMode::Shown => Plan::fixed(len..len),
+            UioMode::Copy | UioMode::Shown | UioMode::Placed | UioMode::Discarded => Plan::fixed(len..len),
             UioMode::Pages | UioMode::Pinned => Plan::fixed(0..len),
             UioMode::Auto => call.plan(Sending { from: uio.at(), len, peer, space }),
         };

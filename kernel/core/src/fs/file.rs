@@ -19,7 +19,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
-use pageferry_abi::{Errno, Fd, Readiness, Received, ShownPages};
+use pageferry_abi::{Errno, Fd, Placed, Readiness, Received, ShownPages};
 use pageferry_hal::{Machine, PAGE_SIZE, Prot, Va};
 
 /// Descriptors of one process.
@@ -127,7 +127,8 @@ impl<M: Machine> File<M> {
         }
         uio.base().map_or(Ok(()), |at| call.check_buffer(at, uio.len()))?;
         let is_vnode = matches!(self.behind, Behind::Vnode(_));
-        if uio.is_positional() && !is_vnode || uio.mode() == UioMode::Shown && is_vnode {
+        let is_of_socket = matches!(uio.mode(), UioMode::Shown | UioMode::Placed | UioMode::Discarded);
+        if uio.is_positional() && !is_vnode || is_of_socket && is_vnode {
             return Err(Errno::NotSupported);
         }
         Ok(())
@@ -152,6 +153,26 @@ impl<M: Machine> File<M> {
         let mut uio = Uio::show(at, len);
         self.read_into(call, &mut uio)?;
         Ok(uio.shown())
+    }
+
+    /// Receives from a socket into its receive area; first gives back what the process has at places there.
+    ///
+    /// # Errors
+    /// Those of the socket, or [`Errno::NotSupported`]; nothing was received.
+    pub fn place(&self, call: &Syscall<'_, M>, back: &[Placed], len: usize) -> Result<Vec<Placed>, Errno> {
+        let mut uio = Uio::place(len).waiting(self.wait());
+        self.check(call, &uio)?;
+        self.as_socket()?.receive_placed(call, back, &mut uio)
+    }
+
+    /// Receives up to `len` bytes from a socket, and throws them away.
+    ///
+    /// # Errors
+    /// Those of the socket, or [`Errno::NotSupported`]; nothing was received.
+    pub fn discard(&self, call: &Syscall<'_, M>, len: usize) -> Result<usize, Errno> {
+        let mut uio = Uio::discard(len);
+        self.read_into(call, &mut uio)?;
+        Ok(uio.done())
     }
 
     fn read_into(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {

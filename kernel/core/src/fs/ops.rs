@@ -10,10 +10,12 @@
 //! # What can fail
 //! What Unix has it to, see each. The defaults are for a kind that lacks an operation.
 
+use crate::mbuf::AreaId;
 use crate::proc::{Syscall, Uio, WaitFlag};
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::net::SocketAddrV4;
-use pageferry_abi::{Errno, Readiness, SendMode, Shutdown, SocketKind, SocketOption};
+use pageferry_abi::{Errno, Placed, Readiness, SendMode, Shutdown, SocketKind, SocketOption};
 use pageferry_hal::{Machine, Prot, StructVa, Va};
 use pageferry_vm::{KernelLoan, MapAddr, PushDown};
 
@@ -198,6 +200,22 @@ pub trait SocketOps<M: Machine>: FileOps<M> {
 
     /// Receives a datagram, or as much of it as the buffer has room for; answers where it comes from.
     fn receive_from(&self, _call: &Syscall<'_, M>, _uio: &mut Uio) -> Result<SocketAddrV4, Errno> {
+        Err(Errno::NotSupported)
+    }
+
+    /// Makes an area that of what is received here, until it is closed. True when a card will fill it; else what is
+    /// received is copied there.
+    fn set_receive_area(&self, _call: &Syscall<'_, M>, _area: AreaId) -> Result<bool, Errno> {
+        Err(Errno::NotSupported)
+    }
+
+    /// Gives back what the process has at places of its area, and then receives into it. Answers where what came is.
+    fn receive_placed(
+        &self,
+        _call: &Syscall<'_, M>,
+        _back: &[Placed],
+        _uio: &mut Uio,
+    ) -> Result<Vec<Placed>, Errno> {
         Err(Errno::NotSupported)
     }
 

@@ -33,7 +33,7 @@ impl<M: Machine> FileOps<M> for Regular<M> {
                     match uio.mode() {
                         UioMode::Copy => self.copy_bytes(call, uio.left(), uio),
                         UioMode::Pages | UioMode::Auto => self.transfer(call, uio),
-                        UioMode::Shown | UioMode::Pinned => Err(Errno::NotSupported),
+                        _ => Err(Errno::NotSupported),
                     }
                 },
             )

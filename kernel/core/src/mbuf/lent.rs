@@ -1,7 +1,8 @@
 //! Pages on loan in mbufs, and where the kernel finds their bytes.
 //!
 //! What a process or a file has lent stays where it is; a card reads it by its frames. So does what a process has only
-//! *pinned*: its frames are wired, and nothing keeps it from writing there, so nobody gets such a page for his own. A
+//! *pinned*: its frames are wired, and nothing keeps it from writing there, so nobody gets such a page for his own.
+//! Pages of a [receive area](super::area) are as those, and go back there. A
 //! kernel that wants the bytes itself, to sum them or to copy them to a receiver on this host, needs an address for
 //! them. [`LentMapping`] says how it comes by one: all pages in a row with the loan (UVM paper, 4.1); an ephemeral
 //! mapping a page, with the loan, which every CPU may use, because any may send it again (sf_buf paper, 2.3); or one
@@ -14,6 +15,7 @@
 //! Getting an address: with the loan, then it is given back; while looking, then the bytes are not seen.
 
 use super::addresses::Addresses;
+use super::area::{AreaPage, Areas};
 use super::lending::{Lender, Lenders};
 use crate::config::LentMapping;
 use crate::defect::NetDefect;
@@ -35,6 +37,8 @@ pub enum Lent {
     Loan(KernelLoan),
     /// They are wired, and may be written.
     Pinned(Wired),
+    /// A page of a receive area.
+    Area(AreaPage),
 }
 
 impl Lent {
@@ -43,6 +47,7 @@ impl Lent {
         match self {
             Lent::Loan(loan) => loan.frames(),
             Lent::Pinned(wired) => wired.frames(),
+            Lent::Area(page) => core::slice::from_ref(&page.frame),
         }
     }
 
@@ -51,6 +56,7 @@ impl Lent {
         match self {
             Lent::Loan(loan) => (loan.offset(), loan.len_bytes()),
             Lent::Pinned(wired) => (wired.offset(), wired.len_bytes()),
+            Lent::Area(_) => (0, PAGE_SIZE),
         }
     }
 }
@@ -82,7 +88,15 @@ impl External {
     pub(super) fn loan(&self) -> Option<&KernelLoan> {
         match &self.lent {
             Lent::Loan(loan) => Some(loan),
-            Lent::Pinned(_) => None,
+            Lent::Pinned(_) | Lent::Area(_) => None,
+        }
+    }
+
+    /// The page, if it is one of a receive area.
+    pub(super) fn area_page(&self) -> Option<&AreaPage> {
+        match &self.lent {
+            Lent::Area(page) => Some(page),
+            Lent::Loan(_) | Lent::Pinned(_) => None,
         }
     }
 
@@ -102,6 +116,7 @@ pub(super) struct Loans<M: Machine> {
     ephemeral: Arc<Ephemeral<M, Vm<M>>>,
     addresses: Addresses<M>,
     lenders: Arc<Lenders<M>>,
+    pub(super) areas: Areas<M>,
     /// For waking those that wait for a mapping, where the calling thread is not known.
     waker: Waker<M>,
     mapping: LentMapping,
@@ -113,12 +128,12 @@ impl<M: Machine> Loans<M> {
         vm: Arc<Vm<M>>,
         ephemeral: Arc<Ephemeral<M, Vm<M>>>,
         (sched, lenders): (&Arc<Sched<M>>, Arc<Lenders<M>>),
-        mapping: LentMapping,
-        defect: Planted<NetDefect>,
+        areas: Areas<M>,
+        (mapping, defect): (LentMapping, Planted<NetDefect>),
     ) -> Loans<M> {
         let flush_at = ephemeral.flush_policy().at;
         let (addresses, waker) = (Addresses::new(vm.clone(), flush_at), Waker::new(sched));
-        Loans { vm, ephemeral, addresses, lenders, waker, mapping, defect }
+        Loans { vm, ephemeral, addresses, lenders, areas, waker, mapping, defect }
     }
 
     pub(super) fn waker(&self) -> &dyn Threads {
@@ -149,7 +164,12 @@ impl<M: Machine> Loans<M> {
             }
             lender => lender,
         };
-        match self.map_lent(sleeper, lent.frames()) {
+        let mapped = match lent {
+            // A card fills it, and nobody else looks there but the process; or the kernel, when it copies.
+            Lent::Area(_) => Ok(Mapped::Nowhere),
+            _ => self.map_lent(sleeper, lent.frames()),
+        };
+        match mapped {
             Ok(mapped) => Ok(External { lent, lender, mapped }),
             Err(e) => {
                 self.give_back(lent, lender);
@@ -210,6 +230,7 @@ impl<M: Machine> Loans<M> {
         match lent {
             Lent::Loan(loan) => self.vm.unloan(loan),
             Lent::Pinned(wired) => self.vm.unwire(wired),
+            Lent::Area(page) => self.areas.returned(page),
         }
         let told = lender.into_iter().filter(|_| !self.has(NetDefect::LenderNotTold));
         told.for_each(|lender| self.lenders.returned(lender, len_pages));

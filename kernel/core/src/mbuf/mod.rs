@@ -1,6 +1,7 @@
 //! Mbufs: the pieces that data is in on its way, the pool that they come from, and pages on loan in them.
 
 mod addresses;
+mod area;
 mod chain;
 mod disposable;
 mod lending;
@@ -10,6 +11,7 @@ mod mbuf;
 mod pool;
 mod receive;
 
+pub use area::{AreaId, AreaUse};
 pub use chain::{Chain, from_bytes, share};
 pub use lending::Lenders;
 pub use lent::Lent;

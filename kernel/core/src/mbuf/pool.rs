@@ -16,6 +16,7 @@
 //! help. A pool that has as many mbufs or clusters as may be is not waited for.
 
 use super::addresses::Addresses;
+use super::area::Areas;
 use super::disposable::Disposables;
 use super::lending::{Lender, Lenders};
 use super::lent::{Lent, Loans};
@@ -60,7 +61,7 @@ pub struct Pool<M: Machine> {
     pub(super) machine: M,
     pub(super) vm: Arc<Vm<M>>,
     addresses: Addresses<M>,
-    loans: Loans<M>,
+    pub(super) loans: Loans<M>,
     pub(super) disposables: Disposables<M>,
     pub(super) defect: Planted<NetDefect>,
     pub(super) paths: KernelPaths,
@@ -114,7 +115,13 @@ impl<M: Machine> Pool<M> {
         Ok(Pool {
             machine,
             addresses: Addresses::new(vm.clone(), ephemeral.flush_policy().at),
-            loans: Loans::new(vm.clone(), ephemeral, (sched, lenders), config.lent_mapping, defect),
+            loans: Loans::new(
+                vm.clone(),
+                ephemeral,
+                (sched, lenders),
+                Areas::new(vm.clone(), defect),
+                (config.lent_mapping, defect),
+            ),
             max_disposables: disposables.max_among(config.clusters),
             disposables,
             vm,

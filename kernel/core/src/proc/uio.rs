@@ -52,6 +52,10 @@ pub enum UioMode {
     Pinned,
     /// Out of the kernel only: pages are shown in a window, and what fills none stays where it is.
     Shown,
+    /// Out of the kernel only: what is in a receive area stays there, and all else is copied to it.
+    Placed,
+    /// Out of the kernel only: nowhere.
+    Discarded,
 }
 
 /// A buffer on its way, from the system call to the copy: where it is, how far it has come, and how it goes.
@@ -101,6 +105,16 @@ impl Uio {
     /// A part of a window, of `len` bytes, that pages are to be shown in.
     pub fn show(at: Va, len: usize) -> Uio {
         Uio::new(UioRw::Read, Some(at), len, UioMode::Shown)
+    }
+
+    /// What comes next, up to `len` bytes, in a receive area.
+    pub fn place(len: usize) -> Uio {
+        Uio::new(UioRw::Read, None, len, UioMode::Placed)
+    }
+
+    /// What comes next, up to `len` bytes, is to be thrown away.
+    pub fn discard(len: usize) -> Uio {
+        Uio::new(UioRw::Read, None, len, UioMode::Discarded)
     }
 
     /// A buffer of `len` bytes at `from` that is to be taken.

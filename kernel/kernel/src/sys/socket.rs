@@ -3,13 +3,14 @@
 
 use super::user::User;
 use alloc::boxed::Box;
-use pageferry_abi::{Errno, Fd, ReceiveMode, Received, SendMode, ShownPages};
+use alloc::vec::Vec;
+use pageferry_abi::{Errno, Fd, Placed, ReceiveMode, Received, SendMode, ShownPages};
 use pageferry_core::fs::File;
 use pageferry_core::fs::FilePart;
 use pageferry_core::fs::Rights;
 use pageferry_core::proc::Uio;
 use pageferry_costs::{Arrived, Carrier};
-use pageferry_hal::{Machine, SpinLock, Va};
+use pageferry_hal::{Machine, PAGE_SIZE, Prot, SpinLock, Va};
 use pageferry_net::{NullSocket, SockBuf, Socket};
 
 impl<M: Machine> User<M> {
@@ -148,6 +149,49 @@ impl<M: Machine> User<M> {
             pages.into_iter().for_each(|pages| call.core.vm.free_kernel_pages(pages));
             Ok(())
         })
+    }
+
+    /// Makes `len_bytes` of memory at `at`, whole pages, the receive area of a connected socket: they are wired until it
+    /// is closed, and [`User::receive_placed`] answers where in them what has arrived is. True when the card will put it
+    /// there by itself; one that can does so for one connection at a time. Else it is copied there (io_uring's zero-copy
+    /// receive: `IORING_REGISTER_ZCRX_IFQ`).
+    ///
+    /// # Errors
+    /// [`Errno::Invalid`] for less than two pages, or what is not whole pages; [`Errno::Fault`] where memory is missing
+    /// or may not be written; [`Errno::Busy`] when the socket has an area; [`Errno::NotConnected`], [`Errno::BadFd`];
+    /// [`Errno::NotSupported`] for what is no stream; [`Errno::NoMemory`].
+    pub fn set_receive_area(&self, fd: Fd, at: Va, len_bytes: usize) -> Result<bool, Errno> {
+        self.system_call(|call| {
+            if !at.is_page_aligned() || !len_bytes.is_multiple_of(PAGE_SIZE) || len_bytes < 2 * PAGE_SIZE {
+                return Err(Errno::Invalid);
+            }
+            let file = self.get(fd)?;
+            let socket = file.as_socket()?;
+            call.check_buffer(at, len_bytes)?;
+            let wired = call.space.wire(call.thread, at, len_bytes, Prot::RW)?;
+            let area = call.core.mbufs.open_area(wired);
+            socket.set_receive_area(call, area).inspect_err(|_| call.core.mbufs.close_area(area))
+        })
+    }
+
+    /// Receives up to `len_bytes` into the receive area of a socket, and answers where they are; zero at the end of the
+    /// stream. What the process got at the places `back` it is done with: that memory is filled again. With a length of
+    /// zero it only gives back.
+    ///
+    /// # Errors
+    /// As [`User::read`]; [`Errno::Invalid`] when the socket has no area, or the process does not have what it gives
+    /// back; what is before that is given back. [`Errno::NoMemory`] when the process has all of the area.
+    pub fn receive_placed(&self, fd: Fd, back: &[Placed], len_bytes: usize) -> Result<Vec<Placed>, Errno> {
+        self.system_call(|call| self.get(fd)?.place(call, back, len_bytes))
+    }
+
+    /// Receives up to `len_bytes` from a socket, and throws them away (`recv` with `MSG_TRUNC`). What it takes is what
+    /// all ways to receive have in common.
+    ///
+    /// # Errors
+    /// As [`User::read`]; [`Errno::NotSupported`] for a file or a pipe that is no socket.
+    pub fn discard(&self, fd: Fd, len_bytes: usize) -> Result<usize, Errno> {
+        self.system_call(|call| self.get(fd)?.discard(call, len_bytes))
     }
 
     /// Begins, or ends, to watch this process's loans to the kernel. What was lent before is not known.

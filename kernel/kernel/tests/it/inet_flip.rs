@@ -152,7 +152,13 @@ impl Trouble {
 
     /// The machine that it is met on, with a source at the far end of its wire.
     pub(crate) fn with_source(self, name: &str, len: u64) -> Model {
+        self.with_flow_ring(name, len, 0)
+    }
+
+    /// The same, with a card that has a flow ring of so many descriptors.
+    pub(crate) fn with_flow_ring(self, name: &str, len: u64, slots: u64) -> Model {
         with_source_by(self.wire(), name, len, |nic| {
+            nic.flow_slots = Some(Sourced::assumed(slots, "a test's"));
             nic.mtu_bytes = Sourced::assumed(self.mtu(), "a test's");
             nic.header_split = Sourced::assumed(self != Trouble::Unsplit, "a test's");
             if self.is_joined() {

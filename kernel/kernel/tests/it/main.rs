@@ -18,6 +18,7 @@ mod file_server;
 mod file_transfer;
 mod flush_policy;
 mod inet;
+mod inet_area;
 mod inet_card;
 mod inet_defects;
 mod inet_endings;

@@ -6,6 +6,9 @@
 //! header split a small mbuf for the headers; and the chains that are being sent. Behind headers that were split off
 //! the data begins with a page: pages that are full can become a receiver's memory.
 //!
+//! A card may have a *flow ring*. While a connection has a receive area, its frames go to pages of that, as far as there
+//! are some, and else to others.
+//!
 //! A short frame is copied, and its buffers are posted again. A longer one is handed up in its own buffers and others
 //! take their place; when there is none the frame is dropped and its buffers are posted again, so that the card never
 //! runs dry for good. A chain that is sent is freed when the card is done with it, which is looked for at every
@@ -14,14 +17,14 @@
 //! # What can fail
 //! A card that was removed sends and receives nothing more; all of its buffers come back.
 
+use super::id::PcbId;
 use crate::config::ReceiveMapping;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use litemap::LiteMap;
 use pageferry_abi::Errno;
 use pageferry_core::counter::KernelCounter;
-use pageferry_core::mbuf::Chain;
-use pageferry_core::mbuf::{Mbuf, Pool, SMALL_BYTES};
+use pageferry_core::mbuf::{AreaId, AreaUse, Chain, Mbuf, Pool, SMALL_BYTES};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Access, CodePath, DeviceId, ETHERNET_HEADER_BYTES, Fragment, Machine, NIC_DESCRIPTOR_BYTES, Nic,
@@ -39,6 +42,10 @@ pub(super) struct Card<M: Machine> {
     pub(super) info: NicInfo,
     pub(super) transmit_ring: Ring,
     pub(super) receive_ring: Ring,
+    /// What is steered to the flow ring, if the card has one.
+    pub(super) flow: Option<Flow>,
+    /// Descriptors of the flow ring, if there is one.
+    pub(super) flow_ring: Option<Ring>,
     /// With the descriptors that each fills.
     pub(super) sending: LiteMap<u64, (usize, Chain)>,
     pub(super) receiving: LiteMap<u64, Buffers>,
@@ -48,6 +55,13 @@ pub(super) struct Card<M: Machine> {
     /// What it receives into.
     pub(super) receive_mapping: ReceiveMapping,
     pub(super) machine: core::marker::PhantomData<M>,
+}
+
+/// A connection whose frames are steered to the flow ring, and the area that they go to.
+#[derive(Clone, Copy)]
+pub(super) struct Flow {
+    pub(super) id: PcbId,
+    pub(super) area: AreaId,
 }
 
 /// Descriptors in memory.
@@ -86,6 +100,8 @@ impl Ring {
 
 /// What a frame is received into.
 pub(super) struct Buffers {
+    /// The ring that they are for.
+    pub(super) ring: NicRing,
     pub(super) header: Option<Mbuf>,
     pub(super) data: Vec<Mbuf>,
 }
@@ -139,7 +155,8 @@ pub fn mbufs_for_card(info: &NicInfo, receive_buffer_bytes: usize) -> usize {
 }
 
 fn frames_for_card(info: &NicInfo, receive_buffer_bytes: usize) -> usize {
-    info.receive_slots / frame_descriptors(info) + receive_buffer_bytes.div_ceil(info.mtu_bytes)
+    (info.receive_slots + info.flow_slots) / frame_descriptors(info)
+        + receive_buffer_bytes.div_ceil(info.mtu_bytes)
 }
 
 impl<M: Machine> Card<M> {
@@ -159,11 +176,18 @@ impl<M: Machine> Card<M> {
         let receive_ring = ring("descriptors for receiving", info.receive_slots)?;
         let pa = |ring: &Ring| pageferry_hal::Pa((ring.at.0 - base) as u64);
         nic.set_rings(pa(&transmit_ring), pa(&receive_ring));
+        let flow_ring = match info.flow_slots {
+            0 => None,
+            slots => Some(ring("descriptors for a flow", slots)?),
+        };
+        flow_ring.iter().for_each(|ring| nic.set_flow_ring(pa(ring)));
         Ok(Card {
             nic,
             info,
             transmit_ring,
             receive_ring,
+            flow: None,
+            flow_ring,
             sending: LiteMap::new(),
             receiving: LiteMap::new(),
             next_tag: 0,
@@ -191,6 +215,29 @@ impl<M: Machine> Card<M> {
         self.next_tag
     }
 
+    /// A receive ring.
+    ///
+    /// # Panics
+    /// When it is the flow ring, and the card has none.
+    pub(super) fn ring(&mut self, ring: NicRing) -> &mut Ring {
+        match ring {
+            NicRing::Main => &mut self.receive_ring,
+            NicRing::Flow => self.flow_ring.as_mut().expect("a card with a flow ring"),
+        }
+    }
+
+    /// The receive rings that are in use.
+    pub(super) fn rings(&self) -> impl Iterator<Item = NicRing> + use<M> {
+        [NicRing::Main].into_iter().chain(self.flow.map(|_| NicRing::Flow))
+    }
+
+    /// A page for a frame that arrives in a ring: of the receive area where the ring is for one, as long as it has some.
+    fn page(&self, ring: NicRing, pool: &Pool<M>) -> Result<Mbuf, Errno> {
+        let of_area = self.flow.filter(|_| ring == NicRing::Flow);
+        let page = of_area.and_then(|flow| pool.area_page(flow.area, AreaUse::Card).ok());
+        page.map_or_else(|| page_to_receive(self.receive_mapping, pool), Ok)
+    }
+
     /// Takes the pages that a frame with so many bytes of data has left unused out of its buffers, to be used for
     /// another: a disposable page would be unmapped and mapped again for nothing. Clusters lose nothing: they stay
     /// there.
@@ -203,12 +250,12 @@ impl<M: Machine> Card<M> {
         buffers.data.split_off(used.clamp(1, buffers.data.len()))
     }
 
-    /// Buffers for one frame; `spare` pages are the last of them, as far as they are needed.
-    pub(super) fn buffers(&self, pool: &Pool<M>, spare: &mut Vec<Mbuf>) -> Option<Buffers> {
+    /// Buffers for one frame of a ring; `spare` pages are the last of them, as far as they are needed.
+    pub(super) fn buffers(&self, ring: NicRing, pool: &Pool<M>, spare: &mut Vec<Mbuf>) -> Option<Buffers> {
         let count = frame_clusters(&self.info);
-        let mut buffers = Buffers { header: None, data: Vec::with_capacity(count) };
+        let mut buffers = Buffers { ring, header: None, data: Vec::with_capacity(count) };
         for _ in spare.len()..count {
-            match page_to_receive(self.receive_mapping, pool) {
+            match self.page(ring, pool) {
                 Ok(page) => buffers.data.push(page),
                 Err(_) => {
                     buffers.free(pool);
@@ -264,8 +311,9 @@ impl<M: Machine> Card<M> {
         let header = buffers.header.as_ref().map(one);
         let data: Vec<Fragment> = buffers.data.iter().map(one).collect();
         let slots = data.len() + usize::from(header.is_some());
-        self.receive_ring.fill(m, slots);
-        self.nic.post_receive(NicRing::Main, NicReceive { tag, header, data });
+        let ring = buffers.ring;
+        self.ring(ring).fill(m, slots);
+        self.nic.post_receive(ring, NicReceive { tag, header, data });
         self.receiving.insert(tag, buffers);
     }
 }

@@ -7,20 +7,22 @@
 //! # What can fail
 //! A card that was removed sends and receives nothing more; all of its buffers come back. Connections by it are over.
 
-use super::card::{Buffers, Card, DOORBELL_EVERY, frame_descriptors};
+use super::card::{Buffers, Card, DOORBELL_EVERY, Flow, frame_descriptors};
+use super::id::PcbId;
+use super::iface::Route;
 use super::link::Link;
 use super::pcb::{Kind, Protocol};
-use super::stack::{Ip, Stack};
+use super::stack::{Ip, Net, Stack};
 use super::wire::{SumBy, TYPE_ARP, TYPE_IP};
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 use core::sync::atomic::Ordering::Relaxed;
 use pageferry_abi::Errno;
 use pageferry_core::defect::NetDefect;
-use pageferry_core::mbuf::{Chain, from_bytes};
+use pageferry_core::mbuf::{AreaId, Chain, from_bytes};
 use pageferry_hal::{
-    ETHERNET_HEADER_BYTES, FlowStep, Fragment, Machine, NicArrival, NicRing, NicTransmit, NicVerdict, Place,
-    SpinLock,
+    Cause, ETHERNET_HEADER_BYTES, FlowStep, Fragment, Machine, NicArrival, NicFlow, NicRing, NicTransmit,
+    NicVerdict, Place, SpinLock, Threads,
 };
 
 /// Frames that have arrived, each with what the card says of its sums.
@@ -30,28 +32,30 @@ impl<M: Machine> Ip<'_, M> {
     /// Gives the card as many buffers as it has descriptors for, and there is memory for.
     pub(super) fn fill_card(&self) {
         if let Some(Link::Card(card)) = &mut *self.net.link.lock() {
-            self.fill(card);
+            self.fill(card, NicRing::Main);
         }
     }
 
-    fn fill(&self, card: &mut Card<M>) {
+    /// Posts as many buffers to a ring as it has room and there is memory for; true if there was any.
+    fn fill(&self, card: &mut Card<M>, ring: NicRing) -> bool {
         if !self.net.has_wire() {
-            return;
+            return false;
         }
         let (m, pool) = (self.m(), self.pool());
         let needed = frame_descriptors(&card.info);
         let mut posted = 0;
-        while card.receive_ring.free() >= needed {
-            let Some(buffers) = card.buffers(pool, &mut Vec::new()) else { break };
+        while card.ring(ring).free() >= needed {
+            let Some(buffers) = card.buffers(ring, pool, &mut Vec::new()) else { break };
             card.post(m, pool, buffers);
             posted += 1;
             if posted % DOORBELL_EVERY == 0 {
-                card.nic.start_receive(NicRing::Main);
+                card.nic.start_receive(ring);
             }
         }
         if posted % DOORBELL_EVERY != 0 {
-            card.nic.start_receive(NicRing::Main);
+            card.nic.start_receive(ring);
         }
+        posted > 0
     }
 
     /// Hands a frame to the card; gives it back if there is no room.
@@ -136,14 +140,30 @@ impl<M: Machine> Ip<'_, M> {
 
     /// Takes the frames that have arrived from the card, and gives it other buffers; true if there was anything.
     fn reap_received(&self, card: &mut Card<M>) -> (Arrived, bool) {
+        let mut arrived = Arrived::new();
+        let mut any = false;
+        for ring in card.rings() {
+            if self.reap_ring(card, ring, &mut arrived) {
+                any = true;
+                if self.net.has_wire() {
+                    card.nic.start_receive(ring);
+                    self.fill(card, ring);
+                }
+            }
+        }
+        (arrived, any)
+    }
+
+    /// The same for one ring, without other buffers.
+    fn reap_ring(&self, card: &mut Card<M>, ring: NicRing, arrived: &mut Arrived) -> bool {
         let (m, pool) = (self.m(), self.pool());
-        let (mut arrived, mut any) = (Arrived::new(), false);
-        while let Some(answer) = card.nic.take_received(NicRing::Main) {
+        let mut any = false;
+        while let Some(answer) = card.nic.take_received(ring) {
             any = true;
             m.execute(self.config().paths.driver_input);
             let buffers = card.receiving.remove(&answer.tag).expect("the card answers for what it was given");
             let slots = buffers.iter().count();
-            card.receive_ring.look(m, slots);
+            card.ring(ring).look(m, slots);
             match answer.result {
                 Ok(arrival) => {
                     if let Some(frame) = self.arrived(card, buffers, arrival) {
@@ -153,17 +173,22 @@ impl<M: Machine> Ip<'_, M> {
                 Err(_) => buffers.free(pool),
             }
         }
-        if any && self.net.has_wire() {
-            card.nic.start_receive(NicRing::Main);
-            self.fill(card);
-        }
-        (arrived, any)
+        any
     }
 
     /// A frame that has arrived in its own buffers, or as a copy; the card has others in their place, or these again.
     fn arrived(&self, card: &mut Card<M>, mut buffers: Buffers, arrival: NicArrival) -> Option<Chain> {
         let (m, pool) = (self.m(), self.pool());
-        if let Some(small) = Card::<M>::copied(pool, &buffers, arrival) {
+        if buffers.ring == NicRing::Flow && arrival.header_bytes == 0 {
+            // Headers are in memory that a process can write: nothing is believed that stands there.
+            self.net.tally.malformed.add(1);
+            card.post(m, pool, buffers);
+            return None;
+        }
+        // What is short and belongs into a receive area stays there.
+        let may_copy = buffers.ring == NicRing::Main || arrival.data_bytes == 0;
+        let small = if may_copy { Card::<M>::copied(pool, &buffers, arrival) } else { None };
+        if let Some(small) = small {
             card.post(m, pool, buffers);
             return Some(small);
         }
@@ -175,15 +200,21 @@ impl<M: Machine> Ip<'_, M> {
         }
         // Others take their place first: without those the frame is lost, and the card keeps what it has.
         let mut unused = card.unused(&mut buffers, arrival.data_bytes);
-        let Some(fresh) = card.buffers(pool, &mut unused) else {
+        let ring = buffers.ring;
+        let Some(fresh) = card.buffers(ring, pool, &mut unused) else {
             buffers.data.append(&mut unused);
             card.post(m, pool, buffers);
-            card.nic.start_receive(NicRing::Main);
+            card.nic.start_receive(ring);
             self.net.tally.no_room.add(1);
             return None;
         };
         card.post(m, pool, fresh);
-        let Buffers { header, data } = buffers;
+        Some(self.frame_of(buffers, arrival))
+    }
+
+    /// A frame in the buffers that it has arrived in; what it leaves unused is freed.
+    fn frame_of(&self, Buffers { header, data, .. }: Buffers, arrival: NicArrival) -> Chain {
+        let pool = self.pool();
         let mut frame = Chain::new();
         match header {
             Some(mut mbuf) if arrival.header_bytes > 0 => {
@@ -205,7 +236,7 @@ impl<M: Machine> Ip<'_, M> {
                 }
             }
         }
-        Some(frame)
+        frame
     }
 
     /// Takes in an Ethernet frame.
@@ -236,6 +267,67 @@ impl<M: Machine> Ip<'_, M> {
             true => Arrived::new(),
             false => self.reap_received(card).0,
         }
+    }
+}
+
+impl<M: Machine> Net<M> {
+    /// Has the card put what arrives for a connection into a receive area. False when it cannot: it has no flow ring, or
+    /// that is another's, or the connection goes elsewhere.
+    ///
+    /// # Errors
+    /// [`Errno::BadFd`]; [`Errno::NotConnected`].
+    pub(super) fn begin_flow(&self, threads: &dyn Threads, id: PcbId, area: AreaId) -> Result<bool, Errno> {
+        let _c = self.core.machine.scope(Cause::Protocol);
+        let (local, remote) = self.names(id)?;
+        let remote = remote.ok_or(Errno::NotConnected)?;
+        let ip = self.ip(threads);
+        let by_card = matches!(ip.route(*remote.ip()), Ok(Route::Card(_)));
+        let mut link = self.link.lock();
+        let Some(Link::Card(card)) = &mut *link else { return Ok(false) };
+        if !by_card || card.flow_ring.is_none() || !card.info.header_split || card.flow.is_some() {
+            return Ok(false);
+        }
+        card.flow = Some(Flow { id, area });
+        card.nic.steer(Some(NicFlow { remote, local }));
+        let begun = ip.fill(card, NicRing::Flow);
+        if !begun {
+            card.nic.steer(None);
+            card.flow = None;
+        }
+        self.has_flow.store(begun, Relaxed);
+        Ok(begun)
+    }
+
+    /// The card puts nothing more into the receive area of a connection, if it has done so.
+    pub(super) fn end_flow(&self, threads: &dyn Threads, id: PcbId) {
+        if !self.has_flow.load(Relaxed) {
+            return;
+        }
+        let _c = self.core.machine.scope(Cause::Protocol);
+        let ip = self.ip(threads);
+        let mut arrived = Arrived::new();
+        {
+            let mut link = self.link.lock();
+            let Some(Link::Card(card)) = &mut *link else { return };
+            if card.flow.is_none_or(|flow| flow.id != id) || ip.has(NetDefect::FlowNotEnded) {
+                return;
+            }
+            card.nic.steer(None);
+            while let Some(answer) = card.nic.take_received(NicRing::Flow) {
+                let buffers =
+                    card.receiving.remove(&answer.tag).expect("the card answers for what it was given");
+                card.ring(NicRing::Flow).look(ip.m(), buffers.iter().count());
+                match answer.result {
+                    Ok(arrival) if arrival.header_bytes > 0 => {
+                        arrived.push((ip.frame_of(buffers, arrival), arrival.verdict));
+                    }
+                    _ => buffers.free(ip.pool()),
+                }
+            }
+            card.flow = None;
+            self.has_flow.store(false, Relaxed);
+        }
+        arrived.into_iter().for_each(|(frame, verdict)| ip.frame_input(frame, verdict));
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::id::PcbId;
 use super::stack::Net;
-use crate::{Sender, Supply};
+use crate::{Sender, SockBuf, Supply};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::net::{Ipv4Addr, SocketAddrV4};
@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use pageferry_abi::{Errno, Readiness, Shutdown, SocketKind};
 use pageferry_core::choose::Peer;
 use pageferry_core::fs::FileOps;
-use pageferry_core::mbuf::Chain;
+use pageferry_core::mbuf::{AreaId, Chain};
 use pageferry_core::proc::{Syscall, Uio, UioMode, WaitFlag};
 use pageferry_hal::{Cause, Machine, StructVa};
 
@@ -86,15 +86,47 @@ impl<M: Machine> InetSocket<M> {
     }
 
     /// What a call on a connection came to: an error that is due takes its place where nothing was moved.
-    fn settle(&self, result: Result<(), Errno>, moved_nothing: bool) -> Result<(), Errno> {
-        let failed = match result {
-            Ok(()) => moved_nothing,
-            Err(e) => e == Errno::BrokenPipe,
+    fn settle<R>(&self, result: Result<R, Errno>, moved_nothing: bool) -> Result<R, Errno> {
+        let failed = match &result {
+            Ok(_) => moved_nothing,
+            Err(e) => *e == Errno::BrokenPipe,
         };
         if failed && let Some(error) = self.net.take_error(self.id) {
             return Err(error);
         }
         result
+    }
+
+    /// Receives from a stream by `receive`.
+    pub(super) fn receive_stream<R: Default>(
+        &self,
+        call: &Syscall<'_, M>,
+        uio: &mut Uio,
+        receive: impl FnOnce(&SockBuf<M>, &mut Uio) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        let _c = call.machine().scope(Cause::Protocol);
+        if self.kind == SocketKind::Datagram {
+            return Err(Errno::NotSupported);
+        }
+        if self.no_receive.load(Ordering::Relaxed) {
+            return Ok(R::default());
+        }
+        let buffer = self.net.buffers(self.id)?.receive;
+        let result = receive(&buffer, uio);
+        // The other end may have more room now (`tcp_usr_rcvd`). What was written, the buffer has told of.
+        if uio.done() > 0 {
+            self.net.tcp_sent(call.thread, self.id);
+        }
+        self.settle(result, uio.done() == 0 && !uio.is_empty())
+    }
+
+    /// Has what arrives here be in a receive area; true when the card will put it there.
+    pub(super) fn receive_in(&self, call: &Syscall<'_, M>, area: AreaId) -> Result<bool, Errno> {
+        if self.kind == SocketKind::Datagram {
+            return Err(Errno::NotSupported);
+        }
+        self.net.buffers(self.id)?.receive.set_area(area)?;
+        self.net.begin_flow(call.thread, self.id, area)
     }
 
     /// Sends what `supply` has over the connection.
@@ -205,23 +237,13 @@ fn gathered<M: Machine>(call: &Syscall<'_, M>, uio: &mut Uio, len: usize) -> Res
 impl<M: Machine> FileOps<M> for InetSocket<M> {
     fn read(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
         let _c = call.machine().scope(Cause::Protocol);
-        let by_pages = uio.mode() != UioMode::Copy;
-        if self.kind == SocketKind::Datagram && by_pages {
-            return Err(Errno::NotSupported);
+        if self.kind == SocketKind::Datagram && uio.mode() == UioMode::Copy {
+            return match self.no_receive.load(Ordering::Relaxed) {
+                true => Ok(()),
+                false => self.receive_datagram(call, uio).map(|_| ()),
+            };
         }
-        if self.no_receive.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        if self.kind == SocketKind::Datagram {
-            return self.receive_datagram(call, uio).map(|_| ());
-        }
-        let buffer = self.net.buffers(self.id)?.receive;
-        let result = buffer.receive(call, uio);
-        // The other end may have more room now (`tcp_usr_rcvd`). What was written, the buffer has told of.
-        if uio.done() > 0 {
-            self.net.tcp_sent(call.thread, self.id);
-        }
-        self.settle(result, uio.done() == 0 && !uio.is_empty())
+        self.receive_stream(call, uio, |buffer, uio| buffer.receive(call, uio))
     }
 
     fn write(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
@@ -242,6 +264,7 @@ impl<M: Machine> FileOps<M> for InetSocket<M> {
     }
 
     fn release(self: Box<Self>, call: &Syscall<'_, M>) {
+        self.net.end_flow(call.thread, self.id);
         self.net.close(call.thread, self.id);
     }
 }

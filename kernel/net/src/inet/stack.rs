@@ -75,6 +75,8 @@ pub struct Net<M: Machine> {
     pub(super) loopback: M::Lock<VecDeque<Chain>>,
     /// The card was not removed, nor stopped. Written under the lock of the way to the wire, read without.
     pub(super) has_wire: AtomicBool,
+    /// A connection's frames are steered into its receive area.
+    pub(super) has_flow: AtomicBool,
     /// Segments that connections keep until those before them have come.
     pub(super) early: AtomicUsize,
     /// A connection's reader waits for more than there is, or may.
@@ -190,6 +192,7 @@ impl<M: Machine> Net<M> {
             host: OnceBox::new(),
             card: link.as_ref().map(|link| *link.info()),
             has_wire: AtomicBool::new(link.is_some()),
+            has_flow: AtomicBool::new(false),
             early: AtomicUsize::new(0),
             has_low_water: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),

@@ -10,9 +10,11 @@ use crate::Supply;
 use crate::sendfile::FileSupply;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::net::SocketAddrV4;
-use pageferry_abi::{Errno, Shutdown, SocketKind, SocketOption};
+use pageferry_abi::{Errno, Placed, Shutdown, SocketKind, SocketOption};
 use pageferry_core::fs::{File, FilePart, NewSocket, Rights, SocketOps, VnodeOps};
+use pageferry_core::mbuf::AreaId;
 use pageferry_core::proc::{Syscall, Uio, UioRw, WaitFlag, outcome};
 use pageferry_hal::{Machine, StructVa};
 
@@ -99,6 +101,19 @@ impl<M: Machine> SocketOps<M> for InetSocket<M> {
         wait: WaitFlag,
     ) -> Result<usize, Errno> {
         self.tee_stream(call, to.peer_buffer()?, len, wait)
+    }
+
+    fn set_receive_area(&self, call: &Syscall<'_, M>, area: AreaId) -> Result<bool, Errno> {
+        self.receive_in(call, area)
+    }
+
+    fn receive_placed(
+        &self,
+        call: &Syscall<'_, M>,
+        back: &[Placed],
+        uio: &mut Uio,
+    ) -> Result<Vec<Placed>, Errno> {
+        self.receive_stream(call, uio, |buffer, uio| buffer.receive_placed(call, back, uio))
     }
 
     fn peer_buffer(&self) -> Result<StructVa, Errno> {

@@ -23,8 +23,8 @@ use std::collections::VecDeque;
 /// Flows that have a bucket at a time: contexts of the 82599.
 const MAX_BUCKETS: usize = 32;
 
-/// What is done: buffers that go to the kernel, and what is in them.
-pub(super) type Done = (RingItem<NicReceive>, NicArrival);
+/// What is done: buffers of a ring that go to the kernel, and what is in them.
+pub(super) type Done = (NicRing, RingItem<NicReceive>, NicArrival);
 
 /// The buckets that are open.
 pub(super) struct Coalescing {
@@ -64,8 +64,8 @@ impl Coalescing {
     }
 
     /// Ends all of them, the oldest first.
-    pub(super) fn end_all(&mut self, dma: &mut Dma<'_>) -> Vec<(NicRing, Done)> {
-        self.buckets.drain(..).map(|bucket| (bucket.ring, bucket.end(false, dma))).collect()
+    pub(super) fn end_all(&mut self, dma: &mut Dma<'_>) -> Vec<Done> {
+        self.buckets.drain(..).map(|bucket| bucket.end(false, dma)).collect()
     }
 
     /// Gives up those of a ring: their buffers, the oldest first.
@@ -87,7 +87,7 @@ impl Coalescing {
         let mut done = Vec::new();
         let place = self.buckets.iter().position(|bucket| bucket.flow == segment.flow);
         let mut open = place.and_then(|place| self.buckets.remove(place));
-        if let Some(other) = open.take_if(|bucket| !bucket.continues_with(segment)) {
+        if let Some(other) = open.take_if(|bucket| bucket.ring != ring || !bucket.continues_with(segment)) {
             done.push(other.end(false, dma));
         }
         let mut at = 0;
@@ -166,6 +166,6 @@ impl Bucket {
         let place = self.item.what.header.expect("a bucket has a place for headers");
         dma.write(place.frame.pa() + place.offset, &self.header);
         let (header_bytes, data_bytes) = (self.header.len(), self.filled);
-        (self.item, NicArrival { header_bytes, data_bytes, verdict: NicVerdict::Good })
+        (self.ring, self.item, NicArrival { header_bytes, data_bytes, verdict: NicVerdict::Good })
     }
 }

@@ -396,7 +396,7 @@ impl Card {
                     Some(item) => {
                         let arrival = self.deliver(&item.what, &frame, dma);
                         self.statistics.received += 1;
-                        self.done(ring, (item, arrival), dma);
+                        self.done((ring, item, arrival), dma);
                     }
                     None if is_lost => self.statistics.missed += 1,
                     None => self.coalesce(ring, &frame, dma),
@@ -520,23 +520,23 @@ impl Card {
             let handed = &mut self.ring(ring).handed;
             let take = || handed.pop_front_if(|next| Coalescing::takes(&next.what, &segment));
             let (done, all) = coalescing.join(ring, &segment, dma, take);
-            done.into_iter().for_each(|done| self.done(ring, done, dma));
+            done.into_iter().for_each(|done| self.done(done, dma));
             let counted = if all { &mut self.statistics.received } else { &mut self.statistics.missed };
             *counted += 1;
         } else {
             let before = headers.and_then(|headers| coalescing.end_of(&headers, frame, dma));
-            before.into_iter().for_each(|done| self.done(ring, done, dma));
+            before.into_iter().for_each(|done| self.done(done, dma));
             if let Some(item) = self.buffers_for(ring, frame) {
                 let arrival = self.deliver(&item.what, frame, dma);
                 self.statistics.received += 1;
-                self.done(ring, (item, arrival), dma);
+                self.done((ring, item, arrival), dma);
             }
         }
         self.coalescing = Some(coalescing);
     }
 
     /// Buffers have what they are to have: they go to the kernel.
-    fn done(&mut self, ring: NicRing, (RingItem { what, places }, arrival): Done, dma: &mut Dma<'_>) {
+    fn done(&mut self, (ring, RingItem { what, places }, arrival): Done, dma: &mut Dma<'_>) {
         places.write_back(dma, arrival.header_bytes + arrival.data_bytes);
         self.ring(ring).answer(&places, NicReceived { tag: what.tag, result: Ok(arrival) });
         self.events.received = true;
@@ -582,7 +582,7 @@ impl Card {
 
     fn raise(&mut self, now: u64, dma: &mut Dma<'_>) {
         let open = self.coalescing.as_mut().map(|coalescing| coalescing.end_all(dma)).unwrap_or_default();
-        open.into_iter().for_each(|(ring, done)| self.done(ring, done, dma));
+        open.into_iter().for_each(|done| self.done(done, dma));
         self.raised = true;
         self.raising = true;
         self.may_raise_at = now + self.params.interrupt_gap_ps;
