@@ -59,7 +59,6 @@ defects! {
         AreaPagesAllOut: "A card gets all pages of a receive area: what comes elsewhere can be copied to none. Caught \
                           where the process gets nothing more.",
         AreaPageReused: "A page of a receive area is filled again although the process is not done with it.",
-        PlacesByPage: "A process that is done with a part of a page gives back another part of it.",
         FlowNotEnded: "The card goes on to fill a receive area whose socket is closed.",
         LenderNotTold: "A lender is not told that its pages are back.",
         LenderToldEarly: "A lender is told that its pages are back as soon as they are lent.",
@@ -80,7 +79,8 @@ defects! {
     needs_pages: [
         FlipOfShared, FlipOfPart, LenderNotTold, LenderToldEarly, LentMappingPrivate, LentMappingKept, FileBeyondEnd,
         RepackedElsewhere, ReceiveMappingPrivate, ReceiveMappingKept, ReceiveMappingsAll, FlippedStaysWired,
-        FlipRefusedLost, FlipRefusedReversed, FlipWithHeaders, FlippedNotFlushed,
+        FlipRefusedLost, FlipRefusedReversed, FlipWithHeaders, FlippedNotFlushed, AreaPagesAllOut, AreaPageReused,
+        FlowNotEnded,
     ];
     /// It shows only where the other end sends what no host should, or resets what it has just sent.
     needs_a_liar: [LengthBelieved, AnswerUnasked, ResetAnywhere, EarlyLostOnReset];

@@ -151,11 +151,7 @@ impl<M: Machine> Areas<M> {
         let mut state = self.state.lock();
         let Some(area) = state.areas.get_mut(&id) else { return (back, Err(Errno::Invalid)) };
         for wanted in places {
-            let mut held = area.held.iter();
-            let found = match self.defect.is(NetDefect::PlacesByPage) {
-                true => held.position(|(placed, _)| placed.offset / PAGE_SIZE == wanted.offset / PAGE_SIZE),
-                false => held.position(|(placed, _)| placed == wanted),
-            };
+            let found = area.held.iter().position(|(placed, _)| placed == wanted);
             match found.and_then(|place| area.held.remove(place)) {
                 Some((_, mbuf)) => back.push(mbuf),
                 None if self.defect.is(NetDefect::AreaPageReused) => {}

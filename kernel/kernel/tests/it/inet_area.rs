@@ -34,10 +34,10 @@ impl Area {
         (Area { at, has: VecDeque::new(), back: Vec::new(), seen: seen.clone() }, by_card)
     }
 
-    /// Receives what comes next, sometimes less than a page, and sees that it and all that was kept is right; how much
+    /// Receives what comes next, mostly less than a page, and sees that it and all that was kept is right; how much
     /// came. Of what is more than may be kept, every third piece is given back late.
     fn receive(&mut self, u: &U, fd: Fd, stream: &[u8], heard: usize) -> Result<usize, Errno> {
-        let want = if heard.is_multiple_of(3) { 3000 } else { CHUNK };
+        let want = [1000, 3000, CHUNK, 700][heard / 500 % 4];
         let placed = u.receive_placed(fd, &self.back, want)?;
         self.back.clear();
         let mut now = heard;
@@ -115,7 +115,11 @@ fn meets(name: &str, trouble: Trouble, slots: u64, defect: Option<NetDefect>, se
         let mut hoarded: Option<KernelPages> = None;
         let fd = connected(u, SOURCE);
         let (mut area, by_card) = Area::new(u, fd, &noted);
-        assert_eq!(by_card, slots > 0 && trouble != Trouble::Unsplit);
+        if by_card != (slots > 0 && trouble != Trouble::Unsplit) {
+            noted
+                .borrow_mut()
+                .get_or_insert("the card does not fill this area, or one is filled that cannot be".into());
+        }
         if trouble == Trouble::Short {
             hoarded = Some(hoard(u, 12));
         }
@@ -353,8 +357,7 @@ fn every_defect_of_areas_is_found() {
     use Found::*;
     for (defect, trouble, slots, expected) in [
         (NetDefect::AreaPageReused, Trouble::None, 8, Bytes),
-        (NetDefect::PlacesByPage, Trouble::Joined, FLOW_SLOTS, Bytes),
-        (NetDefect::FlowNotEnded, Trouble::None, FLOW_SLOTS, Law),
+        (NetDefect::FlowNotEnded, Trouble::Killed, FLOW_SLOTS, Bytes),
     ] {
         let seen = Complaint::default();
         let ended = meets("xeon-mp", trouble, slots, Some(defect), &seen);

@@ -6,6 +6,7 @@ use super::*;
 use pageferry_hal::NicChecksum;
 use pageferry_sourced::Sourced;
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 const PAGES: usize = 3;
 const FLOWS: usize = 3;
@@ -81,29 +82,39 @@ fn heard(frame: &[u8]) -> (usize, Heard) {
 
 impl Bench {
     fn joining() -> Bench {
-        Bench::with(|nic| nic.coalesce_bytes = Some(Sourced::assumed((PAGES * PAGE_SIZE) as u64, "a test's")))
+        let mut bench = Bench::with(|nic| {
+            nic.coalesce_bytes = Some(Sourced::assumed((PAGES * PAGE_SIZE) as u64, "a test's"));
+            nic.flow_slots = Some(Sourced::assumed(16, "a test's"));
+        });
+        bench.act(|card, _, _| card.set_flow_ring(Pfn(3).pa()));
+        bench
+    }
+
+    fn steer(&mut self, flow: Option<usize>) {
+        let at = |ip: u8, port: u16| SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, ip), port);
+        let flow = flow.map(|flow| NicFlow { remote: at(2, 0x3000 | flow as u16), local: at(1, 7) });
+        self.act(|card, _, _| card.steer(flow));
     }
 
     /// Posts the buffers of a bucket in frames of their own, if there is room.
-    fn receive_pages(&mut self) {
-        if self.outside.card.receive[0].free() < 1 + PAGES {
+    fn receive_pages(&mut self, ring: NicRing) {
+        if self.outside.card.receive[ring as usize].free() < 1 + PAGES {
             return;
         }
         let tag = self.tag();
-        let at = RECEIVED_AT + (tag % 16) as u32 * (1 + PAGES as u32);
+        let mut places = (RECEIVED_AT..).step_by(1 + PAGES);
+        let at = places.find(|at| self.receiving.iter().all(|(_, other)| other != at)).expect("a place");
         let page = |i| Fragment { frame: Pfn(at + i), offset: 0, len_bytes: PAGE_SIZE };
         let data = (1..=PAGES as u32).map(page).collect();
         let header = Some(Fragment { len_bytes: 128, ..page(0) });
-        self.act(|card, _, _| card.post_receive(NicRing::Main, NicReceive { tag, header, data }));
+        self.act(|card, _, _| card.post_receive(ring, NicReceive { tag, header, data }));
         self.receiving.push_back((tag, at));
     }
 
     /// Takes what has arrived, whole: headers, and data behind them.
-    fn take_joined(&mut self) -> Vec<(NicArrival, Vec<u8>)> {
+    fn take_joined(&mut self, ring: NicRing) -> Vec<(NicArrival, Vec<u8>)> {
         let mut all = Vec::new();
-        while let Some(NicReceived { tag, result }) =
-            self.act(|card, _, _| card.take_received(NicRing::Main).1)
-        {
+        while let Some(NicReceived { tag, result }) = self.act(|card, _, _| card.take_received(ring).1) {
             let place = self.receiving.iter().position(|(posted, _)| *posted == tag).expect("it was posted");
             let (_, at) = self.receiving.remove(place).expect("just found");
             let Ok(arrival) = result else { continue };
@@ -144,20 +155,36 @@ fn bytes_of(heard: &Heard) -> Vec<(u32, u8, u16, Option<u8>)> {
     }
 }
 
+#[derive(Clone, Debug)]
+enum Turn {
+    Sends(Sent),
+    Pass(u64),
+    Steer(Option<usize>),
+}
+
+fn any_turn() -> impl Strategy<Value = Turn> {
+    prop_oneof![
+        12 => any_sent().prop_map(Turn::Sends),
+        6 => (0..20_000u64).prop_map(Turn::Pass),
+        1 => proptest::option::of(0..FLOWS).prop_map(Turn::Steer),
+    ]
+}
+
 proptest! {
     #[test]
     fn what_is_joined_is_what_was_sent(
-        acts in proptest::collection::vec(
-            prop_oneof![6 => any_sent().prop_map(Ok), 3 => (0..20_000u64).prop_map(Err)], 1..120),
+        turns in proptest::collection::vec(any_turn(), 1..120),
         scarce in any::<bool>(),
         first in any::<u32>(),
     ) {
         let mut bench = Bench::joining();
         let (mut next, mut sent) = ([first; FLOWS], BTreeMap::<usize, Vec<Heard>>::new());
         let (mut got, mut frames) = (BTreeMap::<usize, Vec<Heard>>::new(), 0u64);
-        for act in acts.into_iter().chain([Err(3_000_000), Err(3_000_000)]) {
-            match act {
-                Ok(segment) => {
+        // What is on its way to a ring that ends is lost.
+        let (mut steered, mut unsteered) = (None, false);
+        for turn in turns.into_iter().chain([Turn::Pass(3_000_000), Turn::Pass(3_000_000)]) {
+            match turn {
+                Turn::Sends(segment) => {
                     next[segment.flow] = next[segment.flow].wrapping_add(segment.gap);
                     let seq = next[segment.flow];
                     next[segment.flow] = seq.wrapping_add(segment.len as u32);
@@ -171,34 +198,84 @@ proptest! {
                         bench.pass(60_000);
                     }
                 }
-                Err(cycles) => bench.pass(cycles),
+                Turn::Pass(cycles) => bench.pass(cycles),
+                Turn::Steer(flow) => {
+                    bench.steer(None);
+                    unsteered |= steered.is_some();
+                    if flow.is_some() {
+                        bench.steer(flow);
+                    }
+                    steered = flow;
+                }
             }
             bench.act(|card, now, agenda| assert!(!card.acknowledge(now, agenda).removed));
-            for (arrival, frame) in bench.take_joined() {
-                let (flow, heard) = heard(&frame);
-                prop_assert!(heard.data.len() + 54 <= frame.len(), "it says that it is longer than it is");
-                prop_assert!(arrival.data_bytes <= PAGES * PAGE_SIZE);
-                got.entry(flow).or_default().push(heard);
+            for ring in [NicRing::Main, NicRing::Flow] {
+                for (arrival, frame) in bench.take_joined(ring) {
+                    let (flow, heard) = heard(&frame);
+                    prop_assert!(heard.data.len() + 54 <= frame.len(), "it says that it is longer than it is");
+                    prop_assert!(arrival.data_bytes <= PAGES * PAGE_SIZE);
+                    got.entry(flow).or_default().push(heard);
+                }
+                if ring == NicRing::Main || steered.is_some() {
+                    (0..4).for_each(|_| bench.receive_pages(ring));
+                    bench.act(|card, _, _| card.start_receive(ring));
+                }
             }
-            (0..4).for_each(|_| bench.receive_pages());
-            bench.act(|card, _, _| card.start_receive(NicRing::Main));
         }
         prop_assert!(!bench.outside.card.has_open(), "nothing waits for ever");
         let s = bench.outside.card.statistics();
         prop_assert_eq!(s.received + s.missed, frames, "each frame is received or lost");
         for (flow, sent) in sent {
-            check_flow(&sent, got.get(&flow).map_or(&[], Vec::as_slice), s.missed == 0);
+            let lossless = s.missed == 0 && !unsteered;
+            check_flow(&sent, got.get(&flow).map_or(&[], Vec::as_slice), lossless);
         }
         bench.act(|card, _, agenda| card.stop(agenda));
-        bench.take_joined();
+        [NicRing::Main, NicRing::Flow].map(|ring| bench.take_joined(ring));
         prop_assert!(bench.receiving.is_empty() && bench.outside.card.unanswered() == (0, 0));
+    }
+
+    /// Frames of the flow that is steered go to its ring, and no others; and when that ends, the ring is empty.
+    #[test]
+    fn a_flow_goes_to_its_ring_and_all_else_to_the_other(
+        flows in proptest::collection::vec(0..FLOWS, 1..40),
+        steered in 0..FLOWS,
+        joins in any::<bool>(),
+    ) {
+        let mut bench = Bench::joining();
+        if !joins {
+            bench.outside.card.coalescing = None;
+        }
+        bench.steer(Some(steered));
+        let mut sent = [0; FLOWS];
+        for flow in flows {
+            for ring in [NicRing::Main, NicRing::Flow] {
+                (0..4).for_each(|_| bench.receive_pages(ring));
+                bench.act(|card, _, _| card.start_receive(ring));
+            }
+            let len = 100 + flow;
+            let segment = Sent { flow, len, gap: 0, pushed: false, flags: 0x10, window: 9000, broken: false };
+            bench.post.borrow_mut().out.push_back(frame(&segment, sent[flow]));
+            sent[flow] += len as u32;
+            bench.pass(60_000);
+            bench.act(|card, now, agenda| card.acknowledge(now, agenda));
+            bench.pass(60_000);
+            for ring in [NicRing::Main, NicRing::Flow] {
+                for (_, frame) in bench.take_joined(ring) {
+                    prop_assert_eq!((ring == NicRing::Flow, flow), (flow == steered, heard(&frame).0));
+                }
+            }
+        }
+        bench.steer(None);
+        bench.take_joined(NicRing::Flow);
+        let main = bench.outside.card.receive[0].unanswered;
+        prop_assert_eq!((bench.outside.card.receive[1].unanswered, bench.receiving.len()), (0, main));
     }
 }
 
 #[test]
 fn pages_are_full_whatever_the_size_of_a_frame_is() {
     let mut bench = Bench::joining();
-    (0..4).for_each(|_| bench.receive_pages());
+    (0..4).for_each(|_| bench.receive_pages(NicRing::Main));
     bench.act(|card, _, _| card.start_receive(NicRing::Main));
     for i in 0..20 {
         let sent =
@@ -207,13 +284,14 @@ fn pages_are_full_whatever_the_size_of_a_frame_is() {
     }
     bench.pass(3_000_000);
     // The first frame interrupts at once; the others come while nobody looks, and fill three pages of each bucket.
-    let took = bench.take_joined();
+    let took = bench.take_joined(NicRing::Main);
     let lens: Vec<usize> = took.iter().map(|(arrival, _)| arrival.data_bytes).collect();
     assert_eq!(lens, [1448, PAGES * PAGE_SIZE, PAGES * PAGE_SIZE]);
     assert!(bench.outside.card.has_open(), "what fills no bucket yet waits for the next interrupt");
     bench.act(|card, now, agenda| card.acknowledge(now, agenda));
     bench.pass(3_000_000);
-    let rest: Vec<usize> = bench.take_joined().iter().map(|(arrival, _)| arrival.data_bytes).collect();
+    let rest: Vec<usize> =
+        bench.take_joined(NicRing::Main).iter().map(|(arrival, _)| arrival.data_bytes).collect();
     assert_eq!(rest, [19 * 1448 - 2 * PAGES * PAGE_SIZE]);
     assert_eq!(bench.outside.card.statistics().received, 20);
 }
