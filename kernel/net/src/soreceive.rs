@@ -52,9 +52,9 @@ pub struct Receiver<'a, M: Machine> {
     no_lending: bool,
     /// What comes next cannot be shown.
     stopped: bool,
-    /// The area that it is received into, and what has come there.
+    /// The area that it is received into, and what has come there, for the process.
     area: Option<AreaId>,
-    placed: Vec<Placed>,
+    placed: Vec<Mbuf>,
     mbufs: VecDeque<Mbuf>,
 }
 
@@ -291,14 +291,15 @@ impl<'a, M: Machine> Receiver<'a, M> {
         };
         self.uio.advance(len);
         self.call.machine().count(KernelCounter::BytesPlaced, len as u64);
-        self.placed.push(pool.place(area, mbuf));
+        self.placed.push(mbuf);
         Ok(())
     }
 
     /// Copies what comes first, up to a page of it, to a page of the area.
     fn copy_to(&mut self, area: AreaId) -> Result<(), Errno> {
         let (call, pool, wait) = (self.call, &self.call.core.mbufs, self.uio.wait);
-        let mut page = pool.area_page(area, AreaUse::Copy)?;
+        let free = pool.area_pages(area, AreaUse::Copy, 1).pop().ok_or(Errno::NoMemory)?;
+        let mut page = pool.over_area_page(free)?;
         let max_bytes = self.left().min(PAGE_SIZE);
         let mut used: Vec<usize> = Vec::new();
         let mut filled = 0;
@@ -332,7 +333,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
         used.into_iter().for_each(|len| self.consume(len));
         page.truncate(filled);
         self.uio.advance(filled);
-        self.placed.push(pool.place(area, page));
+        self.placed.push(page);
         Ok(())
     }
 
@@ -460,7 +461,7 @@ impl<M: Machine> SockBuf<M> {
         let mut receiver = Receiver::new(call, uio, Peer::Socket)?;
         receiver.area = Some(area);
         let result = self.receive_by(call, &mut receiver);
-        let placed = receiver.placed;
+        let placed = call.core.mbufs.place(area, receiver.placed);
         uio.outcome(result).map(|_| placed)
     }
 

@@ -5,6 +5,10 @@ use pageferry_hal::{Cause, LockClass, MemoryUse, Metric};
 /// How often TLBs are sampled: cycles of each CPU's clock.
 pub const SAMPLE_CYCLES: u64 = 10_000;
 
+/// Ticks of each CPU's clock, by which kernels find out how much of the time a CPU is idle: so many a second (Linux 2.6
+/// on i386, `HZ`).
+pub const TICKS_PER_S: u64 = 1_000;
+
 /// Events by what their address is for: by the [position](MemoryUse::index) of that.
 pub type UseCounts = [u64; MemoryUse::COUNT];
 
@@ -98,6 +102,10 @@ pub struct Hardware {
     pub bytes_copied: u64,
     /// Context switches.
     pub switches: u64,
+    /// Ticks of the CPUs' clocks, [`TICKS_PER_S`] of each; and those that found theirs idle.
+    pub ticks: u64,
+    /// See there.
+    pub idle_ticks: u64,
     /// Uses of stale translations inside declared windows.
     pub stale_uses_in_window: u64,
     /// Uses of stale translations outside any window: errors.
@@ -143,6 +151,8 @@ impl Hardware {
             interrupts: self.interrupts - e.interrupts,
             bytes_copied: self.bytes_copied - e.bytes_copied,
             switches: self.switches - e.switches,
+            ticks: self.ticks - e.ticks,
+            idle_ticks: self.idle_ticks - e.idle_ticks,
             stale_uses_in_window: self.stale_uses_in_window - e.stale_uses_in_window,
             stale_uses: self.stale_uses - e.stale_uses,
         }

@@ -278,7 +278,15 @@ impl Hw {
     /// Lets a CPU's clock catch up with `until`, for nothing.
     pub(crate) fn idle_to(&mut self, cpu: usize, until: u64) {
         let behind = until.saturating_sub(self.cpus[cpu].clock);
-        self.charge_to(cpu, Cause::Idle, behind);
+        self.charge_idle(cpu, behind);
+    }
+
+    /// A CPU does nothing for so long.
+    pub(crate) fn charge_idle(&mut self, cpu: usize, cycles: u64) {
+        let ticks = |clock: u64| clock / self.params.tick_cycles;
+        let clock = self.cpus[cpu].clock;
+        self.counts.idle_ticks += ticks(clock + cycles) - ticks(clock);
+        self.charge_to(cpu, Cause::Idle, cycles);
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
@@ -289,6 +297,7 @@ impl Hw {
             counted_by_use: self.counted_by_use.clone(),
             hardware: Counts {
                 stale_uses: self.oracle.stale_uses,
+                ticks: self.cpus.iter().map(|c| c.clock / self.params.tick_cycles).sum(),
                 stale_uses_in_window: self.oracle.uses_in_window,
                 ..self.counts
             },

@@ -101,6 +101,8 @@ pub(crate) struct Params {
     pub(crate) disk: Option<DiskParams>,
     pub(crate) audio: Option<AudioParams>,
     pub(crate) nic: Option<NicParams>,
+    /// From a tick of a CPU's clock to the next ([`TICKS_PER_S`](crate::account::TICKS_PER_S)).
+    pub(crate) tick_cycles: u64,
 }
 
 /// Times outside of the CPUs are in picoseconds.
@@ -286,6 +288,7 @@ impl Params {
                 card_pages: a.card_pages.as_ref().map_or(0, |p| p.value),
                 clock_hz: c.cpu.clock_mhz.value * 1_000_000,
             }),
+            tick_cycles: c.cpu.clock_mhz.value * 1_000_000 / crate::account::TICKS_PER_S,
             nic: c.nic.as_ref().map(|nic| {
                 let clock = OutsideClock { mhz: c.cpu.clock_mhz.value };
                 let cycles = |ns: &Number| (ns.value * clock.mhz + 500) / 1000;

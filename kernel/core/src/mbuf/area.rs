@@ -21,7 +21,7 @@
 //! # What can fail
 //! Getting a page; giving back what the process does not have.
 
-use super::lent::Lent;
+use super::lent::{External, Lent};
 use super::mbuf::{Mbuf, Storage};
 use super::pool::Pool;
 use crate::defect::NetDefect;
@@ -97,27 +97,28 @@ impl<M: Machine> Areas<M> {
         id
     }
 
-    /// A free page, if there is one for that use.
-    pub(super) fn page(&self, id: AreaId, wanted: AreaUse) -> Option<AreaPage> {
+    /// Free pages for that use, so many at most.
+    pub(super) fn pages(&self, id: AreaId, wanted: AreaUse, max: usize) -> Vec<AreaPage> {
         let keeps = wanted == AreaUse::Card && !self.defect.is(NetDefect::AreaPagesAllOut);
         let mut state = self.state.lock();
-        let area = state.areas.get_mut(&id).filter(|area| !area.is_closed)?;
+        let Some(area) = state.areas.get_mut(&id).filter(|area| !area.is_closed) else { return Vec::new() };
         let kept = if keeps { area.wired.frames().len().div_ceil(ONE_KEPT_OF) } else { 0 };
-        if area.free.len() <= kept {
-            return None;
-        }
-        let page = area.free.pop()?;
-        Some(AreaPage { area: id, page, frame: area.wired.frames()[page as usize] })
+        let count = max.min(area.free.len().saturating_sub(kept));
+        let pages = area.free.drain(area.free.len() - count..).rev();
+        pages.map(|page| AreaPage { area: id, page, frame: area.wired.frames()[page as usize] }).collect()
     }
 
-    /// The last mbuf over a page is gone.
-    pub(super) fn returned(&self, AreaPage { area: id, page, .. }: AreaPage) {
-        let over = {
+    /// Nobody has these pages any more.
+    pub(super) fn returned(&self, pages: impl IntoIterator<Item = AreaPage>) {
+        let mut over = Vec::new();
+        {
             let mut state = self.state.lock();
-            let area = state.areas.get_mut(&id).expect("an area with pages out is there");
-            area.free.push(page);
-            Self::take_if_over(&mut state, id)
-        };
+            for AreaPage { area: id, page, .. } in pages {
+                let area = state.areas.get_mut(&id).expect("an area with pages out is there");
+                area.free.push(page);
+                over.extend(Self::take_if_over(&mut state, id));
+            }
+        }
         over.into_iter().for_each(|wired| self.vm.unwire(wired));
     }
 
@@ -128,18 +129,21 @@ impl<M: Machine> Areas<M> {
         if over { state.areas.remove(&id).map(|area| area.wired) } else { None }
     }
 
-    /// The process gets what `mbuf` shows of the area, and is told where. The mbuf comes back only by a defect.
-    pub(super) fn give(&self, id: AreaId, mbuf: Mbuf) -> (Placed, Option<Mbuf>) {
-        let Storage::External(external) = &mbuf.storage else { panic!("no page of an area is given") };
-        let page = external.area_page().filter(|page| page.area == id).expect("it is of that area");
-        let placed = Placed { offset: page.page as usize * PAGE_SIZE + mbuf.offset, len_bytes: mbuf.len };
-        if self.defect.is(NetDefect::AreaPageReused) {
-            return (placed, Some(mbuf));
+    /// The process gets what these mbufs show of the area, and is told where. They come back only by a defect.
+    pub(super) fn give(&self, id: AreaId, mbufs: Vec<Mbuf>) -> (Vec<Placed>, Vec<Mbuf>) {
+        let place = |mbuf: &Mbuf| {
+            let Storage::External(external) = &mbuf.storage else { panic!("no page of an area is given") };
+            let page = external.area_page().filter(|page| page.area == id).expect("it is of that area");
+            Placed { offset: page.page as usize * PAGE_SIZE + mbuf.offset, len_bytes: mbuf.len }
+        };
+        let placed: Vec<Placed> = mbufs.iter().map(place).collect();
+        if self.defect.is(NetDefect::AreaPageReused) || mbufs.is_empty() {
+            return (placed, mbufs);
         }
         let mut state = self.state.lock();
         let area = state.areas.get_mut(&id).expect("an area with pages out is there");
-        area.held.push_back((placed, mbuf));
-        (placed, None)
+        area.held.extend(placed.iter().copied().zip(mbufs));
+        (placed, Vec::new())
     }
 
     /// The process is done with what it was told to be at such places; the mbufs that it had them by.
@@ -148,6 +152,9 @@ impl<M: Machine> Areas<M> {
     /// [`Errno::Invalid`] at the first that it does not have, beside those before.
     pub(super) fn take_back(&self, id: AreaId, places: &[Placed]) -> (Vec<Mbuf>, Result<(), Errno>) {
         let mut back = Vec::with_capacity(places.len());
+        if places.is_empty() {
+            return (back, Ok(()));
+        }
         let mut state = self.state.lock();
         let Some(area) = state.areas.get_mut(&id) else { return (back, Err(Errno::Invalid)) };
         for wanted in places {
@@ -186,12 +193,23 @@ impl<M: Machine> Pool<M> {
         self.loans.areas.open(wired)
     }
 
-    /// An mbuf over a free page of an area.
+    /// Free pages of an area, so many at most. What is not used goes back by [`Pool::return_area_pages`].
+    pub fn area_pages(&self, id: AreaId, wanted: AreaUse, max: usize) -> Vec<AreaPage> {
+        self.loans.areas.pages(id, wanted, max)
+    }
+
+    /// Pages of areas that nobody has any more.
+    pub fn return_area_pages(&self, pages: Vec<AreaPage>) {
+        if !pages.is_empty() {
+            self.loans.areas.returned(pages);
+        }
+    }
+
+    /// An mbuf over a page of an area.
     ///
     /// # Errors
-    /// [`Errno::NoMemory`]: none is free for that use, or there is no mbuf.
-    pub fn area_page(&self, id: AreaId, wanted: AreaUse) -> Result<Mbuf, Errno> {
-        let page = self.loans.areas.page(id, wanted).ok_or(Errno::NoMemory)?;
+    /// [`Errno::NoMemory`]; the page has gone back.
+    pub fn over_area_page(&self, page: AreaPage) -> Result<Mbuf, Errno> {
         self.external(None, Lent::Area(page), None)
     }
 
@@ -203,14 +221,26 @@ impl<M: Machine> Pool<M> {
         }
     }
 
-    /// The process that has an area gets what an mbuf shows of it; where that is.
+    /// The process that has an area gets what these mbufs show of it; where that is.
     ///
     /// # Panics
-    /// When it shows something else.
-    pub fn place(&self, id: AreaId, mbuf: Mbuf) -> Placed {
-        let (placed, lost) = self.loans.areas.give(id, mbuf);
-        lost.into_iter().for_each(|mbuf| self.free(mbuf));
+    /// When one shows something else.
+    pub fn place(&self, id: AreaId, mbufs: Vec<Mbuf>) -> Vec<Placed> {
+        let (placed, lost) = self.loans.areas.give(id, mbufs);
+        self.free_places(lost);
         placed
+    }
+
+    /// Frees mbufs over pages of an area. The area's lock is taken once.
+    fn free_places(&self, mbufs: Vec<Mbuf>) {
+        let mut pages = Vec::with_capacity(mbufs.len());
+        for mut mbuf in mbufs {
+            if let Storage::External(shared) = core::mem::replace(&mut mbuf.storage, Storage::Small) {
+                pages.extend(Arc::into_inner(shared).and_then(External::into_area_page));
+            }
+            self.free(mbuf);
+        }
+        self.return_area_pages(pages);
     }
 
     /// The process is done with what it has at such places.
@@ -219,13 +249,13 @@ impl<M: Machine> Pool<M> {
     /// [`Errno::Invalid`] at the first that it does not have; those before are given back.
     pub fn take_back_places(&self, id: AreaId, places: &[Placed]) -> Result<(), Errno> {
         let (back, result) = self.loans.areas.take_back(id, places);
-        back.into_iter().for_each(|mbuf| self.free(mbuf));
+        self.free_places(back);
         result
     }
 
     /// Ends an area. Its pages are unwired when nobody has one any more: a card may fill them yet.
     pub fn close_area(&self, id: AreaId) {
-        self.loans.areas.close(id).into_iter().for_each(|mbuf| self.free(mbuf));
+        self.free_places(self.loans.areas.close(id));
     }
 
     /// Areas that there are; for checks.

@@ -100,6 +100,17 @@ impl External {
         }
     }
 
+    /// The page of a receive area that is all that it was.
+    ///
+    /// # Panics
+    /// When it is something else.
+    pub(super) fn into_area_page(self) -> Option<AreaPage> {
+        match self.lent {
+            Lent::Area(page) => Some(page),
+            Lent::Loan(_) | Lent::Pinned(_) => panic!("a loan is given back to its lender, and to no area"),
+        }
+    }
+
     pub(super) fn frames(&self) -> &[Pfn] {
         self.lent.frames()
     }
@@ -230,7 +241,7 @@ impl<M: Machine> Loans<M> {
         match lent {
             Lent::Loan(loan) => self.vm.unloan(loan),
             Lent::Pinned(wired) => self.vm.unwire(wired),
-            Lent::Area(page) => self.areas.returned(page),
+            Lent::Area(page) => self.areas.returned([page]),
         }
         let told = lender.into_iter().filter(|_| !self.has(NetDefect::LenderNotTold));
         told.for_each(|lender| self.lenders.returned(lender, len_pages));

@@ -11,7 +11,7 @@ mod mbuf;
 mod pool;
 mod receive;
 
-pub use area::{AreaId, AreaUse};
+pub use area::{AreaId, AreaPage, AreaUse};
 pub use chain::{Chain, from_bytes, share};
 pub use lending::Lenders;
 pub use lent::Lent;

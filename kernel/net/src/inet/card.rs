@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 use litemap::LiteMap;
 use pageferry_abi::Errno;
 use pageferry_core::counter::KernelCounter;
-use pageferry_core::mbuf::{AreaId, AreaUse, Chain, Mbuf, Pool, SMALL_BYTES};
+use pageferry_core::mbuf::{AreaId, AreaPage, AreaUse, Chain, Mbuf, Pool, SMALL_BYTES};
 use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
     Access, CodePath, DeviceId, ETHERNET_HEADER_BYTES, Fragment, Machine, NIC_DESCRIPTOR_BYTES, Nic,
@@ -33,6 +33,8 @@ use pageferry_hal::{
 
 /// Buffers that are handed over by one write to the card's register.
 pub(super) const DOORBELL_EVERY: usize = 16;
+/// Pages that a driver takes from a receive area at a time (Linux: `PP_ALLOC_CACHE_REFILL`).
+const PAGES_IN_HAND: usize = 64;
 /// A frame is read into a cluster this far from its start, so that the IP header is aligned (`ETHER_ALIGN`).
 const ETHER_ALIGN: usize = 2;
 
@@ -58,10 +60,11 @@ pub(super) struct Card<M: Machine> {
 }
 
 /// A connection whose frames are steered to the flow ring, and the area that they go to.
-#[derive(Clone, Copy)]
 pub(super) struct Flow {
     pub(super) id: PcbId,
     pub(super) area: AreaId,
+    /// Pages of the area that the driver has in hand.
+    pub(super) pages: Vec<AreaPage>,
 }
 
 /// Descriptors in memory.
@@ -228,14 +231,24 @@ impl<M: Machine> Card<M> {
 
     /// The receive rings that are in use.
     pub(super) fn rings(&self) -> impl Iterator<Item = NicRing> + use<M> {
-        [NicRing::Main].into_iter().chain(self.flow.map(|_| NicRing::Flow))
+        [NicRing::Main].into_iter().chain(self.flow.as_ref().map(|_| NicRing::Flow))
+    }
+
+    /// Nothing is steered any more, and what the driver has in hand goes back.
+    pub(super) fn end_flow(&mut self, pool: &Pool<M>) {
+        self.flow.take().into_iter().for_each(|flow| pool.return_area_pages(flow.pages));
     }
 
     /// A page for a frame that arrives in a ring: of the receive area where the ring is for one, as long as it has some.
-    fn page(&self, ring: NicRing, pool: &Pool<M>) -> Result<Mbuf, Errno> {
-        let of_area = self.flow.filter(|_| ring == NicRing::Flow);
-        let page = of_area.and_then(|flow| pool.area_page(flow.area, AreaUse::Card).ok());
-        page.map_or_else(|| page_to_receive(self.receive_mapping, pool), Ok)
+    fn page(&mut self, ring: NicRing, pool: &Pool<M>) -> Result<Mbuf, Errno> {
+        let page = self.flow.as_mut().filter(|_| ring == NicRing::Flow).and_then(|flow| {
+            if flow.pages.is_empty() {
+                flow.pages = pool.area_pages(flow.area, AreaUse::Card, PAGES_IN_HAND);
+            }
+            flow.pages.pop()
+        });
+        let mbuf = page.and_then(|page| pool.over_area_page(page).ok());
+        mbuf.map_or_else(|| page_to_receive(self.receive_mapping, pool), Ok)
     }
 
     /// Takes the pages that a frame with so many bytes of data has left unused out of its buffers, to be used for
@@ -251,7 +264,12 @@ impl<M: Machine> Card<M> {
     }
 
     /// Buffers for one frame of a ring; `spare` pages are the last of them, as far as they are needed.
-    pub(super) fn buffers(&self, ring: NicRing, pool: &Pool<M>, spare: &mut Vec<Mbuf>) -> Option<Buffers> {
+    pub(super) fn buffers(
+        &mut self,
+        ring: NicRing,
+        pool: &Pool<M>,
+        spare: &mut Vec<Mbuf>,
+    ) -> Option<Buffers> {
         let count = frame_clusters(&self.info);
         let mut buffers = Buffers { ring, header: None, data: Vec::with_capacity(count) };
         for _ in spare.len()..count {

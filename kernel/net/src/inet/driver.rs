@@ -287,12 +287,12 @@ impl<M: Machine> Net<M> {
         if !by_card || card.flow_ring.is_none() || !card.info.header_split || card.flow.is_some() {
             return Ok(false);
         }
-        card.flow = Some(Flow { id, area });
+        card.flow = Some(Flow { id, area, pages: Vec::new() });
         card.nic.steer(Some(NicFlow { remote, local }));
         let begun = ip.fill(card, NicRing::Flow);
         if !begun {
             card.nic.steer(None);
-            card.flow = None;
+            card.end_flow(ip.pool());
         }
         self.has_flow.store(begun, Relaxed);
         Ok(begun)
@@ -309,7 +309,7 @@ impl<M: Machine> Net<M> {
         {
             let mut link = self.link.lock();
             let Some(Link::Card(card)) = &mut *link else { return };
-            if card.flow.is_none_or(|flow| flow.id != id) || ip.has(NetDefect::FlowNotEnded) {
+            if card.flow.as_ref().is_none_or(|flow| flow.id != id) || ip.has(NetDefect::FlowNotEnded) {
                 return;
             }
             card.nic.steer(None);
@@ -324,7 +324,7 @@ impl<M: Machine> Net<M> {
                     _ => buffers.free(ip.pool()),
                 }
             }
-            card.flow = None;
+            card.end_flow(ip.pool());
             self.has_flow.store(false, Relaxed);
         }
         arrived.into_iter().for_each(|(frame, verdict)| ip.frame_input(frame, verdict));

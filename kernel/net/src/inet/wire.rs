@@ -4,8 +4,7 @@
 use core::net::Ipv4Addr;
 use etherparse::checksum::Sum16BitWords;
 use etherparse::{IpNumber, Ipv4Header};
-use pageferry_core::mbuf::Chain;
-use pageferry_core::mbuf::Pool;
+use pageferry_core::mbuf::{Chain, Mbuf, Pool};
 use pageferry_hal::ETHERNET_HEADER_BYTES;
 use pageferry_hal::NicChecksum;
 use pageferry_hal::{MacAddress, Machine};
@@ -68,9 +67,12 @@ pub(super) fn ip(addresses: Addresses, protocol: IpNumber, payload_bytes: usize,
     bytes
 }
 
-/// The bytes at the front of a packet: as many of `buffer` as there are.
+/// The bytes at the front of a packet: as many of `buffer` as there are, up to the first that is in a receive area. What
+/// a process may write meanwhile is no header.
 pub(super) fn front<'b, M: Machine>(chain: &Chain, pool: &Pool<M>, buffer: &'b mut [u8]) -> &'b [u8] {
-    let len = chain.load(pool, 0, buffer);
+    let own = chain.iter().take_while(|mbuf| pool.area_of(mbuf).is_none());
+    let len = own.map(Mbuf::len).sum::<usize>().min(buffer.len());
+    let len = chain.load(pool, 0, &mut buffer[..len]);
     &buffer[..len]
 }
 

@@ -234,11 +234,14 @@ impl Testbed {
             let (info, received) = (self.card()?.info(), net.receive_buffer_bytes.value as usize);
             let mbufs = mbufs_for_card(&info, received);
             if mbufs > MAX_MBUFS {
-                let max = info.receive_slots.saturating_sub(mbufs - MAX_MBUFS);
+                let (all, at) = match info.flow_slots {
+                    0 => (info.receive_slots, "nic.receive_slots"),
+                    more => (info.receive_slots + more, "nic.receive_slots and nic.flow_slots"),
+                };
+                let max = all.saturating_sub(mbufs - MAX_MBUFS);
                 return Err(self.incompatible(format!(
-                    "nic.receive_slots = {}: expected at most {max}: each takes one of the kernel's {MAX_MBUFS} mbufs, \
-                     and a connection's receive buffer others",
-                    info.receive_slots
+                    "{at} = {all}: expected at most {max}: each takes one of the kernel's {MAX_MBUFS} mbufs, \
+                     and a connection's receive buffer others"
                 )));
             }
             let needed = clusters_for_card(&info, received);

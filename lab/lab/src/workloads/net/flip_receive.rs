@@ -52,6 +52,11 @@ pub(super) enum Destination {
     Buffer(ReceiveMode),
     /// Shown in a window; what fills no page into its buffer, by copy.
     Window,
+    /// In a receive area of so many bytes, where the card puts it. The receiver gives back what a call has brought with
+    /// the next one.
+    Area(usize),
+    /// Nowhere: it is thrown away.
+    Nowhere,
 }
 
 impl Destination {
@@ -59,7 +64,7 @@ impl Destination {
     fn mode(self) -> ReceiveMode {
         match self {
             Destination::Buffer(mode) => mode,
-            Destination::Window => ReceiveMode::Copy,
+            Destination::Window | Destination::Area(_) | Destination::Nowhere => ReceiveMode::Copy,
         }
     }
 }
@@ -342,9 +347,10 @@ impl FlipReceive {
         user.store(buffer, &vec![1; read_bytes]);
         user.store(expected, &vec![1; read_bytes]);
         measure_first(user, SendMode::Copy, into.mode())?;
-        let window = match into {
-            Destination::Window => Some(user.map_window(read_bytes).map_err(named("map a window"))?),
-            Destination::Buffer(_) => None,
+        let elsewhere = match into {
+            Destination::Window => user.map_window(read_bytes).map_err(named("map a window"))?,
+            Destination::Area(len) => mapped(len)?,
+            Destination::Buffer(_) | Destination::Nowhere => Va(0),
         };
         let fd = stream_socket(user, self.it.socket_bytes)?;
         if low_water_bytes > 1 {
@@ -352,6 +358,10 @@ impl FlipReceive {
             user.set_socket_option(fd, low_water).map_err(named("say how much to wait for"))?;
         }
         user.connect(fd, NTTCP).map_err(named("connect"))?;
+        if let Destination::Area(len) = into {
+            user.set_receive_area(fd, elsewhere, len).map_err(named("have a receive area"))?;
+        }
+        let mut placed = Vec::new();
         let (mut began, mut got, mut aside) = (None, 0, Duration::ZERO);
         while got < all_bytes {
             if got >= warmup_bytes && began.is_none() {
@@ -361,9 +371,21 @@ impl FlipReceive {
             }
             let end = if got < warmup_bytes { warmup_bytes } else { all_bytes };
             let want = (end - got).min(read_bytes as u64) as usize;
-            let parts = match window {
-                None => [(buffer, self.read(user, fd, buffer, want)?), (buffer, 0)],
-                Some(window) => self.shown(user, fd, window, buffer, want)?,
+            let parts = match into {
+                Destination::Buffer(_) => vec![(buffer, self.read(user, fd, buffer, want)?)],
+                Destination::Window => self.shown(user, fd, elsewhere, buffer, want)?.to_vec(),
+                Destination::Area(_) => {
+                    placed = user.receive_placed(fd, &placed, want).map_err(named("receive in an area"))?;
+                    placed.iter().map(|place| (elsewhere + place.offset, place.len_bytes)).collect()
+                }
+                Destination::Nowhere => {
+                    let len = user.discard(fd, want).map_err(named("throw away"))?;
+                    got += len as u64;
+                    if len > 0 {
+                        continue;
+                    }
+                    Vec::new()
+                }
             };
             if parts.iter().all(|(_, len)| *len == 0) {
                 self.cell.borrow_mut().damage(format!("the stream ended after {got} of {all_bytes} bytes"));
