@@ -11,6 +11,8 @@ use pageferry_hal::{Machine, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Fd, OpenFlags, Program, SendMode, ShownPages, User};
 use pageferry_vm::{Inherit, Madvise, MapAddr};
 
+/// A receive area.
+const AREA_BYTES: usize = 4 * PAGE_SIZE;
 /// The most that a file becomes.
 const MAX_FILE_BYTES: usize = 60_000;
 
@@ -73,6 +75,8 @@ impl<M: Machine> Actor<'_, M> {
             }
             CallOp::ReceiveTransfer { fd, len } => self.receive_transfer(fd, len),
             CallOp::ReceiveShown { fd, pages } => self.receive_shown(fd, pages.clamp(1, MAX_REGION_PAGES)),
+            CallOp::ReceivePlaced { fd, len } => self.receive_placed(fd, len),
+            CallOp::Discard { fd, len } => self.discard(fd, len),
             CallOp::SendFile { socket, file, at, len, lend } => self.send_file(socket, file, at, len, lend),
             CallOp::Map { pages, shared } => self.map(pages.clamp(1, MAX_REGION_PAGES), shared),
             CallOp::MapFile { fd, shared } => self.map_file(fd, shared),
@@ -517,6 +521,44 @@ impl<M: Machine> Actor<'_, M> {
             assert_eq!(self.u.clear_window(window, len), Ok(()));
         }
         assert_eq!(self.u.unmap(window, len), Ok(()));
+    }
+
+    /// What is said to be in an area is what was due. The first that asks makes the area of its own memory; what others
+    /// get there they cannot see.
+    fn receive_placed(&self, which: usize, len: usize) {
+        let Some((fd, _, What::End { input: Some(input), is_socket: true, .. })) = self.descriptor(which)
+        else {
+            return;
+        };
+        let area = self.reference.borrow().streams[input].area;
+        let (owner, at) = area.unwrap_or_else(|| {
+            let at = self.u.map(AREA_BYTES, Prot::RW, Inherit::Copy).expect("there are addresses");
+            assert_eq!(self.u.set_receive_area(fd, at, AREA_BYTES), Ok(false), "no card is behind it");
+            (self.u.pid(), at)
+        });
+        self.reference.borrow_mut().streams[input].area = Some((owner, at));
+        let placed = self.u.receive_placed(fd, &[], len);
+        let answer = placed.as_ref().map(|all| all.iter().map(|p| p.len_bytes).sum()).map_err(|e| *e);
+        let (Some(bytes), Ok(placed)) = (self.taken(input, len, answer), placed) else { return };
+        let mut rest = &bytes[..];
+        for place in &placed {
+            let (now, later) = rest.split_at(place.len_bytes);
+            assert!(place.offset + place.len_bytes <= AREA_BYTES, "{place:?} is in no area");
+            if owner == self.u.pid() {
+                self.compares(&self.load(at + place.offset, place.len_bytes), now);
+            }
+            rest = later;
+        }
+        assert_eq!(self.u.receive_placed(fd, &placed, 0), Ok(vec![]), "it has had all of that");
+        assert_eq!(self.u.receive_placed(fd, &placed, 0), Err(Errno::Invalid), "and has no more");
+    }
+
+    fn discard(&self, which: usize, len: usize) {
+        let Some((fd, _, What::End { input: Some(input), is_socket: true, .. })) = self.descriptor(which)
+        else {
+            return;
+        };
+        self.taken(input, len, self.u.discard(fd, len));
     }
 
     fn send_file(&self, socket: usize, file: usize, at: u64, len: usize, lend: bool) {

@@ -6,7 +6,7 @@ use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 use pageferry_hal::{PAGE_SIZE, Va};
-use pageferry_kernel::Fd;
+use pageferry_kernel::{Fd, Pid};
 
 /// A file.
 #[derive(Default)]
@@ -25,6 +25,8 @@ pub(super) struct Stream {
     /// Open ends, however many descriptors lead to each.
     pub(super) writers: usize,
     pub(super) readers: usize,
+    /// Its receive area, and the process whose memory that is.
+    pub(super) area: Option<(Pid, Va)>,
 }
 
 /// What an open file is.

@@ -139,6 +139,16 @@ pub enum CallOp {
         fd: usize,
         pages: usize,
     },
+    /// From a socket, into its receive area.
+    ReceivePlaced {
+        fd: usize,
+        len: usize,
+    },
+    /// From a socket, to nowhere.
+    Discard {
+        fd: usize,
+        len: usize,
+    },
     /// From a file to a socket.
     SendFile {
         socket: usize,
@@ -207,7 +217,7 @@ impl CallStep {
         let (fd, region) = (rng.random_range(0..64), rng.random_range(0..64));
         let name = rng.random_range(0..NAMES.len());
         let at = near(rng, MAX_OFFSET as usize) as u64;
-        let op = match rng.random_range(0..60) {
+        let op = match rng.random_range(0..62) {
             0..=4 => CallOp::Open {
                 name,
                 create: rng.random_bool(0.8),
@@ -252,6 +262,8 @@ impl CallStep {
             54 => CallOp::SyncMemory { region },
             55 => CallOp::Flush { region },
             56..=57 => CallOp::Fork,
+            58 => CallOp::ReceivePlaced { fd, len: near(rng, MAX_CALL_BYTES).max(1) },
+            59 => CallOp::Discard { fd, len: near(rng, MAX_CALL_BYTES).max(1) },
             _ => CallOp::Exit,
         };
         CallStep { process: rng.random_range(0..PROCESSES), op }
@@ -282,7 +294,9 @@ impl Calls {
                 CallOp::ReadAt { at, to: bytes, .. } | CallOp::WriteAt { at, from: bytes, .. } => {
                     fits(bytes.len) && at <= MAX_OFFSET
                 }
-                CallOp::ReceiveTransfer { len, .. } => fits(len),
+                CallOp::ReceiveTransfer { len, .. }
+                | CallOp::ReceivePlaced { len, .. }
+                | CallOp::Discard { len, .. } => fits(len),
                 CallOp::SendFile { at, len, .. } => fits(len) && at <= MAX_OFFSET,
                 CallOp::Seek { to: at, .. } | CallOp::Truncate { size: at, .. } => at <= MAX_OFFSET,
                 CallOp::Map { pages, .. } | CallOp::ReceiveShown { pages, .. } => {
