@@ -183,6 +183,9 @@ pub struct SocketConfig {
     /// There is a null protocol: it frees what is sent, and answers with pages as they are, whatever they hold. That is
     /// for measuring (UVM paper, 5.1) and for nothing else.
     pub null_protocol: bool,
+    /// A receive by transfer ends before a page that it could take over if its buffer began there: the next one gets
+    /// that.
+    pub realigns: bool,
 }
 
 /// Which idle CPUs a wakeup interrupts, so that they look at the run queue.

@@ -12,6 +12,9 @@
 //! transfer area and the call returns with it; if there is no such run, up to a page of bytes is gathered in a clear
 //! page and that is transferred.
 //!
+//! A kernel may *realign*: where only its place in the buffer keeps a page from being taken over, the call ends before
+//! it, and the next, whose buffer begins on a page, gets it.
+//!
 //! In a *window* only whole pages go, which it shows. Before what fills none the call ends, and says how much that is.
 //!
 //! In a *receive area* the process gets what has arrived there as it is, and is told where; what has come elsewhere is
@@ -161,6 +164,10 @@ impl<'a, M: Machine> Receiver<'a, M> {
     /// The one place where it is decided how each byte goes.
     fn transfer(&mut self) -> Result<(), Errno> {
         let aligned = self.to_area || self.uio.at().is_page_aligned();
+        if !aligned && self.uio.mode() == UioMode::Pages && self.ends_before_page() {
+            self.stopped = true;
+            return Ok(());
+        }
         let pages = if aligned && !self.refused { self.left() / PAGE_SIZE } else { 0 };
         let donatable = self.donatable(if self.no_donation { 0 } else { pages });
         if donatable > 0 && self.donation_pays(donatable) {
@@ -187,6 +194,15 @@ impl<'a, M: Machine> Receiver<'a, M> {
         let disposable = self.mbufs.front().is_some_and(Mbuf::is_disposable);
         let donates = |m: &&Mbuf| pool.is_donatable(m) && m.is_disposable() == disposable;
         self.mbufs.iter().take(max_pages).take_while(donates).count()
+    }
+
+    /// What comes next is a page that the next call can take over, if its buffer begins where this one does.
+    fn ends_before_page(&self) -> bool {
+        let core = self.call.core;
+        let begins_well =
+            self.uio.base().is_some_and(|base| base.is_page_aligned()) && self.uio.len() >= PAGE_SIZE;
+        let first = self.mbufs.front().expect("the caller has seen one");
+        core.config.socket.realigns && begins_well && !self.refused && core.mbufs.is_donatable(first)
     }
 
     fn donation_pays(&mut self, pages: usize) -> bool {

@@ -101,6 +101,7 @@ pub fn config(frames: usize, selection: &Selection) -> KernelConfig {
             lent_mapping: LentMapping::Run,
             clusters: 1024,
             null_protocol: true,
+            realigns: false,
         },
         net: None,
         disk: DiskConfig::default(),

@@ -135,7 +135,7 @@ fn meets(name: &str, trouble: Trouble, mapping: ReceiveMapping) {
     assert_eq!(*seen.borrow(), None, "{what}");
     let shown = ended.counter(KernelCounter::PagesDonated);
     // Of a longer frame the first page is one.
-    let by_pages = trouble.comes_by_pages() || trouble.is_joined() || trouble == Trouble::LongFrames;
+    let by_pages = trouble.comes_by_pages() || trouble == Trouble::LongFrames;
     let as_expected = if by_pages { shown >= 10 } else { shown == 0 };
     assert!(as_expected, "{what}: {shown} pages shown");
 }

@@ -235,6 +235,10 @@ pub struct SocketFile {
     pub clusters: Sourced<u64>,
     /// There is a null protocol.
     pub null_protocol: Sourced<bool>,
+    /// A receive by transfer ends before a page that only its place in the buffer keeps from being taken over. Absent:
+    /// it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub realigns: Option<Sourced<bool>>,
 }
 
 /// Pipes.
@@ -496,6 +500,7 @@ impl KernelFile {
                 lent_mapping: self.socket.lent_mapping.value.into(),
                 clusters: self.socket.clusters.value as usize,
                 null_protocol: self.socket.null_protocol.value,
+                realigns: self.socket.realigns.as_ref().is_some_and(|realigns| realigns.value),
             },
             disk: self.disk.config(machine.cpu.clock_mhz.value),
             // Only where there is a network: see `NetFile::config`.

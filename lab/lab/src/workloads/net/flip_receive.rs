@@ -526,12 +526,13 @@ const WAYS: [(&str, &str, [bool; 3]); 6] = [
     ("flip, all of it", "flip", [true; 3]),
 ];
 
-/// The receiver looks at its data, and nothing but clock, MTU and [`BETTER`] differs from the paper's machine.
+/// The receiver looks at its data, and nothing but clock, MTU and [`BETTER`] differs from the paper's machine and card.
 fn belongs(record: &Record) -> bool {
     record.setting_is("touch", "true")
         && record.setting_is("processes", "1")
         && record.settings.contains_key(CLOCK)
         && !record.settings.contains_key("machine.memory.latency_cycles")
+        && !record.settings.contains_key("machine.nic.coalesce_bytes")
 }
 
 /// The figure of what a page costs that is received by copy or by flip (page-flip paper, Results: what its profiler saw
