@@ -208,6 +208,10 @@ impl Hw {
             self.record_spent(cpu, cause, cycles);
         }
         let c = &mut self.cpus[cpu];
+        if cause == Cause::Idle {
+            let ticks = |clock: u64| clock / self.params.tick_cycles;
+            self.counts.idle_ticks += ticks(c.clock + cycles) - ticks(c.clock);
+        }
         c.clock += cycles;
         c.causes[cause.index()] += cycles;
     }
@@ -278,15 +282,7 @@ impl Hw {
     /// Lets a CPU's clock catch up with `until`, for nothing.
     pub(crate) fn idle_to(&mut self, cpu: usize, until: u64) {
         let behind = until.saturating_sub(self.cpus[cpu].clock);
-        self.charge_idle(cpu, behind);
-    }
-
-    /// A CPU does nothing for so long.
-    pub(crate) fn charge_idle(&mut self, cpu: usize, cycles: u64) {
-        let ticks = |clock: u64| clock / self.params.tick_cycles;
-        let clock = self.cpus[cpu].clock;
-        self.counts.idle_ticks += ticks(clock + cycles) - ticks(clock);
-        self.charge_to(cpu, Cause::Idle, cycles);
+        self.charge_to(cpu, Cause::Idle, behind);
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {

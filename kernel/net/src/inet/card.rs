@@ -132,9 +132,13 @@ pub(super) fn page_to_receive<M: Machine>(mapping: ReceiveMapping, pool: &Pool<M
 
 /// Clusters that hold the longest frame, whose headers may be in front of it all the same, or as much as the card joins.
 fn frame_clusters(info: &NicInfo) -> usize {
+    alone_clusters(info).max(info.coalesce_bytes.div_ceil(PAGE_SIZE))
+}
+
+/// Clusters that hold the longest frame that the card joins to no other.
+fn alone_clusters(info: &NicInfo) -> usize {
     let offset = if info.header_split { 0 } else { ETHER_ALIGN };
-    let alone_bytes = offset + ETHERNET_HEADER_BYTES + info.mtu_bytes;
-    alone_bytes.max(info.coalesce_bytes).div_ceil(PAGE_SIZE)
+    (offset + ETHERNET_HEADER_BYTES + info.mtu_bytes).div_ceil(PAGE_SIZE)
 }
 
 /// Descriptors that the buffers for one frame take.
@@ -147,19 +151,22 @@ pub(super) fn frame_descriptors(info: &NicInfo) -> usize {
 /// is taken from them.
 #[must_use]
 pub fn clusters_for_card(info: &NicInfo, receive_buffer_bytes: usize) -> usize {
-    frames_for_card(info, receive_buffer_bytes) * frame_clusters(info)
+    let (posted, held) = frames_for_card(info, receive_buffer_bytes);
+    posted * frame_clusters(info) + held * alone_clusters(info)
 }
 
 /// The fewest mbufs with which it does so, likewise. A kernel has [`MAX_MBUFS`](pageferry_core::mbuf::MAX_MBUFS); where
 /// the card has all of them, no connection can be made.
 #[must_use]
 pub fn mbufs_for_card(info: &NicInfo, receive_buffer_bytes: usize) -> usize {
-    frames_for_card(info, receive_buffer_bytes) * frame_descriptors(info)
+    let (posted, held) = frames_for_card(info, receive_buffer_bytes);
+    posted * frame_descriptors(info) + held * (usize::from(info.header_split) + alone_clusters(info))
 }
 
-fn frames_for_card(info: &NicInfo, receive_buffer_bytes: usize) -> usize {
-    (info.receive_slots + info.flow_slots) / frame_descriptors(info)
-        + receive_buffer_bytes.div_ceil(info.mtu_bytes)
+/// Frames that buffers are posted for, and frames in a connection's receive buffer.
+fn frames_for_card(info: &NicInfo, receive_buffer_bytes: usize) -> (usize, usize) {
+    let slots = info.receive_slots + info.flow_slots;
+    (slots / frame_descriptors(info), receive_buffer_bytes.div_ceil(info.mtu_bytes))
 }
 
 impl<M: Machine> Card<M> {

@@ -364,7 +364,7 @@ impl Machine for Model {
             self.0.suspend();
             self.0.step(|hw, cpu| {
                 let wake = hw.params.halt_wake;
-                hw.charge_idle(cpu, wake);
+                hw.charge_to(cpu, Cause::Idle, wake);
             });
             self.0.take_interrupts();
             if done() {

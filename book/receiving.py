@@ -1,0 +1,112 @@
+"""Renews the tables of the book on receiving by page flip, and by what became of it.
+
+    python book/receiving.py PAGEFERRY FOLDER          makes the runs, renews the page
+    python book/receiving.py PAGEFERRY FOLDER --kept   renews the page from the results in FOLDER
+    ... --check                                       renews nothing, and fails if the page says something else
+
+PAGEFERRY is the program, built with --release. FOLDER keeps the results. What is between the comments in
+`src/page-flip.md` is replaced, and nothing else: each names what it holds.
+"""
+
+from pathlib import Path
+
+import measured
+from measured import Run, one, table
+
+PAGE = Path(__file__).parent / "src" / "page-flip.md"
+EXPERIMENTS = ["receive-ways", "flip-buckets", "card-send"]
+MTU, CLOCK, JOINED = "machine.nic.mtu_bytes", "machine.cpu.clock_mhz", "machine.nic.coalesce_bytes"
+WAYS = ["copy", "flip", "window", "area"]
+US, THROUGHPUT, EFFICIENCY = "receiver_us_per_mb", "throughput_mbit_s", "efficiency_mbit_per_cpu_percent"
+
+
+def way(by: str, looks: bool, **settings: object) -> dict[str, object]:
+    """A run of `receive-ways` whose reader is on another CPU than the card's."""
+    told = {"experiment": "receive-ways", "by": by, "touch": str(looks).lower(), "reader": "package"}
+    return told | {JOINED: None, CLOCK: None} | settings
+
+
+#: Columns of the tables: what is received by, and whether the reader looks at it.
+READERS = [(by, False) for by in [*WAYS, "nothing"]] + [(by, True) for by in WAYS]
+HEAD = [
+    ("thrown away" if by == "nothing" else by) + (", looked at" if looks else "") for by, looks in READERS
+]
+
+
+def sizes(runs: list[Run]) -> str:
+    """What the reader's own CPU does for a MiB, by how much a call takes: in microseconds."""
+    rows = []
+    for size in (4096, 16384, 65536, 262144, 524288):
+        of = {MTU: 4148, CLOCK: 3700, "read_bytes": size}
+        cells = [one(runs, US, way(by, looks) | of) for by, looks in READERS]
+        rows.append([f"{size // 1024} KB", *(f"{cell:.0f}" for cell in cells)])
+    return table(HEAD, rows)
+
+
+def frames(runs: list[Run]) -> str:
+    """The same by what a frame carries, where nobody looks: in microseconds."""
+    rows = []
+    for mtu in (1500, 6052, 8244):
+        of = {MTU: mtu, "socket_bytes": 524288}
+        cells = [one(runs, US, way(by, False) | of) for by in [*WAYS, "nothing"]]
+        rows.append([f"{mtu:,} bytes", *(f"{cell:.0f}" for cell in cells)])
+    return table([*WAYS, "thrown away"], rows)
+
+
+def joined(runs: list[Run]) -> str:
+    """By a card that joins segments: microseconds of the reader's CPU for a MiB, and Gbit/s."""
+    rows = []
+    for mtu in (1500, 4148, 8244):
+        of = {MTU: mtu, JOINED: 61440}
+        cells = [
+            f"{one(runs, US, way(by, looks) | of):.0f} ({one(runs, THROUGHPUT, way(by, looks) | of) / 1000:.0f})"
+            for by, looks in READERS
+        ]
+        rows.append([f"{mtu:,} bytes", *cells])
+    return table(HEAD, rows)
+
+
+def clocks(runs: list[Run]) -> str:
+    """By the clock, without that: in microseconds."""
+    rows = []
+    readers = [(by, looks) for by, looks in READERS if by != "nothing"]
+    for mhz in (1500, 3000, 6000):
+        of = {MTU: 4148, CLOCK: mhz}
+        cells = [one(runs, US, way(by, looks) | of) for by, looks in readers]
+        rows.append([f"{mhz / 1000:.1f} GHz", *(f"{cell:.0f}" for cell in cells)])
+    return table([told for told, (by, _) in zip(HEAD, READERS, strict=True) if by != "nothing"], rows)
+
+
+def buckets(runs: list[Run]) -> str:
+    """A flip of the paper's machine by a card that fills pages: Mbit/s for each percent of one CPU."""
+    rows = []
+    for looks in (False, True):
+        for mhz in (1200, 1800, 2400, 3600):
+            of = {"experiment": "flip-buckets", "touch": str(looks).lower(), "reader": "package", CLOCK: mhz}
+            cells = [
+                one(runs, EFFICIENCY, of | {"by": by, MTU: mtu, JOINED: joins})
+                for mtu, joins in ((1500, 0), (1500, 61440), (4148, 0), (4148, 61440))
+                for by in ("copy", "flip")
+            ]
+            name = f"{mhz / 1000:.1f} GHz" + (", looked at" if looks else "")
+            rows.append([name, *(f"{cell:.2f}" for cell in cells)])
+    names = [f"{mtu}{told}, {by}" for mtu in (1500, 4148) for told in ("", " joined") for by in ("copy", "flip")]
+    return table(names, rows)
+
+
+def sent(runs: list[Run]) -> str:
+    """What a page takes that is sent through the card of `today`: cycles of all CPUs."""
+    rows = []
+    for size in (4096, 8192, 16384, 65536, 262144):
+        of = {"experiment": "card-send", "machine": "today", "size_bytes": size}
+        cells = [
+            one(runs, "busy_cycles_per_page", of | {"send": send, "refill": refill})
+            for refill in ("false", "true")
+            for send in ("copy", "loan", "pin")
+        ]
+        rows.append([f"{size // 1024} KB", *(f"{cell:,.0f}" for cell in cells)])
+    return table([send + told for told in ("", ", refilled") for send in ("copy", "loan", "pin")], rows)
+
+
+if __name__ == "__main__":
+    measured.main(__doc__, PAGE, EXPERIMENTS, [buckets, sizes, frames, clocks, joined, sent])
