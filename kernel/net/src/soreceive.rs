@@ -18,8 +18,8 @@
 //! In a *window* only whole pages go, which it shows. Before what fills none the call ends, and says how much that is.
 //!
 //! In a *receive area* the process gets what has arrived there as it is, and is told where; what has come elsewhere is
-//! copied to a page of the area. Bytes that are *discarded* go nowhere: what that takes is what all ways to receive have
-//! in common, and no way of placing data can do without.
+//! copied to a page of the area. Bytes that are *discarded* go nowhere: what that takes is what all ways to receive
+//! have in common, and no way of placing data can do without.
 //!
 //! # Locks
 //! A receiver owns the mbufs that it has taken out of a socket, and holds that socket's sleep lock for receiving. Bytes

@@ -5,9 +5,11 @@ use pageferry_hal::{Cause, LockClass, MemoryUse, Metric};
 /// How often TLBs are sampled: cycles of each CPU's clock.
 pub const SAMPLE_CYCLES: u64 = 10_000;
 
-/// Ticks of each CPU's clock, by which kernels find out how much of the time a CPU is idle: so many a second (Linux 2.6
-/// on i386, `HZ`).
-pub const TICKS_PER_S: u64 = 1_000;
+/// Ticks by which a kernel finds out how much of the time a CPU is idle: some 1,000 a second, each so many periods of
+/// an interval timer of [`TICK_TIMER_HZ`] (Linux 2.6 on i386: `LATCH` and `CLOCK_TICK_RATE`, with `HZ` = 1000).
+pub const TICK_PERIODS: u64 = 1_193;
+/// The interval timer's frequency.
+pub const TICK_TIMER_HZ: u64 = 1_193_182;
 
 /// Events by what their address is for: by the [position](MemoryUse::index) of that.
 pub type UseCounts = [u64; MemoryUse::COUNT];
@@ -102,9 +104,9 @@ pub struct Hardware {
     pub bytes_copied: u64,
     /// Context switches.
     pub switches: u64,
-    /// Ticks of the CPUs' clocks, [`TICKS_PER_S`] of each; and those that found theirs idle.
+    /// Ticks of the CPUs' clocks, one every [`TICK_PERIODS`] of each.
     pub ticks: u64,
-    /// See there.
+    /// Those that found their CPU idle.
     pub idle_ticks: u64,
     /// Uses of stale translations inside declared windows.
     pub stale_uses_in_window: u64,

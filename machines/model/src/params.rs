@@ -1,5 +1,6 @@
 //! The plain numbers of a machine, taken from its configuration once, for the hot paths.
 
+use crate::account::{TICK_PERIODS, TICK_TIMER_HZ};
 use crate::config::{InvalidatesName, MachineConfig, Number, RefillConfig};
 use crate::mmu::size::PageShifts;
 use crate::mmu::tlb::{Replace, TlbGeometry, TlbShape};
@@ -101,7 +102,7 @@ pub(crate) struct Params {
     pub(crate) disk: Option<DiskParams>,
     pub(crate) audio: Option<AudioParams>,
     pub(crate) nic: Option<NicParams>,
-    /// From a tick of a CPU's clock to the next ([`TICKS_PER_S`](crate::account::TICKS_PER_S)).
+    /// From a tick of a CPU's clock to the next ([`TICK_PERIODS`](crate::account::TICK_PERIODS)).
     pub(crate) tick_cycles: u64,
 }
 
@@ -288,7 +289,7 @@ impl Params {
                 card_pages: a.card_pages.as_ref().map_or(0, |p| p.value),
                 clock_hz: c.cpu.clock_mhz.value * 1_000_000,
             }),
-            tick_cycles: c.cpu.clock_mhz.value * 1_000_000 / crate::account::TICKS_PER_S,
+            tick_cycles: c.cpu.clock_mhz.value * 1_000_000 * TICK_PERIODS / TICK_TIMER_HZ,
             nic: c.nic.as_ref().map(|nic| {
                 let clock = OutsideClock { mhz: c.cpu.clock_mhz.value };
                 let cycles = |ns: &Number| (ns.value * clock.mhz + 500) / 1000;

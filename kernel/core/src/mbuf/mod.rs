@@ -8,6 +8,8 @@ mod lending;
 mod lent;
 #[expect(clippy::module_inception, reason = "the mbuf itself, in the folder that is named after it")]
 mod mbuf;
+mod placements;
+mod placing;
 mod pool;
 mod receive;
 

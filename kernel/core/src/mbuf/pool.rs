@@ -23,6 +23,7 @@ use super::lent::{Lent, Loans};
 use super::mbuf::{
     CardPage, Cluster, HEADER_BYTES, MBUF_BYTES, MIN_CLUSTER_BYTES, Mbuf, SMALL_BYTES, Storage,
 };
+use super::placements::Placements;
 use crate::config::{KernelPaths, SocketConfig};
 use crate::counter::KernelCounter;
 use crate::defect::NetDefect;
@@ -62,6 +63,8 @@ pub struct Pool<M: Machine> {
     pub(super) vm: Arc<Vm<M>>,
     addresses: Addresses<M>,
     pub(super) loans: Loans<M>,
+    /// What processes have in their receive areas.
+    pub(super) placements: Placements<M>,
     pub(super) disposables: Disposables<M>,
     pub(super) defect: Planted<NetDefect>,
     pub(super) paths: KernelPaths,
@@ -113,6 +116,7 @@ impl<M: Machine> Pool<M> {
         let state = machine.new_lock(LockClass::MBUF, state);
         let disposables = Disposables::new(vm.clone(), ephemeral.clone(), sched, defect);
         Ok(Pool {
+            placements: Placements::new(&machine, defect),
             machine,
             addresses: Addresses::new(vm.clone(), ephemeral.flush_policy().at),
             loans: Loans::new(

@@ -151,10 +151,10 @@ impl<M: Machine> User<M> {
         })
     }
 
-    /// Makes `len_bytes` of memory at `at`, whole pages, the receive area of a connected socket: they are wired until it
-    /// is closed, and [`User::receive_placed`] answers where in them what has arrived is. True when the card will put it
-    /// there by itself; one that can does so for one connection at a time. Else it is copied there (io_uring's zero-copy
-    /// receive: `IORING_REGISTER_ZCRX_IFQ`).
+    /// Makes `len_bytes` of memory at `at`, whole pages, the receive area of a connected socket: they are wired until
+    /// it is closed, and [`User::receive_placed`] answers where in them what has arrived is. True when the card will
+    /// put it there by itself; one that can does so for one connection at a time. Else it is copied there (io_uring's
+    /// zero-copy receive: `IORING_REGISTER_ZCRX_IFQ`).
     ///
     /// # Errors
     /// [`Errno::Invalid`] for less than two pages, or what is not whole pages; [`Errno::Fault`] where memory is missing

@@ -6,8 +6,8 @@
 //! header split a small mbuf for the headers; and the chains that are being sent. Behind headers that were split off
 //! the data begins with a page: pages that are full can become a receiver's memory.
 //!
-//! A card may have a *flow ring*. While a connection has a receive area, its frames go to pages of that, as far as there
-//! are some, and else to others.
+//! A card may have a *flow ring*. While a connection has a receive area, its frames go to pages of that, as far as
+//! there are some, and else to others.
 //!
 //! A short frame is copied, and its buffers are posted again. A longer one is handed up in its own buffers and others
 //! take their place; when there is none the frame is dropped and its buffers are posted again, so that the card never
@@ -130,7 +130,8 @@ pub(super) fn page_to_receive<M: Machine>(mapping: ReceiveMapping, pool: &Pool<M
     }
 }
 
-/// Clusters that hold the longest frame, whose headers may be in front of it all the same, or as much as the card joins.
+/// Clusters that hold the longest frame, whose headers may be in front of it all the same, or as much as the card
+/// joins.
 fn frame_clusters(info: &NicInfo) -> usize {
     alone_clusters(info).max(info.coalesce_bytes.div_ceil(PAGE_SIZE))
 }
@@ -246,7 +247,8 @@ impl<M: Machine> Card<M> {
         self.flow.take().into_iter().for_each(|flow| pool.return_area_pages(flow.pages));
     }
 
-    /// A page for a frame that arrives in a ring: of the receive area where the ring is for one, as long as it has some.
+    /// A page for a frame that arrives in a ring: of the receive area where the ring is for one, as long as it has
+    /// some.
     fn page(&mut self, ring: NicRing, pool: &Pool<M>) -> Result<Mbuf, Errno> {
         let page = self.flow.as_mut().filter(|_| ring == NicRing::Flow).and_then(|flow| {
             if flow.pages.is_empty() {

@@ -271,8 +271,8 @@ impl<M: Machine> Ip<'_, M> {
 }
 
 impl<M: Machine> Net<M> {
-    /// Has the card put what arrives for a connection into a receive area. False when it cannot: it has no flow ring, or
-    /// that is another's, or the connection goes elsewhere.
+    /// Has the card put what arrives for a connection into a receive area. False when it cannot: it has no flow ring,
+    /// or that is another's, or the connection goes elsewhere.
     ///
     /// # Errors
     /// [`Errno::BadFd`]; [`Errno::NotConnected`].

@@ -12,6 +12,7 @@
 
 use super::card::Card;
 use super::wire::SumBy;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use pageferry_core::mbuf::Chain;
 use pageferry_hal::{Machine, NicInfo};
@@ -19,7 +20,7 @@ use pageferry_hal::{Machine, NicInfo};
 /// See the [module](self).
 pub(super) enum Link<M: Machine> {
     /// The kernel's own driver.
-    Card(Card<M>),
+    Card(Box<Card<M>>),
     /// A server's.
     Driver(Frames),
 }

@@ -149,12 +149,10 @@ impl<M: Machine> Parts<M> {
         arena: &mut StructArena,
     ) -> Result<Parts<M>, ArenaFull> {
         let link = match nic {
-            Some(nic) => Some(Link::Card(Card::new(
-                m,
-                nic,
-                (config.paths.receive_buffer, config.receive_mapping),
-                arena,
-            )?)),
+            Some(nic) => {
+                let receiving = (config.paths.receive_buffer, config.receive_mapping);
+                Some(Link::Card(Box::new(Card::new(m, nic, receiving, arena)?)))
+            }
             None => driven.map(|info| Link::Driver(Frames::new(info))),
         };
         let state = State {

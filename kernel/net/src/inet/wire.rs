@@ -67,8 +67,8 @@ pub(super) fn ip(addresses: Addresses, protocol: IpNumber, payload_bytes: usize,
     bytes
 }
 
-/// The bytes at the front of a packet: as many of `buffer` as there are, up to the first that is in a receive area. What
-/// a process may write meanwhile is no header.
+/// The bytes at the front of a packet: as many of `buffer` as there are, up to the first that is in a receive area.
+/// What a process may write meanwhile is no header.
 pub(super) fn front<'b, M: Machine>(chain: &Chain, pool: &Pool<M>, buffer: &'b mut [u8]) -> &'b [u8] {
     let own = chain.iter().take_while(|mbuf| pool.area_of(mbuf).is_none());
     let len = own.map(Mbuf::len).sum::<usize>().min(buffer.len());

@@ -51,8 +51,8 @@ pub(super) const METRICS: [Metric; 7] = [
     metric(
         "sampled_cpu_percent",
         "%",
-        "The same as cpu_percent by what a clock's ticks find, 1,000 a second of each CPU: what sar shows. The shorter a \
-         run is the less it says.",
+        "The same as cpu_percent by what a clock's ticks find, some 1,000 a second of each CPU: what sar shows. It \
+         says little where a run is short, or what uses the CPU comes as often as the ticks, or a multiple of that.",
     ),
     metric(
         "throughput_mbit_s",

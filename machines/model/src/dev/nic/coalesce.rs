@@ -1,5 +1,5 @@
-//! Segments of one flow, joined before the kernel sees them: receive side coalescing (Intel 82599 datasheet, 7.11), which
-//! Linux calls HW-GRO; and buckets of whole pages for a flow, as the page-flip paper wishes for under "Future
+//! Segments of one flow, joined before the kernel sees them: receive side coalescing (Intel 82599 datasheet, 7.11),
+//! which Linux calls HW-GRO; and buckets of whole pages for a flow, as the page-flip paper wishes for under "Future
 //! directions".
 //!
 //! A *bucket* is the buffers of one frame, taken for a flow of TCP. What its segments carry goes into these one behind
@@ -24,7 +24,11 @@ use std::collections::VecDeque;
 const MAX_BUCKETS: usize = 32;
 
 /// What is done: buffers of a ring that go to the kernel, and what is in them.
-pub(super) type Done = (NicRing, RingItem<NicReceive>, NicArrival);
+pub(super) struct Filled {
+    pub(super) ring: NicRing,
+    pub(super) item: RingItem<NicReceive>,
+    pub(super) arrival: NicArrival,
+}
 
 /// The buckets that are open.
 pub(super) struct Coalescing {
@@ -57,14 +61,14 @@ impl Coalescing {
     }
 
     /// Ends the bucket of the flow that `frame` belongs to, if it has one.
-    pub(super) fn end_of(&mut self, headers: &Headers, frame: &[u8], dma: &mut Dma<'_>) -> Option<Done> {
+    pub(super) fn end_of(&mut self, headers: &Headers, frame: &[u8], dma: &mut Dma<'_>) -> Option<Filled> {
         let flow = headers.flow(frame)?;
         let place = self.buckets.iter().position(|bucket| bucket.flow == flow)?;
         self.buckets.remove(place).map(|bucket| bucket.end(false, dma))
     }
 
     /// Ends all of them, the oldest first.
-    pub(super) fn end_all(&mut self, dma: &mut Dma<'_>) -> Vec<Done> {
+    pub(super) fn end_all(&mut self, dma: &mut Dma<'_>) -> Vec<Filled> {
         self.buckets.drain(..).map(|bucket| bucket.end(false, dma)).collect()
     }
 
@@ -83,7 +87,7 @@ impl Coalescing {
         segment: &Segment<'_>,
         dma: &mut Dma<'_>,
         mut take: impl FnMut() -> Option<RingItem<NicReceive>>,
-    ) -> (Vec<Done>, bool) {
+    ) -> (Vec<Filled>, bool) {
         let mut done = Vec::new();
         let place = self.buckets.iter().position(|bucket| bucket.flow == segment.flow);
         let mut open = place.and_then(|place| self.buckets.remove(place));
@@ -161,11 +165,12 @@ impl Bucket {
     }
 
     /// Writes the header over all that is in it.
-    fn end(mut self, is_pushed: bool, dma: &mut Dma<'_>) -> Done {
+    fn end(mut self, is_pushed: bool, dma: &mut Dma<'_>) -> Filled {
         Segment::put_over(&mut self.header, self.filled, is_pushed);
         let place = self.item.what.header.expect("a bucket has a place for headers");
         dma.write(place.frame.pa() + place.offset, &self.header);
         let (header_bytes, data_bytes) = (self.header.len(), self.filled);
-        (self.ring, self.item, NicArrival { header_bytes, data_bytes, verdict: NicVerdict::Good })
+        let arrival = NicArrival { header_bytes, data_bytes, verdict: NicVerdict::Good };
+        Filled { ring: self.ring, item: self.item, arrival }
     }
 }

@@ -28,7 +28,7 @@ use crate::outside::agenda::{Agenda, Step};
 use crate::outside::dma::Dma;
 use crate::outside::frames::{pad, wire_ps};
 use crate::params::NicParams;
-use coalesce::{Coalescing, Done};
+use coalesce::{Coalescing, Filled};
 use frame::{Headers, Segment};
 use pageferry_hal::{
     ETHERNET_HEADER_BYTES, Fragment, MacAddress, NIC_DESCRIPTOR_BYTES, NicArrival, NicError, NicEvents,
@@ -396,7 +396,7 @@ impl Card {
                     Some(item) => {
                         let arrival = self.deliver(&item.what, &frame, dma);
                         self.statistics.received += 1;
-                        self.done((ring, item, arrival), dma);
+                        self.done(Filled { ring, item, arrival }, dma);
                     }
                     None if is_lost => self.statistics.missed += 1,
                     None => self.coalesce(ring, &frame, dma),
@@ -518,7 +518,10 @@ impl Card {
         let fits = |s: &Segment<'_>| next.is_none_or(|next| Coalescing::takes(&next.what, s));
         if let Some(segment) = segment.filter(fits) {
             let handed = &mut self.ring(ring).handed;
-            let take = || handed.pop_front_if(|next| Coalescing::takes(&next.what, &segment));
+            let take = || {
+                let fits = handed.front().is_some_and(|next| Coalescing::takes(&next.what, &segment));
+                if fits { handed.pop_front() } else { None }
+            };
             let (done, all) = coalescing.join(ring, &segment, dma, take);
             done.into_iter().for_each(|done| self.done(done, dma));
             let counted = if all { &mut self.statistics.received } else { &mut self.statistics.missed };
@@ -529,14 +532,15 @@ impl Card {
             if let Some(item) = self.buffers_for(ring, frame) {
                 let arrival = self.deliver(&item.what, frame, dma);
                 self.statistics.received += 1;
-                self.done((ring, item, arrival), dma);
+                self.done(Filled { ring, item, arrival }, dma);
             }
         }
         self.coalescing = Some(coalescing);
     }
 
     /// Buffers have what they are to have: they go to the kernel.
-    fn done(&mut self, (ring, RingItem { what, places }, arrival): Done, dma: &mut Dma<'_>) {
+    fn done(&mut self, filled: Filled, dma: &mut Dma<'_>) {
+        let Filled { ring, item: RingItem { what, places }, arrival } = filled;
         places.write_back(dma, arrival.header_bytes + arrival.data_bytes);
         self.ring(ring).answer(&places, NicReceived { tag: what.tag, result: Ok(arrival) });
         self.events.received = true;

@@ -230,7 +230,9 @@ proptest! {
             check_flow(&sent, got.get(&flow).map_or(&[], Vec::as_slice), lossless);
         }
         bench.act(|card, _, agenda| card.stop(agenda));
-        [NicRing::Main, NicRing::Flow].map(|ring| bench.take_joined(ring));
+        for ring in [NicRing::Main, NicRing::Flow] {
+            bench.take_joined(ring);
+        }
         prop_assert!(bench.receiving.is_empty() && bench.outside.card.unanswered() == (0, 0));
     }
 
