@@ -30,7 +30,8 @@ const ONE_KEPT_OF: usize = 4;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct AreaId(u32);
 
-/// A page of an area, as what mbufs show. To be given back by [`Areas::returned`].
+/// A page of an area, as what mbufs show. To be put into an mbuf, or given back by
+/// [`Pool::return_area_pages`](super::Pool::return_area_pages).
 #[must_use = "a page of an area must go back to it"]
 #[derive(Debug)]
 pub struct AreaPage {
