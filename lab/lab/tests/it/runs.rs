@@ -526,7 +526,7 @@ fn a_piece_that_is_longer_than_all_is_measured_all_the_same() {
         let sent = set("size_bytes");
         run("card-send", "pentium-pro", "uvm", &sent.each_ref().map(String::as_str)).expect("it is sent");
         let [read, warmup, _] = set("read_bytes");
-        for by in ["by=window", "by=copy"] {
+        for by in ["by=window", "by=copy", "by=area", "by=nothing"] {
             let set = [&read, &warmup, "total_bytes=4096", by];
             run("receive-ways", "today", "linux-6", &set.map(|set| set as &str)).expect("it is received");
         }
@@ -545,6 +545,27 @@ fn a_ring_that_takes_all_mbufs_is_refused() {
     let at = refused.find(said).unwrap_or_else(|| panic!("{refused}")) + said.len();
     let digits: String = refused[at..].chars().take_while(char::is_ascii_digit).collect();
     ring(digits.parse().expect("a number")).expect("as many as it says");
+}
+
+/// An area is filled by the card, however small it is, and copied to where the card has no page of it; and what cannot be
+/// is told.
+#[test]
+fn a_receive_area_is_filled_by_a_card_that_can() {
+    // What had come before the area was there is copied, and is behind by the time that it is measured.
+    let area = |settings: &[&str]| {
+        let set = [&["by=area", "total_bytes=1048576", "read_bytes=65536"], settings].concat();
+        run("receive-ways", "today", "linux-6", &set)
+    };
+    let placed = |result: RunResult| result.record.counters["bytes_placed"];
+    assert_eq!(placed(area(&["machine.nic.receive_slots=256"]).expect("an area")), 1 << 20);
+    let little = placed(area(&["area_bytes=8192"]).expect("two pages"));
+    assert!((1..1 << 20).contains(&little), "{little} bytes by the card");
+    let no_split =
+        area(&["machine.nic.header_split=false"]).expect_err("headers are not split off").to_string();
+    assert!(no_split.contains("expected a card that splits headers off"), "{no_split}");
+    let looked =
+        run("receive-ways", "today", "linux-6", &["by=nothing", "touch=true"]).expect_err("nothing to see");
+    assert!(looked.to_string().contains("leaves nothing to look at"), "{looked}");
 }
 
 /// A path that is longer than the text of its process is a loop in it.

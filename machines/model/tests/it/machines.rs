@@ -214,6 +214,31 @@ fn impossible_network_cards_are_refused() {
         let e = refused("nic", key, value);
         assert!(e.problem.contains(expected), "{e}");
     }
+    // What a card joins fills pages, behind headers that it splits off and sums that it has looked at; and a ring holds
+    // a frame.
+    let parsed = |splits: bool, words: &[(&str, u64)]| {
+        let line = |(key, value): &(&str, u64)| {
+            format!("{key} = {{ value = {value}, source = \"a test's\", kind = \"assumed\" }}\n")
+        };
+        let lines: String = words.iter().map(line).collect();
+        parse(&format!(
+            "extends = \"xeon-up\"\n[nic]\nheader_split = {splits}\nreceive_checksum = true\n{lines}"
+        ))
+    };
+    for (splits, words, expected) in [
+        (true, &[("coalesce_bytes", 61_441)][..], "61441, expected 0 to 61440"),
+        (true, &[("coalesce_bytes", 5000)], "5000, expected whole pages of 4096 bytes, or 0"),
+        (false, &[("coalesce_bytes", 4096)], "4096, expected a card with header_split and"),
+        (true, &[("receive_slots", 15), ("coalesce_bytes", 61_440)], "15, expected the 16 descriptors"),
+        (true, &[("flow_slots", 2), ("mtu_bytes", 9000)], "2, expected the 4 descriptors"),
+        (true, &[("receive_slots", 3), ("mtu_bytes", 9000)], "3, expected the 4 descriptors"),
+        (true, &[("flow_slots", 4097)], "4097, expected 0 to 4096"),
+    ] {
+        let e = parsed(splits, words).expect_err(expected);
+        assert!(e.key == format!("nic.{}", words[0].0) && e.problem.contains(expected), "{e}");
+    }
+    let fits = [("flow_slots", 0), ("coalesce_bytes", 61_440), ("receive_slots", 16)];
+    parsed(true, &fits).expect("one frame at a time");
     let few = parse("extends = \"xeon-up\"\n[nic]\ntransmit_slots = 8\n").expect_err("16 fragments");
     assert_eq!(few.key, "nic.transmit_fragments");
     assert!(few.problem.contains("expected no more than the 8 descriptors"), "{few}");

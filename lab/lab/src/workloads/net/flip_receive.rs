@@ -105,8 +105,10 @@ impl Receiving {
         connect(testbed, self.all_bytes());
         let (others, other_bytes) = self.beside.unwrap_or((0, 0));
         let others = others.saturating_mul(other_bytes);
-        let buffers =
-            (2 * self.read_bytes + self.offset_bytes + 2 * self.socket_bytes).saturating_add(others);
+        let area = if let Destination::Area(len) = self.into { len } else { 0 };
+        let buffers = (2 * self.read_bytes + self.offset_bytes + 2 * self.socket_bytes)
+            .saturating_add(area)
+            .saturating_add(others);
         let work = FlipReceive {
             model: testbed.model.clone(),
             cell: cell.clone(),

@@ -85,6 +85,12 @@ impl Workload for ReceiveWays {
             .reader
             .cpu(&testbed.machine.config, testbed.seed)
             .map_err(|lacking| testbed.incompatible(lacking))?;
+        let splits = testbed.machine.config.nic.as_ref().is_some_and(|nic| nic.header_split.value);
+        if p.by == By::Area && !splits {
+            return Err(
+                testbed.incompatible("by = area: expected a card that splits headers off (nic.header_split)")
+            );
+        }
         if p.by == By::Nothing && p.touch {
             return Err(testbed
                 .incompatible("touch = true: expected false, for by = nothing leaves nothing to look at"));

@@ -2,7 +2,7 @@
 
 use super::checks::fault;
 use crate::config::machine::MachineConfig;
-use pageferry_hal::PAGE_SIZE;
+use pageferry_hal::{ETHERNET_HEADER_BYTES, PAGE_SIZE};
 use pageferry_sourced::Fault;
 
 impl MachineConfig {
@@ -28,15 +28,16 @@ impl MachineConfig {
                 format!("{coalesced}, expected a card with header_split and receive_checksum, or 0"),
             );
         }
-        let needed = 1 + coalesced / PAGE_SIZE;
-        if nic.receive_slots.value < needed as u64 {
-            return fault(
-                "nic.receive_slots",
-                format!(
-                    "{}, expected the {needed} descriptors of one frame, or more",
-                    nic.receive_slots.value
-                ),
-            );
+        let frame_pages = (ETHERNET_HEADER_BYTES + nic.mtu_bytes.value as usize).div_ceil(PAGE_SIZE);
+        let needed = usize::from(nic.header_split.value) + frame_pages.max(coalesced / PAGE_SIZE);
+        let flow_slots = nic.flow_slots.as_ref().map_or(0, |n| n.value);
+        for (key, slots) in [("nic.receive_slots", nic.receive_slots.value), ("nic.flow_slots", flow_slots)] {
+            if (1..needed as u64).contains(&slots) {
+                return fault(
+                    key,
+                    format!("{slots}, expected the {needed} descriptors that a frame takes, or more"),
+                );
+            }
         }
         Ok(())
     }
