@@ -547,8 +547,8 @@ fn a_ring_that_takes_all_mbufs_is_refused() {
     ring(digits.parse().expect("a number")).expect("as many as it says");
 }
 
-/// An area is filled by the card, however small it is, and copied to where the card has no page of it; and what cannot be
-/// is told.
+/// An area is filled by the card, however small it is, and copied to where the card has no page of it; and what cannot
+/// be is told.
 #[test]
 fn a_receive_area_is_filled_by_a_card_that_can() {
     // What had come before the area was there is copied, and is behind by the time that it is measured.
