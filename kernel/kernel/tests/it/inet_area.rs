@@ -351,6 +351,41 @@ fn an_area_is_its_process_s_whatever_becomes_of_its_memory() {
     }
 }
 
+/// The card is taken out at any moment while it fills an area: what had come is read, and the area is the process's
+/// again.
+#[test]
+fn an_area_outlives_its_card() {
+    on_named_machines();
+    for moment in 0..12 {
+        const LEN: usize = 60 * PAGE;
+        let trouble = if moment % 2 == 0 { Trouble::None } else { Trouble::Joined };
+        let m = trouble.with_flow_ring("xeon-mp", LEN as u64, FLOW_SLOTS);
+        run_on(m, "xeon-mp", &format!("removed at {moment}"), internet(), move |u| {
+            let fd = connected(u, SOURCE);
+            let seen = Complaint::default();
+            let (mut area, by_card) = Area::new(u, fd, &seen);
+            assert!(by_card);
+            u.machine().remove_nic_at(u.machine().now() + Cycles(1 + moment * 70_000));
+            let stream = patterned(LEN);
+            let mut heard = 0;
+            while heard < LEN {
+                match area.receive(u, fd, &stream, heard) {
+                    Ok(0) => break,
+                    Ok(got) => heard += got,
+                    Err(e) => {
+                        assert_eq!(e, Errno::Removed, "at {heard}");
+                        break;
+                    }
+                }
+            }
+            assert_eq!(*seen.borrow(), None, "{heard}");
+            u.close(fd).expect("open");
+            u.store(area.at, &vec![7; AREA_PAGES * PAGE]);
+            u.unmap(area.at, AREA_PAGES * PAGE).expect("mapped");
+        });
+    }
+}
+
 #[test]
 fn every_defect_of_areas_is_found() {
     on_named_machines();

@@ -271,21 +271,17 @@ impl<M: Machine> Ip<'_, M> {
 }
 
 impl<M: Machine> Net<M> {
-    /// Has the card put what arrives for a connection into a receive area. False when it cannot: it has no flow ring,
-    /// or that is another's, or the connection goes elsewhere.
-    ///
-    /// # Errors
-    /// [`Errno::BadFd`]; [`Errno::NotConnected`].
-    pub(super) fn begin_flow(&self, threads: &dyn Threads, id: PcbId, area: AreaId) -> Result<bool, Errno> {
+    /// Has the card put what arrives for a connection into a receive area. False when it cannot: it has no flow ring, or
+    /// that is another's, or the connection goes elsewhere, or is over.
+    pub(super) fn begin_flow(&self, threads: &dyn Threads, id: PcbId, area: AreaId) -> bool {
         let _c = self.core.machine.scope(Cause::Protocol);
-        let (local, remote) = self.names(id)?;
-        let remote = remote.ok_or(Errno::NotConnected)?;
+        let Ok((local, Some(remote))) = self.names(id) else { return false };
         let ip = self.ip(threads);
         let by_card = matches!(ip.route(*remote.ip()), Ok(Route::Card(_)));
         let mut link = self.link.lock();
-        let Some(Link::Card(card)) = &mut *link else { return Ok(false) };
+        let Some(Link::Card(card)) = &mut *link else { return false };
         if !by_card || card.flow_ring.is_none() || !card.info.header_split || card.flow.is_some() {
-            return Ok(false);
+            return false;
         }
         card.flow = Some(Flow { id, area, pages: Vec::new() });
         card.nic.steer(Some(NicFlow { remote, local }));
@@ -295,7 +291,7 @@ impl<M: Machine> Net<M> {
             card.end_flow(ip.pool());
         }
         self.has_flow.store(begun, Relaxed);
-        Ok(begun)
+        begun
     }
 
     /// The card puts nothing more into the receive area of a connection, if it has done so.

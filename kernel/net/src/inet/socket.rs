@@ -126,7 +126,7 @@ impl<M: Machine> InetSocket<M> {
             return Err(Errno::NotSupported);
         }
         self.net.buffers(self.id)?.receive.set_area(area)?;
-        self.net.begin_flow(call.thread, self.id, area)
+        Ok(self.net.begin_flow(call.thread, self.id, area))
     }
 
     /// Sends what `supply` has over the connection.
