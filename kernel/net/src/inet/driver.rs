@@ -271,8 +271,8 @@ impl<M: Machine> Ip<'_, M> {
 }
 
 impl<M: Machine> Net<M> {
-    /// Has the card put what arrives for a connection into a receive area. False when it cannot: it has no flow ring, or
-    /// that is another's, or the connection goes elsewhere, or is over.
+    /// Has the card put what arrives for a connection into a receive area. False when it cannot: it has no flow ring,
+    /// or that is another's, or the connection goes elsewhere, or is over.
     pub(super) fn begin_flow(&self, threads: &dyn Threads, id: PcbId, area: AreaId) -> bool {
         let _c = self.core.machine.scope(Cause::Protocol);
         let Ok((local, Some(remote))) = self.names(id) else { return false };
