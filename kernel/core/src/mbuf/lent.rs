@@ -2,11 +2,11 @@
 //!
 //! What a process or a file has lent stays where it is; a card reads it by its frames. So does what a process has only
 //! *pinned*: its frames are wired, and nothing keeps it from writing there, so nobody gets such a page for his own.
-//! Pages of a [receive area](super::area) are as those, and go back there. A
-//! kernel that wants the bytes itself, to sum them or to copy them to a receiver on this host, needs an address for
-//! them. [`LentMapping`] says how it comes by one: all pages in a row with the loan (UVM paper, 4.1); an ephemeral
-//! mapping a page, with the loan, which every CPU may use, because any may send it again (sf_buf paper, 2.3); or one
-//! while it looks, of the CPU that looks. With a direct map the first two take nothing.
+//! Pages of a [receive area](super::area) are as those, and go back there. A kernel that wants the bytes itself, to sum
+//! them or to copy them to a receiver on this host, needs an address for them. [`LentMapping`] says how it comes by
+//! one: all pages in a row with the loan (UVM paper, 4.1); an ephemeral mapping a page, with the loan, which every CPU
+//! may use, because any may send it again (sf_buf paper, 2.3); or one while it looks, of the CPU that looks. With a
+//! direct map the first two take nothing.
 //!
 //! # Locks
 //! None of its own. A mapping for looking is made without sleeping where a spin lock is held, as for checksums.
