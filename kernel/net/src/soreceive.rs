@@ -37,7 +37,7 @@ use pageferry_core::choose::Peer;
 use pageferry_core::counter::KernelCounter;
 use pageferry_core::mbuf::{AreaId, AreaUse, Mbuf};
 use pageferry_core::proc::{PagesCame, Syscall, Uio, UioMode, WaitFlag};
-use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Threads, Va};
+use pageferry_hal::{Cause, FlowStep, Machine, PAGE_SIZE, Place, Va};
 use pageferry_vm::AnonLoan;
 
 /// A receiver on its way through the mbufs that it has taken out of a socket.
@@ -317,31 +317,13 @@ impl<'a, M: Machine> Receiver<'a, M> {
         let free = pool.area_pages(area, AreaUse::Copy, 1).pop().ok_or(Errno::NoMemory)?;
         let mut page = pool.over_area_page(free)?;
         let max_bytes = self.left().min(PAGE_SIZE);
-        let mut used: Vec<usize> = Vec::new();
-        let mut filled = 0;
-        let elsewhere = |mbuf: &&Mbuf| pool.area_of(mbuf) != Some(area);
+        // While one mapping is held, no other is waited for.
         let copied = pool.look((call.thread, wait), &page, 0, PAGE_SIZE, |to, _| {
-            for mbuf in self.mbufs.iter().take_while(elsewhere) {
-                let len = mbuf.len().min(max_bytes - filled);
-                let mut done = 0;
-                while done < len {
-                    // While one mapping is held, no other is waited for.
-                    let from: (&dyn Threads, _) = (call.thread, WaitFlag::NoWait);
-                    done += pool.look(from, mbuf, done, len - done, |from, piece| {
-                        call.copy_kernel(to + filled + done, from, piece);
-                        piece
-                    })?;
-                }
-                filled += len;
-                used.push(len);
-                if filled == max_bytes {
-                    break;
-                }
-            }
-            Ok(())
+            self.copy_front(to, max_bytes, WaitFlag::NoWait, |mbuf| pool.area_of(mbuf) != Some(area))
         });
         // What was copied before it failed is received.
-        let result = copied.and_then(|done| done);
+        let (used, result) = copied.unwrap_or_else(|e| (Vec::new(), Err(e)));
+        let filled = used.iter().sum();
         if filled == 0 {
             pool.free(page);
             return result.and(Err(Errno::NoMemory));
@@ -395,29 +377,48 @@ impl<'a, M: Machine> Receiver<'a, M> {
         }
     }
 
+    /// Copies to `to` from the first mbufs, as long as they are `wanted`, up to `max_bytes`: how much of each, up to the
+    /// first that could not be looked at.
+    fn copy_front(
+        &self,
+        to: Va,
+        max_bytes: usize,
+        wait: WaitFlag,
+        wanted: impl Fn(&Mbuf) -> bool,
+    ) -> (Vec<usize>, Result<(), Errno>) {
+        let (call, pool) = (self.call, &self.call.core.mbufs);
+        let (mut used, mut filled) = (Vec::new(), 0);
+        for mbuf in self.mbufs.iter().take_while(|mbuf| wanted(mbuf)) {
+            let len = mbuf.len().min(max_bytes - filled);
+            let mut done = 0;
+            while done < len {
+                let copied = pool.look((call.thread, wait), mbuf, done, len - done, |from, piece| {
+                    call.copy_kernel(to + filled + done, from, piece);
+                    piece
+                });
+                match copied {
+                    Ok(piece) => done += piece,
+                    Err(e) => return (used, Err(e)),
+                }
+            }
+            filled += len;
+            used.push(len);
+            if filled == max_bytes {
+                break;
+            }
+        }
+        (used, Ok(()))
+    }
+
     /// Gathers up to a page of bytes in a clear page, and transfers that to the transfer area.
     fn gather(&mut self) -> Result<(), Errno> {
         let (call, pool) = (self.call, &self.call.core.mbufs);
         let (max_bytes, wait) = (self.left().min(PAGE_SIZE), self.uio.wait);
         let mut used = Vec::new();
         let (va, _) = call.give_gathered(wait, |base| {
-            let mut filled = 0;
-            for mbuf in &self.mbufs {
-                let len = mbuf.len().min(max_bytes - filled);
-                let mut done = 0;
-                while done < len {
-                    done += pool.look((call.thread, wait), mbuf, done, len - done, |from, piece| {
-                        call.copy_kernel(base + filled + done, from, piece);
-                        piece
-                    })?;
-                }
-                filled += len;
-                used.push(len);
-                if filled == max_bytes {
-                    break;
-                }
-            }
-            Ok(filled)
+            let (lens, result) = self.copy_front(base, max_bytes, wait, |_| true);
+            used = lens;
+            result.map(|()| used.iter().sum())
         })?;
         let mut filled = 0;
         for len in used {
