@@ -377,8 +377,8 @@ impl<'a, M: Machine> Receiver<'a, M> {
         }
     }
 
-    /// Copies to `to` from the first mbufs, as long as they are `wanted`, up to `max_bytes`: how much of each, up to the
-    /// first that could not be looked at.
+    /// Copies to `to` from the first mbufs, as long as they are `wanted`, up to `max_bytes`: how much of each, up to
+    /// the first that could not be looked at.
     fn copy_front(
         &self,
         to: Va,
