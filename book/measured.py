@@ -53,6 +53,17 @@ def paragraph(text: str) -> str:
     return textwrap.fill(text, width=120, break_on_hyphens=False) + "\n"
 
 
+def renewed(page: Path, blocks: dict[str, str]) -> str:
+    """The text of the page with these blocks, each of which it has once, between its comments."""
+    text = page.read_text()
+    for name, block in blocks.items():
+        place = re.compile(rf"(<!-- measured: {name} -->\n).*?(<!-- / -->)", re.DOTALL)
+        text, places = place.subn(lambda at, block=block: f"{at[1]}\n{block}\n{at[2]}", text)
+        if places != 1:
+            raise SystemExit(f"{page}: {places} places, expected `<!-- measured: {name} -->` to `<!-- / -->` once")
+    return text
+
+
 def renew(page: Path, text: str, check: bool) -> None:
     """Writes the page; if it is only to be checked, fails where it says something else."""
     if not check:
@@ -78,11 +89,4 @@ def main(
         command = [given.pageferry, "reproduce", *experiments, "--out", given.folder]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     runs = results(given.folder)
-    text = page.read_text()
-    for block in blocks:
-        name = block.__name__
-        place = re.compile(rf"(<!-- measured: {name} -->\n).*?(<!-- / -->)", re.DOTALL)
-        text, places = place.subn(lambda at, block=block: f"{at[1]}\n{block(runs)}\n{at[2]}", text)
-        if places != 1:
-            raise SystemExit(f"{page}: {places} places, expected `<!-- measured: {name} -->` to `<!-- / -->` once")
-    renew(page, text, given.check)
+    renew(page, renewed(page, {block.__name__: block(runs) for block in blocks}), given.check)
