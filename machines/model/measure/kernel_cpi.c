@@ -2,13 +2,17 @@
    program without counters cannot count the kernel's instructions, so it runs twice: on the processor, where a call
    takes cycles, and as the first process of a kernel under an emulator whose clock goes on by one nanosecond with each
    instruction, where the same call takes as many nanoseconds as instructions. Each is the least of many short runs. It
-   says both for calls alone, and for calls between which a program's own code fills the first-level cache.
+   says both for calls alone, and for calls between which a program's own code fills the first-level cache. What a call
+   that does not exist takes is to be taken off, once for each call.
+
+   The emulator counts each step of REP as an instruction. So the counted kernel must not know ERMS and FSRM, by which
+   it would move bytes so, nor clear all memory that it allocates (init_on_alloc), which the other does not.
 
    Build: cc -O2 -static -o init kernel_cpi.c
    On the processor: ./init
    Counted: echo init | cpio -o -H newc > initrd, and
-   qemu-system-x86_64 -M q35 -cpu EPYC-Milan -m 512 -icount shift=0 -nographic -no-reboot -kernel vmlinuz \
-       -initrd initrd -append "console=ttyS0 quiet panic=-1" */
+   qemu-system-x86_64 -M q35 -cpu EPYC-Milan,-erms,-fsrm -m 512 -icount shift=0 -nographic -no-reboot \
+       -kernel vmlinuz -initrd initrd -append "console=ttyS0 quiet panic=-1 rdinit=/init init_on_alloc=0" */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -81,7 +85,7 @@ static const struct {
     {"TCP over loopback: send and receive a byte", 2, tcp_calls},
 };
 
-/* So much code, in each line one instruction and a jump to the next. */
+/* So much code: in each line a jump to the next, so that each takes a place in the cache and little time. */
 static void (*code(size_t bytes))(void) {
     unsigned char *at = mmap(0, bytes + 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memset(at, 0x90, bytes + 4096);
