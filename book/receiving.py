@@ -14,7 +14,7 @@ import measured
 from measured import Run, one, table
 
 PAGE = Path(__file__).parent / "src" / "page-flip.md"
-EXPERIMENTS = ["receive-ways", "flip-buckets", "card-send"]
+EXPERIMENTS = ["flip-receive", "receive-ways", "flip-buckets", "card-send"]
 MTU, CLOCK, JOINED = "machine.nic.mtu_bytes", "machine.cpu.clock_mhz", "machine.nic.coalesce_bytes"
 WAYS = ["copy", "flip", "window", "area"]
 US, THROUGHPUT, EFFICIENCY = "receiver_us_per_mb", "throughput_mbit_s", "efficiency_mbit_per_cpu_percent"
@@ -77,6 +77,43 @@ def clocks(runs: list[Run]) -> str:
     return table([told for told, (by, _) in zip(HEAD, READERS, strict=True) if by != "nothing"], rows)
 
 
+#: What a profile of the paper's receiver is told by, and the causes of cycles that are of it.
+PARTS = {
+    "the program, and its misses": ["user"],
+    "TCP, IP and the driver": ["protocol"],
+    "locks, and waiting for them": ["lock"],
+    "copying": ["copy"],
+    "the TLB's flush and misses": ["invalidate_local", "shootdown_sent", "shootdown_received", "tlb_miss"],
+    "page tables, frames, the map": ["pte_work", "frame", "vm"],
+    "system calls, switches, interrupts": ["syscall", "switch", "interrupt"],
+}
+
+
+def profile(runs: list[Run]) -> str:
+    """Where the cycles of a page go, by clock and way: cycles of all CPUs, frames of a page, the other package."""
+    size = 4194304
+    told = {"experiment": "flip-receive", "kernel": "linux-2.6", "reader": "package", MTU: 4148, "touch": "true"}
+    ways = [
+        told | {"machine": "p4-flip", CLOCK: mhz, "by": by, "total_bytes": size}
+        for mhz in (1800, 2400)
+        for by in ("copy", "flip")
+    ]
+
+    def row(name: str, metrics: list[str]) -> list[str]:
+        cells = [sum(one(runs, metric, way) for metric in metrics) / (size / 4096) for way in ways]
+        differences = [cells[1] - cells[0], cells[3] - cells[2]]
+        return [name, *(f"{cell:,.0f}" for cell in cells), *(f"{cell:+,.0f}" for cell in differences)]
+
+    rows = [row(name, [f"cycles.{cause}" for cause in causes]) for name, causes in PARTS.items()]
+    busy = [one(runs, "cycles.total", way) - one(runs, "cycles.idle", way) for way in ways]
+    known = [sum(one(runs, f"cycles.{cause}", way) for causes in PARTS.values() for cause in causes) for way in ways]
+    if busy != known:
+        raise SystemExit(f"parts of a page's cycles sum up to {known}, expected {busy}")
+    clocks = [f"{by}, {ghz} GHz" for ghz in ("1.8", "2.4") for by in ("copy", "flip")]
+    all_of_it = row("all", [f"cycles.{cause}" for causes in PARTS.values() for cause in causes])
+    return table([*clocks, "flip's more, 1.8 GHz", "flip's more, 2.4 GHz"], [*rows, all_of_it])
+
+
 def buckets(runs: list[Run]) -> str:
     """A flip of the paper's machine by a card that fills pages: Mbit/s for each percent of one CPU."""
     rows = []
@@ -109,4 +146,4 @@ def sent(runs: list[Run]) -> str:
 
 
 if __name__ == "__main__":
-    measured.main(__doc__, PAGE, EXPERIMENTS, [buckets, sizes, frames, clocks, joined, sent])
+    measured.main(__doc__, PAGE, EXPERIMENTS, [profile, buckets, sizes, frames, clocks, joined, sent])

@@ -2,6 +2,7 @@
 
 use crate::common::*;
 use pageferry_hal::*;
+use pageferry_model::account::{TICK_PERIODS, TICK_TIMER_HZ};
 use pageferry_model::{Model, Schedule};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -207,4 +208,52 @@ fn a_timer_interrupts_when_its_time_has_come() {
         let ticks = seen.borrow();
         assert!(ticks.len() == 2 && (50_000..60_000).contains(&ticks[0]), "{ticks:?}");
     }
+}
+
+/// What `sar` is made of: the share of a CPU's time where what it does is out of step with the ticks of its clock, and
+/// anything at all where it is in step.
+#[test]
+fn ticks_that_find_a_cpu_idle_are_the_share_of_its_time_or_chance() {
+    const TICK: u64 = 2_400 * 1_000_000 * TICK_PERIODS / TICK_TIMER_HZ;
+    // Every `period` cycles, a quarter tick behind a tick at first, the CPU works for a quarter of a tick. What it has
+    // worked and what its ticks have found of that, in percent.
+    let percent = |period: u64| {
+        let m = machine("xeon-up", Schedule::Timed);
+        let told = Rc::new(Cell::new((0.0, 0.0)));
+        let tell = told.clone();
+        run(&m, move |m| {
+            let interrupts = Rc::new(Cell::new(0));
+            let counted = interrupts.clone();
+            m.set_interrupt_handler(Box::new(move |_| counted.set(counted.get() + 1)));
+            let idle_until = |at: u64| {
+                let before = interrupts.get();
+                m.set_timer(Some(Cycles(at)));
+                m.idle_until(&mut || interrupts.get() != before);
+            };
+            let begin = (m.now().0 / TICK + 1) * TICK + TICK / 4;
+            idle_until(begin);
+            let before = m.snapshot();
+            for time in 0..400 {
+                let at = begin + time * period;
+                while m.now().0 < at + TICK / 4 {
+                    m.execute(Instructions(1_000));
+                }
+                idle_until(at + period);
+            }
+            let measured = m.snapshot().since(&before);
+            let (clock, idle) = (measured.clocks[0], measured.cause(Cause::Idle));
+            let (ticks, idle_ticks) = (measured.hardware.ticks, measured.hardware.idle_ticks);
+            assert!(ticks.abs_diff(clock / TICK) <= 1, "{ticks} ticks in {clock} cycles");
+            let percent = |idle: u64, of: u64| 100.0 * (of - idle) as f64 / of as f64;
+            tell.set((percent(idle, clock), percent(idle_ticks, ticks)));
+        });
+        told.get()
+    };
+    let (worked, found) = percent(TICK * 71 / 113);
+    assert!(
+        (39.0..41.0).contains(&worked) && (worked - found).abs() < 2.0,
+        "out of step: {worked} %, found {found} %"
+    );
+    let (worked, found) = percent(TICK);
+    assert!((24.5..26.0).contains(&worked) && found == 0.0, "in step: {worked} %, found {found} %");
 }
