@@ -3,7 +3,8 @@
 //!
 //! * [`Calls`]: what is done, as plain data; [`Calls::program`]: a process that does it.
 //! * `reference`: the plain copying model: what files, streams and memory hold.
-//! * `process`: a process, which makes its steps and compares every answer.
+//! * `process`: a process, which makes its steps and compares every answer; `memory`: its memory, and what may be done
+//!   to that; `others`: what it does to other processes.
 //! * `world`: the processes, which take turns.
 //!
 //! Processes take turns by the steps' order, so the model is exact: of a file or of memory it says every byte, of a
@@ -18,10 +19,14 @@
 extern crate alloc;
 
 mod judge;
+mod memory;
+mod others;
 mod process;
 mod reference;
 mod steps;
 mod world;
 
 pub use judge::Judge;
-pub use steps::{Bytes, CallOp, CallStep, Calls, MAX_CALL_BYTES, MAX_REGION_PAGES};
+pub use steps::{
+    Bytes, CallOp, CallStep, Calls, MAX_CALL_BYTES, MAX_REGION_PAGES, Part, Passage, Protection,
+};

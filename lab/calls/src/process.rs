@@ -2,14 +2,13 @@
 
 use super::judge::Judge;
 use super::reference::{Backing, Open, Reference, Region, What, same_volume};
-use super::steps::{Bytes, CallOp, DESCRIPTORS, MAX_REGION_PAGES, NAMES, REGIONS};
-use alloc::rc::Rc;
+use super::steps::{Bytes, CallOp, DESCRIPTORS, MAX_REGION_PAGES, NAMES};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 use pageferry_hal::{Machine, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Fd, OpenFlags, Program, SendMode, ShownPages, User};
-use pageferry_vm::{Inherit, Madvise, MapAddr};
+use pageferry_vm::Inherit;
 
 /// A receive area.
 const AREA_BYTES: usize = 4 * PAGE_SIZE;
@@ -32,16 +31,17 @@ pub(super) struct Actor<'a, M: Machine> {
 
 /// Memory that a call uses.
 #[derive(Clone, Copy)]
-struct Buffer {
-    region: usize,
-    offset: usize,
-    len: usize,
-    at: Va,
+pub(super) struct Buffer {
+    pub(super) region: usize,
+    pub(super) offset: usize,
+    pub(super) len: usize,
+    pub(super) at: Va,
 }
 
 impl<M: Machine> Actor<'_, M> {
     /// Makes a step; false when it was the last of this process.
     pub(super) fn step(&self, op: CallOp) -> bool {
+        self.takes_signals();
         match op {
             CallOp::Open { name, create, exclusive, truncate, append } => {
                 self.open(self.name(name), create, exclusive, truncate, append);
@@ -80,11 +80,9 @@ impl<M: Machine> Actor<'_, M> {
             CallOp::SendFile { socket, file, at, len, lend } => self.send_file(socket, file, at, len, lend),
             CallOp::Map { pages, shared } => self.map(pages.clamp(1, MAX_REGION_PAGES), shared),
             CallOp::MapFile { fd, shared } => self.map_file(fd, shared),
-            CallOp::Unmap { region } => {
-                if let Some(region) = self.region(region) {
-                    self.unmap(region);
-                }
-            }
+            CallOp::Unmap { part } => self.unmap_part(part),
+            CallOp::Protect { part, to } => self.protect(part, to),
+            CallOp::Inherit { region, how } => self.inherit(region, how),
             CallOp::Store { to, tag } => {
                 if let Some(buffer) = self.room(to) {
                     let bytes: Vec<u8> = (0..buffer.len).map(|i| tag.wrapping_add((i / 5) as u8)).collect();
@@ -98,19 +96,18 @@ impl<M: Machine> Actor<'_, M> {
                 }
             }
             CallOp::Lock { region, on } => self.lock(region, on),
-            CallOp::Advise { region, needs } => {
-                if let Some((_, region)) = self.copy_of(region) {
-                    let advice = if needs { Madvise::WillNeed } else { Madvise::DontNeed };
-                    let advised = self.u.advise(region.at, region.pages * PAGE_SIZE, advice);
-                    assert_eq!(advised, Ok(()));
-                }
-            }
-            CallOp::SyncMemory { region } => {
-                if let Some((_, region)) = self.copy_of(region) {
-                    assert_eq!(self.u.sync_memory(region.at, region.pages * PAGE_SIZE), Ok(()));
-                }
-            }
+            CallOp::Advise { part, needs } => self.advise(part, needs),
+            CallOp::SyncMemory { part } => self.sync_memory(part),
             CallOp::Flush { region } => self.flush(region),
+            CallOp::Refused { fd, region, writes } => self.refused(fd, region, writes),
+            CallOp::Poll { fd } => self.poll(fd),
+            CallOp::Offer { part, how } => self.offer(part, how),
+            CallOp::Import { offer } => self.import(offer),
+            CallOp::Trace { process, region, offset, own, writes } => {
+                self.trace(process, (region, offset), own, writes);
+            }
+            CallOp::Signal { process } => self.signal(process),
+            CallOp::Kill { process } => self.kill(process),
             CallOp::Fork => self.fork(),
             CallOp::Exit => return !self.exit(),
         }
@@ -126,7 +123,7 @@ impl<M: Machine> Actor<'_, M> {
     }
 
     /// A descriptor of this process, by any number.
-    fn descriptor(&self, which: usize) -> Option<(Fd, usize, What)> {
+    pub(super) fn descriptor(&self, which: usize) -> Option<(Fd, usize, What)> {
         let reference = self.reference.borrow();
         let fds = &reference.processes[self.me].as_ref()?.fds;
         let (fd, open) = *fds.get(which % fds.len().max(1))?;
@@ -134,71 +131,85 @@ impl<M: Machine> Actor<'_, M> {
     }
 
     /// A region of this process, by any number.
-    fn region(&self, which: usize) -> Option<usize> {
+    pub(super) fn region(&self, which: usize) -> Option<usize> {
         let reference = self.reference.borrow();
         let len = reference.processes[self.me].as_ref()?.regions.len();
         (len > 0).then(|| which % len)
     }
 
-    fn copy_of(&self, which: usize) -> Option<(usize, Region)> {
+    pub(super) fn copy_of(&self, which: usize) -> Option<(usize, Region)> {
         let region = self.region(which)?;
         let reference = self.reference.borrow();
         Some((region, reference.processes[self.me].as_ref()?.regions[region].clone()))
     }
 
-    fn buffer(&self, bytes: Bytes) -> Option<Buffer> {
+    /// Memory that permits this, up to where it does not.
+    fn permitted(&self, bytes: Bytes, prot: Prot) -> Option<Buffer> {
         let (index, region) = self.copy_of(bytes.region)?;
         let usable = self.reference.borrow().usable(&region);
         if usable == 0 {
             return None;
         }
         let offset = bytes.offset % usable;
-        let len = bytes.len.min(usable - offset);
-        Some(Buffer { region: index, offset, len, at: region.at + offset })
+        let page = offset / PAGE_SIZE;
+        let end = ((page + region.permits(page, prot)) * PAGE_SIZE).min(usable);
+        let len = bytes.len.min(end.saturating_sub(offset));
+        (len > 0).then_some(Buffer { region: index, offset, len, at: region.at + offset })
+    }
+
+    /// A buffer that may be loaded from.
+    pub(super) fn buffer(&self, bytes: Bytes) -> Option<Buffer> {
+        self.permitted(bytes, Prot::READ)
     }
 
     /// A buffer that may be stored to.
-    fn room(&self, bytes: Bytes) -> Option<Buffer> {
+    pub(super) fn room(&self, bytes: Bytes) -> Option<Buffer> {
         let (_, region) = self.copy_of(bytes.region)?;
-        self.buffer(bytes).filter(|_| self.reference.borrow().may_change(&region))
+        self.permitted(bytes, Prot::RW).filter(|_| self.reference.borrow().may_change(&region))
     }
 
     /// A region maps this file.
-    fn maps(&self, region: usize, node: usize) -> bool {
+    pub(super) fn maps(&self, region: usize, node: usize) -> bool {
         let reference = self.reference.borrow();
         let Some(holdings) = &reference.processes[self.me] else { return false };
         matches!(holdings.regions[region].backing, Backing::File { node: of, .. } if of == node)
     }
 
-    fn load(&self, at: Va, len: usize) -> Vec<u8> {
+    pub(super) fn load(&self, at: Va, len: usize) -> Vec<u8> {
         let mut found = vec![0xee; len];
         self.u.load(at, &mut found);
         found
     }
 
-    fn stored(&self, buffer: Buffer, bytes: &[u8]) {
+    pub(super) fn stored(&self, buffer: Buffer, bytes: &[u8]) {
         self.reference.borrow_mut().store(self.me, buffer.region, buffer.offset, bytes);
     }
 
     /// The bytes in a buffer.
-    fn held(&self, buffer: Buffer) -> Vec<u8> {
+    pub(super) fn held(&self, buffer: Buffer) -> Vec<u8> {
         let reference = self.reference.borrow();
         let holdings = reference.processes[self.me].as_ref().expect("it is alive");
         let contents = reference.contents(&holdings.regions[buffer.region]);
         contents[buffer.offset..buffer.offset + buffer.len].to_vec()
     }
 
-    /// A region holds what it should.
+    /// A region holds what it should, as far as it may be looked at.
     pub(super) fn compare(&self, region: usize) {
-        let (at, expected) = {
+        let (region, expected) = {
             let reference = self.reference.borrow();
-            let holdings = reference.processes[self.me].as_ref().expect("it is alive");
-            (holdings.regions[region].at, reference.contents(&holdings.regions[region]))
+            let region = &reference.processes[self.me].as_ref().expect("it is alive").regions[region];
+            (region.clone(), reference.contents(region))
         };
-        let found = self.load(at, expected.len());
-        let differs = found.iter().zip(&expected).position(|(one, other)| one != other);
-        assert_eq!(differs, None, "region {region} at {at:?} has other bytes than it should, from there on");
-        self.judge.compared(&found);
+        for (page, expected) in expected.chunks(PAGE_SIZE).enumerate() {
+            if region.permits(page, Prot::READ) == 0 {
+                continue;
+            }
+            let at = region.at + page * PAGE_SIZE;
+            let found = self.load(at, expected.len());
+            let differs = found.iter().zip(expected).position(|(one, other)| one != other);
+            assert_eq!(differs, None, "the page at {at:?} has other bytes than it should, from there on");
+            self.judge.compared(&found);
+        }
     }
 
     fn has(&self, fd: Fd, open: usize) {
@@ -206,7 +217,7 @@ impl<M: Machine> Actor<'_, M> {
         reference.processes[self.me].as_mut().expect("it is alive").fds.push((fd, open));
     }
 
-    fn count(&self) -> (usize, usize) {
+    pub(super) fn count(&self) -> (usize, usize) {
         let reference = self.reference.borrow();
         let holdings = reference.processes[self.me].as_ref().expect("it is alive");
         (holdings.fds.len(), holdings.regions.len())
@@ -312,7 +323,7 @@ impl<M: Machine> Actor<'_, M> {
     }
 
     /// A call has put these bytes into a buffer.
-    fn arrived(&self, buffer: Buffer, bytes: &[u8]) {
+    pub(super) fn arrived(&self, buffer: Buffer, bytes: &[u8]) {
         let found = self.load(buffer.at, bytes.len());
         self.compares(&found, bytes);
         self.stored(buffer, bytes);
@@ -580,76 +591,6 @@ impl<M: Machine> Actor<'_, M> {
         self.put(output, &bytes, self.u.send_file(socket, file, at, len, mode));
     }
 
-    // ------------------------------------------------------------------------------------------- memory
-
-    fn gets(&self, at: Va, pages: usize, backing: Backing) {
-        let mut reference = self.reference.borrow_mut();
-        let region = Region { at, pages, backing, is_locked: false };
-        reference.processes[self.me].as_mut().expect("it is alive").regions.push(region);
-    }
-
-    fn map(&self, pages: usize, shared: bool) {
-        if self.count().1 >= REGIONS {
-            return;
-        }
-        let inherit = if shared { Inherit::Share } else { Inherit::Copy };
-        let at = self.u.map(pages * PAGE_SIZE, Prot::RW, inherit).expect("there are addresses");
-        let bytes = vec![0; pages * PAGE_SIZE];
-        let backing = if shared { Backing::Common(Rc::new(bytes.into())) } else { Backing::Own(bytes) };
-        self.gets(at, pages, backing);
-    }
-
-    fn map_file(&self, which: usize, shared: bool) {
-        let Some((fd, _, What::File { node, .. })) = self.descriptor(which) else { return };
-        let len = self.reference.borrow().nodes[node].bytes.len();
-        let pages = len.div_ceil(PAGE_SIZE).min(MAX_REGION_PAGES);
-        if pages == 0 || self.count().1 >= REGIONS {
-            return;
-        }
-        let mapped = self.u.map_file(fd, 0, MapAddr::Anywhere, pages * PAGE_SIZE, Prot::RW, shared);
-        if mapped == Err(Errno::NotSupported) {
-            return;
-        }
-        let at = mapped.expect("it can be mapped");
-        self.reference.borrow_mut().map(node, shared);
-        self.gets(at, pages, Backing::File { node, shared, own: vec![None; pages] });
-    }
-
-    fn unmap(&self, region: usize) {
-        self.compare(region);
-        let mut reference = self.reference.borrow_mut();
-        let region = reference.processes[self.me].as_mut().expect("it is alive").regions.remove(region);
-        reference.unmap(&region);
-        drop(reference);
-        assert_eq!(self.u.unmap(region.at, region.pages * PAGE_SIZE), Ok(()));
-    }
-
-    fn lock(&self, which: usize, on: bool) {
-        let Some((index, region)) = self.copy_of(which) else { return };
-        let len = region.pages * PAGE_SIZE;
-        if on {
-            // More than may be locked is another matter.
-            if self.u.lock_memory(region.at, len).is_err() {
-                return;
-            }
-        } else {
-            assert_eq!(self.u.unlock_memory(region.at, len), Ok(()));
-        }
-        let mut reference = self.reference.borrow_mut();
-        reference.processes[self.me].as_mut().expect("it is alive").regions[index].is_locked = on;
-    }
-
-    fn flush(&self, which: usize) {
-        let Some((index, region)) = self.copy_of(which) else { return };
-        if region.is_locked {
-            return;
-        }
-        let Backing::Own(bytes) = &region.backing else { return };
-        assert_eq!(self.u.anflush(region.at, bytes.len()), Ok(()));
-        let buffer = Buffer { region: index, offset: 0, len: bytes.len(), at: region.at };
-        self.stored(buffer, &vec![0; bytes.len()]);
-    }
-
     // ------------------------------------------------------------------------------------------- processes
 
     fn fork(&self) {
@@ -659,7 +600,10 @@ impl<M: Machine> Actor<'_, M> {
             reference.fork(self.me, child);
             child
         };
-        self.u.fork("caller", (self.life)(child)).expect("there are processes left");
+        let pid = self.u.fork("caller", (self.life)(child)).expect("there are processes left");
+        if let Some(holdings) = &mut self.reference.borrow_mut().processes[child] {
+            holdings.pid = pid;
+        }
     }
 
     /// Gives everything back; false if it is the only one, which stays.
@@ -680,6 +624,6 @@ impl<M: Machine> Actor<'_, M> {
         while self.region(0).is_some() {
             self.unmap(0);
         }
-        self.reference.borrow_mut().processes[self.me] = None;
+        self.reference.borrow_mut().end(self.me);
     }
 }

@@ -59,6 +59,40 @@ pub struct Bytes {
     pub len: usize,
 }
 
+/// Some pages of a region, one at least: all numbers are taken modulo what there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+pub struct Part {
+    /// The region.
+    pub region: usize,
+    /// The first page.
+    pub page: usize,
+    /// How many, or as many as there are.
+    pub pages: usize,
+}
+
+/// What may be done to pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Protection {
+    Nothing,
+    Read,
+    ReadWrite,
+}
+
+/// What becomes of a region at fork, and how an offer is passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Passage {
+    Share,
+    Copy,
+    /// At fork, nothing of it is passed.
+    Donate,
+    DonateZero,
+}
+
 /// What a process does. Descriptors, regions and names are given by any number; what makes no sense at the time is left
 /// out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +200,16 @@ pub enum CallOp {
         shared: bool,
     },
     Unmap {
+        part: Part,
+    },
+    Protect {
+        part: Part,
+        to: Protection,
+    },
+    /// What a child has of a region.
+    Inherit {
         region: usize,
+        how: Passage,
     },
     Store {
         to: Bytes,
@@ -180,15 +223,47 @@ pub enum CallOp {
         on: bool,
     },
     Advise {
-        region: usize,
+        part: Part,
         needs: bool,
     },
     SyncMemory {
-        region: usize,
+        part: Part,
     },
     /// What the region has of its own is given up: it reads as it did at first.
     Flush {
         region: usize,
+    },
+    /// A read into memory that may not be written, or a write of memory that may not be read.
+    Refused {
+        fd: usize,
+        region: usize,
+        writes: bool,
+    },
+    /// What a descriptor is ready for.
+    Poll {
+        fd: usize,
+    },
+    Offer {
+        part: Part,
+        how: Passage,
+    },
+    /// The process's own offer is taken back.
+    Import {
+        offer: usize,
+    },
+    /// Reads or writes memory of a child.
+    Trace {
+        process: usize,
+        region: usize,
+        offset: usize,
+        own: Bytes,
+        writes: bool,
+    },
+    Signal {
+        process: usize,
+    },
+    Kill {
+        process: usize,
     },
     Fork,
     Exit,
@@ -212,12 +287,22 @@ fn bytes(rng: &mut impl Rng) -> Bytes {
     Bytes { region: rng.random_range(0..8), offset, len }
 }
 
+fn part(rng: &mut impl Rng) -> Part {
+    let pages = if rng.random_bool(0.3) { MAX_REGION_PAGES } else { rng.random_range(1..=MAX_REGION_PAGES) };
+    let page = if rng.random_bool(0.5) { 0 } else { rng.random_range(0..MAX_REGION_PAGES) };
+    Part { region: rng.random_range(0..64), page, pages }
+}
+
+fn passage(rng: &mut impl Rng) -> Passage {
+    [Passage::Share, Passage::Copy, Passage::Donate, Passage::DonateZero][rng.random_range(0..4)]
+}
+
 impl CallStep {
     fn random(rng: &mut impl Rng) -> CallStep {
         let (fd, region) = (rng.random_range(0..64), rng.random_range(0..64));
         let name = rng.random_range(0..NAMES.len());
         let at = near(rng, MAX_OFFSET as usize) as u64;
-        let op = match rng.random_range(0..62) {
+        let op = match rng.random_range(0..80) {
             0..=4 => CallOp::Open {
                 name,
                 create: rng.random_bool(0.8),
@@ -254,16 +339,35 @@ impl CallStep {
                 CallOp::Map { pages: rng.random_range(1..=MAX_REGION_PAGES), shared: rng.random_bool(0.3) }
             }
             43..=44 => CallOp::MapFile { fd, shared: rng.random_bool(0.5) },
-            45 => CallOp::Unmap { region },
+            45 => CallOp::Unmap { part: part(rng) },
             46..=49 => CallOp::Store { to: bytes(rng), tag: rng.random_range(1..=255) },
             50..=51 => CallOp::Load { region },
             52 => CallOp::Lock { region, on: rng.random_bool(0.5) },
-            53 => CallOp::Advise { region, needs: rng.random_bool(0.5) },
-            54 => CallOp::SyncMemory { region },
+            53 => CallOp::Advise { part: part(rng), needs: rng.random_bool(0.5) },
+            54 => CallOp::SyncMemory { part: part(rng) },
             55 => CallOp::Flush { region },
             56..=57 => CallOp::Fork,
             58 => CallOp::ReceivePlaced { fd, len: near(rng, MAX_CALL_BYTES).max(1) },
             59 => CallOp::Discard { fd, len: near(rng, MAX_CALL_BYTES).max(1) },
+            60..=62 => {
+                let to =
+                    [Protection::Nothing, Protection::Read, Protection::ReadWrite, Protection::ReadWrite];
+                CallOp::Protect { part: part(rng), to: to[rng.random_range(0..to.len())] }
+            }
+            63 => CallOp::Inherit { region, how: passage(rng) },
+            64..=66 => CallOp::Refused { fd, region, writes: rng.random_bool(0.5) },
+            67 => CallOp::Poll { fd },
+            68..=69 => CallOp::Offer { part: part(rng), how: passage(rng) },
+            70..=72 => CallOp::Import { offer: rng.random_range(0..64) },
+            73..=75 => CallOp::Trace {
+                process: rng.random_range(0..PROCESSES),
+                region,
+                offset: near(rng, MAX_CALL_BYTES),
+                own: bytes(rng),
+                writes: rng.random_bool(0.5),
+            },
+            76 => CallOp::Signal { process: rng.random_range(0..PROCESSES) },
+            77 => CallOp::Kill { process: rng.random_range(0..PROCESSES) },
             _ => CallOp::Exit,
         };
         CallStep { process: rng.random_range(0..PROCESSES), op }
@@ -290,6 +394,7 @@ impl Calls {
                 CallOp::Read { to: bytes, .. }
                 | CallOp::Write { from: bytes, .. }
                 | CallOp::Send { from: bytes, .. }
+                | CallOp::Trace { own: bytes, .. }
                 | CallOp::Store { to: bytes, .. } => fits(bytes.len),
                 CallOp::ReadAt { at, to: bytes, .. } | CallOp::WriteAt { at, from: bytes, .. } => {
                     fits(bytes.len) && at <= MAX_OFFSET
@@ -302,6 +407,11 @@ impl Calls {
                 CallOp::Map { pages, .. } | CallOp::ReceiveShown { pages, .. } => {
                     (1..=MAX_REGION_PAGES).contains(&pages)
                 }
+                CallOp::Unmap { part }
+                | CallOp::Protect { part, .. }
+                | CallOp::Advise { part, .. }
+                | CallOp::SyncMemory { part }
+                | CallOp::Offer { part, .. } => (1..=MAX_REGION_PAGES).contains(&part.pages),
                 _ => true,
             };
             if !ok {

@@ -60,7 +60,7 @@ impl<M: Machine> World<M> {
     fn first(self: &Rc<World<M>>, u: &User<M>, block_bytes: u32) {
         u.attach_memory_disk(DISK_BYTES).expect("a disk");
         u.make_volume(block_bytes).expect("a volume");
-        self.reference.borrow_mut().processes[0] = Some(Holdings::default());
+        self.reference.borrow_mut().processes[0] = Some(Holdings::new(u.pid(), u.pid()));
         u.fork("caller", self.life(0)).expect("a process");
         while u.wait().is_ok() {}
         // Whose parents have ended are nobody's children.
@@ -100,7 +100,14 @@ impl<M: Machine> World<M> {
         let first_name = if u.kernel().free_file_blocks() > 0 { 0 } else { ON_VOLUME };
         let (reference, judge) = (&world.reference, &*world.judge);
         let actor = Actor { u, reference, me, life: &life, first_name, judge };
+        if let Some(holdings) = reference.borrow_mut().processes[me].as_mut().filter(|_| !u.is_killed()) {
+            holdings.pid = u.pid();
+        }
         loop {
+            // Whoever has killed it goes on with the next step.
+            if u.is_killed() {
+                return;
+            }
             let turn = world.turn.get();
             match world.actor() {
                 Some(process) if process == me => {}

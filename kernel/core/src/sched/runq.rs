@@ -212,6 +212,11 @@ impl<M: Machine> Queues<M> {
                 let name = &entry.tcb.name;
                 return Err(format!("{name}: {:?}, queued {queued}, asleep {asleep}", entry.state));
             }
+            // Both change under this lock: who sends a signal wakes, and who has one does not go to sleep.
+            let signals = entry.tcb.signals.load(Ordering::Relaxed);
+            if signals > 0 && matches!(entry.state, ThreadState::Asleep { interruptible: true, .. }) {
+                return Err(format!("{}: {:?} with {signals} signals", entry.tcb.name, entry.state));
+            }
         }
         Ok(())
     }
