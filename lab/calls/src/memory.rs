@@ -118,14 +118,16 @@ impl<M: Machine> Actor<'_, M> {
     }
 
     /// A call whose memory begins where the process may not do that itself moves nothing, and takes nothing.
-    pub(super) fn refused(&self, which: usize, region: usize, writes: bool) {
-        let (Some((fd, _, what)), Some((_, region))) = (self.descriptor(which), self.copy_of(region)) else {
-            return;
-        };
-        let prot = if writes { Prot::READ } else { Prot::RW };
-        let Some(page) = (0..region.pages).find(|page| region.permits(*page, prot) == 0) else { return };
-        let (at, len) = (region.at + ((page + 1) * PAGE_SIZE - 1), PAGE_SIZE.min(page * 64 + 1));
+    pub(super) fn refused(&self, which: usize, len: usize, writes: bool) {
+        let Some((fd, open, what)) = self.descriptor(which) else { return };
+        let size = 3 * PAGE_SIZE;
+        let memory = self.u.map(size, Prot::RW, Inherit::Copy).expect("there are addresses");
+        let prot = if writes { Prot::empty() } else { Prot::READ };
+        assert_eq!(self.u.protect(memory, PAGE_SIZE, prot), Ok(()));
+        let at = memory + (PAGE_SIZE - 1);
+        let len = 1 + len % (2 * PAGE_SIZE);
         let answer = if writes { self.u.write(fd, at, len) } else { self.u.read(fd, at, len) };
+        assert_eq!(self.u.unmap(memory, size), Ok(()));
         let reference = self.reference.borrow();
         let expected = match what {
             // Of a file that is mapped privately nobody knows who sees what.
@@ -142,6 +144,14 @@ impl<M: Machine> Actor<'_, M> {
         };
         let (verb, place) = if writes { ("write", "from") } else { ("read", "to") };
         assert!(expected, "{answer:?} is the answer to a {verb} {place} where that is not permitted");
+        if let What::File { node, append: true, .. } = what
+            && writes
+        {
+            // As in BSD, whoever appends is at the end before that.
+            let end = reference.nodes[node].bytes.len() as u64;
+            drop(reference);
+            self.move_to(open, end);
+        }
     }
 
     pub(super) fn lock(&self, which: usize, on: bool) {

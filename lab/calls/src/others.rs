@@ -81,6 +81,11 @@ impl<M: Machine> Actor<'_, M> {
             return;
         };
         let Some((index, page)) = self.region_at(maker, &offer).filter(|_| self.has_room()) else { return };
+        assert_eq!(self.u.withdraw(offer.id), Err(Errno::Access), "it is another's");
+        if let Some((_, taken)) = self.copy_of(0) {
+            let refused = self.u.import(offer.id, Some(taken.at));
+            assert_eq!(refused, Err(Errno::Invalid), "something is there: nothing has changed");
+        }
         let imported = self.u.import(offer.id, None).expect("it is there");
         assert_eq!(imported.len_bytes, offer.pages * PAGE_SIZE);
         let mut reference = self.reference.borrow_mut();
@@ -101,6 +106,9 @@ impl<M: Machine> Actor<'_, M> {
         }
         if matches!(offer.mode, PassMode::Donate | PassMode::DonateZero) {
             reference.offers.swap_remove(which);
+            drop(reference);
+            assert_eq!(self.u.import(offer.id, None), Err(Errno::Removed), "it was donated");
+            reference = self.reference.borrow_mut();
         }
         let got = if offer.mode == PassMode::Copy { reference.copied(&given) } else { given };
         drop(reference);

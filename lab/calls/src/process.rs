@@ -99,7 +99,7 @@ impl<M: Machine> Actor<'_, M> {
             CallOp::Advise { part, needs } => self.advise(part, needs),
             CallOp::SyncMemory { part } => self.sync_memory(part),
             CallOp::Flush { region } => self.flush(region),
-            CallOp::Refused { fd, region, writes } => self.refused(fd, region, writes),
+            CallOp::Refused { fd, len, writes } => self.refused(fd, len, writes),
             CallOp::Poll { fd } => self.poll(fd),
             CallOp::Offer { part, how } => self.offer(part, how),
             CallOp::Import { offer } => self.import(offer),
@@ -279,7 +279,7 @@ impl<M: Machine> Actor<'_, M> {
         self.has(other, open);
     }
 
-    fn move_to(&self, open: usize, to: u64) {
+    pub(super) fn move_to(&self, open: usize, to: u64) {
         if let Open { what: What::File { offset, .. }, .. } = &mut self.reference.borrow_mut().opens[open] {
             *offset = to;
         }

@@ -236,7 +236,7 @@ pub enum CallOp {
     /// A read into memory that may not be written, or a write of memory that may not be read.
     Refused {
         fd: usize,
-        region: usize,
+        len: usize,
         writes: bool,
     },
     /// What a descriptor is ready for.
@@ -355,7 +355,7 @@ impl CallStep {
                 CallOp::Protect { part: part(rng), to: to[rng.random_range(0..to.len())] }
             }
             63 => CallOp::Inherit { region, how: passage(rng) },
-            64..=66 => CallOp::Refused { fd, region, writes: rng.random_bool(0.5) },
+            64..=66 => CallOp::Refused { fd, len: near(rng, MAX_CALL_BYTES), writes: rng.random_bool(0.5) },
             67 => CallOp::Poll { fd },
             68..=69 => CallOp::Offer { part: part(rng), how: passage(rng) },
             70..=72 => CallOp::Import { offer: rng.random_range(0..64) },
