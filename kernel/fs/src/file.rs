@@ -96,6 +96,16 @@ impl Volume {
         self.change(store, ino, When::Later, |inode| inode.size = inode.size.max(end))
     }
 
+    /// Takes from a file the blocks behind its end: what it got for bytes that could not be written. What others had
+    /// there must not come to light where it grows.
+    ///
+    /// # Errors
+    /// [`FsError::Damaged`], the disk.
+    pub fn give_back_behind(&mut self, store: &mut dyn Store, ino: Ino) -> Result<(), FsError> {
+        let size = self.node(store, ino)?.inode.size;
+        self.cut(store, ino, size.div_ceil(u64::from(self.geometry.block_bytes)), size)
+    }
+
     /// Reads bytes of a file; how many there are.
     ///
     /// # Errors
@@ -148,11 +158,16 @@ impl Volume {
                 Ok(piece) => piece,
                 Err(e) => break Err(e),
             };
-            store.write(to, &bytes[done..][..len], When::Later)?;
+            if let Err(e) = store.write(to, &bytes[done..][..len], When::Later) {
+                break Err(e.into());
+            }
             done += len;
         };
         if done > 0 {
             self.wrote(store, ino, at + done as u64)?;
+        }
+        if matches!(result, Err(FsError::Io(_))) {
+            self.give_back_behind(store, ino)?;
         }
         self.let_go(store, ino)?;
         if done > 0 { Ok(done) } else { result.map(|()| 0) }

@@ -10,4 +10,10 @@ pub trait Judge<M: Machine> {
 
     /// No process is in the middle of a step; on several CPUs one may be in the middle of its end.
     fn between_steps(&self, user: &User<M>);
+
+    /// Of the kernel's allocations to come, has so many succeed and the next one fail, once; without a number, calls
+    /// that off. True if it had come. Who judges may leave that out.
+    fn fail_after(&self, _: &User<M>, _succeed: Option<u32>) -> bool {
+        false
+    }
 }

@@ -38,7 +38,7 @@ impl<M: Machine> Actor<'_, M> {
             return;
         }
         let inherit = if shared { Inherit::Share } else { Inherit::Copy };
-        let at = self.u.map(pages * PAGE_SIZE, Prot::RW, inherit).expect("there are addresses");
+        let at = self.tried(|u| u.map(pages * PAGE_SIZE, Prot::RW, inherit)).expect("there are addresses");
         let bytes = vec![0; pages * PAGE_SIZE];
         let backing = if shared { Backing::Common(Rc::new(bytes.into())) } else { Backing::Own(bytes) };
         self.gets(Region::new(at, pages, backing, inherit));
@@ -51,7 +51,8 @@ impl<M: Machine> Actor<'_, M> {
         if pages == 0 || !self.has_room() {
             return;
         }
-        let mapped = self.u.map_file(fd, 0, MapAddr::Anywhere, pages * PAGE_SIZE, Prot::RW, shared);
+        let mapped =
+            self.tried(|u| u.map_file(fd, 0, MapAddr::Anywhere, pages * PAGE_SIZE, Prot::RW, shared));
         if mapped == Err(Errno::NotSupported) {
             return;
         }
@@ -68,7 +69,7 @@ impl<M: Machine> Actor<'_, M> {
         let region = reference.processes[self.me].as_mut().expect("it is alive").regions.remove(region);
         reference.unmap(&region);
         drop(reference);
-        assert_eq!(self.u.unmap(region.at, region.pages * PAGE_SIZE), Ok(()));
+        assert_eq!(self.tried(|u| u.unmap(region.at, region.pages * PAGE_SIZE)), Ok(()));
     }
 
     pub(super) fn unmap_part(&self, part: Part) {
@@ -84,7 +85,7 @@ impl<M: Machine> Actor<'_, M> {
             Protection::Read => Prot::READ,
             Protection::ReadWrite => Prot::RW,
         };
-        assert_eq!(self.u.protect(region.at + page * PAGE_SIZE, pages * PAGE_SIZE, prot), Ok(()));
+        assert_eq!(self.tried(|u| u.protect(region.at + page * PAGE_SIZE, pages * PAGE_SIZE, prot)), Ok(()));
         let mut reference = self.reference.borrow_mut();
         let region = &mut reference.processes[self.me].as_mut().expect("it is alive").regions[index];
         region.prot[page..page + pages].fill(prot);
@@ -99,7 +100,7 @@ impl<M: Machine> Actor<'_, M> {
             | (Passage::Share, Backing::Own(_) | Backing::Common(_)) => Inherit::Share,
             _ => Inherit::Copy,
         };
-        assert_eq!(self.u.inherit(region.at, region.pages * PAGE_SIZE, how), Ok(()));
+        assert_eq!(self.tried(|u| u.inherit(region.at, region.pages * PAGE_SIZE, how)), Ok(()));
         let mut reference = self.reference.borrow_mut();
         reference.processes[self.me].as_mut().expect("it is alive").regions[index].inherit = how;
     }
@@ -107,13 +108,13 @@ impl<M: Machine> Actor<'_, M> {
     pub(super) fn advise(&self, part: Part, needs: bool) {
         let Some((_, region, page, pages)) = self.part(part) else { return };
         let advice = if needs { Madvise::WillNeed } else { Madvise::DontNeed };
-        let advised = self.u.advise(region.at + page * PAGE_SIZE, pages * PAGE_SIZE, advice);
+        let advised = self.tried(|u| u.advise(region.at + page * PAGE_SIZE, pages * PAGE_SIZE, advice));
         assert_eq!(advised, Ok(()));
     }
 
     pub(super) fn sync_memory(&self, part: Part) {
         let Some((_, region, page, pages)) = self.part(part) else { return };
-        let synced = self.u.sync_memory(region.at + page * PAGE_SIZE, pages * PAGE_SIZE);
+        let synced = self.tried(|u| u.sync_memory(region.at + page * PAGE_SIZE, pages * PAGE_SIZE));
         assert_eq!(synced, Ok(()));
     }
 
@@ -159,11 +160,11 @@ impl<M: Machine> Actor<'_, M> {
         let len = region.pages * PAGE_SIZE;
         if on {
             // More than may be locked is another matter.
-            if self.u.lock_memory(region.at, len).is_err() {
+            if self.tried(|u| u.lock_memory(region.at, len)).is_err() {
                 return;
             }
         } else {
-            assert_eq!(self.u.unlock_memory(region.at, len), Ok(()));
+            assert_eq!(self.tried(|u| u.unlock_memory(region.at, len)), Ok(()));
         }
         let mut reference = self.reference.borrow_mut();
         reference.processes[self.me].as_mut().expect("it is alive").regions[index].is_locked = on;
@@ -175,7 +176,7 @@ impl<M: Machine> Actor<'_, M> {
             return;
         }
         let Backing::Own(bytes) = &region.backing else { return };
-        assert_eq!(self.u.anflush(region.at, bytes.len()), Ok(()));
+        assert_eq!(self.tried(|u| u.anflush(region.at, bytes.len())), Ok(()));
         let buffer = Buffer { region: index, offset: 0, len: bytes.len(), at: region.at };
         self.stored(buffer, &vec![0; bytes.len()]);
     }

@@ -5,7 +5,7 @@ use super::reference::{Backing, Open, Reference, Region, What, same_volume};
 use super::steps::{Bytes, CallOp, DESCRIPTORS, MAX_REGION_PAGES, NAMES};
 use alloc::vec;
 use alloc::vec::Vec;
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use pageferry_hal::{Machine, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Errno, Fd, OpenFlags, Program, SendMode, ShownPages, User};
 use pageferry_vm::Inherit;
@@ -27,6 +27,8 @@ pub(super) struct Actor<'a, M: Machine> {
     pub(super) judge: &'a dyn Judge<M>,
     /// Its number.
     pub(super) me: usize,
+    /// Of the allocations in a call, how many succeed before one fails, if one is to.
+    pub(super) fail: Cell<Option<u32>>,
 }
 
 /// Memory that a call uses.
@@ -40,8 +42,9 @@ pub(super) struct Buffer {
 
 impl<M: Machine> Actor<'_, M> {
     /// Makes a step; false when it was the last of this process.
-    pub(super) fn step(&self, op: CallOp) -> bool {
+    pub(super) fn step(&self, op: CallOp, fail: Option<u32>) -> bool {
         self.takes_signals();
+        self.fail.set(fail);
         match op {
             CallOp::Open { name, create, exclusive, truncate, append } => {
                 self.open(self.name(name), create, exclusive, truncate, append);
@@ -56,13 +59,16 @@ impl<M: Machine> Actor<'_, M> {
             CallOp::Truncate { fd, size } => self.truncate(fd, size),
             CallOp::SyncFile { fd } => {
                 if let Some((fd, _, What::File { .. })) = self.descriptor(fd) {
-                    assert_eq!(self.u.sync_file(fd), Ok(()));
+                    assert_eq!(self.tried(|u| u.sync_file(fd)), Ok(()));
                 }
             }
             CallOp::Unlink { name } => {
                 let name = self.name(name);
                 let was = self.reference.borrow_mut().names.remove(&name).is_some();
-                assert_eq!(self.u.unlink(NAMES[name]), if was { Ok(()) } else { Err(Errno::NoFile) });
+                assert_eq!(
+                    self.tried(|u| u.unlink(NAMES[name])),
+                    if was { Ok(()) } else { Err(Errno::NoFile) }
+                );
             }
             CallOp::Rename { from, to } => self.rename(self.name(from), self.name(to)),
             CallOp::Link { from, to } => self.link(self.name(from), self.name(to)),
@@ -113,6 +119,36 @@ impl<M: Machine> Actor<'_, M> {
         }
         assert!(!self.u.is_killed(), "{op:?} was its end");
         true
+    }
+
+    /// Makes a call in which an allocation may fail. A call that fails for want of memory has changed nothing: made
+    /// again, it does what it should.
+    pub(super) fn tried<T>(&self, call: impl Fn(&User<M>) -> Result<T, Errno>) -> Result<T, Errno> {
+        let Some(succeed) = self.fail.get() else { return call(self.u) };
+        self.judge.fail_after(self.u, Some(succeed));
+        let answer = call(self.u);
+        let had_come = self.judge.fail_after(self.u, None);
+        match answer {
+            // A file system takes a buffer that cannot be had for an error of its disk.
+            Err(Errno::NoMemory | Errno::Io) if had_come => call(self.u),
+            answer => answer,
+        }
+    }
+
+    /// The same for a call that moves bytes, and may move fewer when it is short of memory: how many it has to move.
+    fn tried_in_parts(
+        &self,
+        len: usize,
+        call: impl Fn(&User<M>) -> Result<usize, Errno>,
+    ) -> Result<usize, Errno> {
+        let answer = self.tried(call);
+        match (answer, self.fail.get()) {
+            (Ok(part), Some(_)) if (1..=len).contains(&part) => Ok(part),
+            (answer, _) => {
+                assert_eq!(answer, Ok(len));
+                Ok(len)
+            }
+        }
     }
 
     // ------------------------------------------------------------------------------------------- what there is
@@ -242,7 +278,7 @@ impl<M: Machine> Actor<'_, M> {
             }
             there
         };
-        let opened = self.u.open(NAMES[name], flags);
+        let opened = self.tried(|u| u.open(NAMES[name], flags));
         match there {
             None if !create => return assert_eq!(opened.map(drop), Err(Errno::NoFile)),
             Some(_) if create && exclusive => return assert_eq!(opened.map(drop), Err(Errno::Exists)),
@@ -301,15 +337,16 @@ impl<M: Machine> Actor<'_, M> {
                     let file = &reference.nodes[node].bytes;
                     file[from.min(file.len())..file.len().min(from + buffer.len)].to_vec()
                 };
-                assert_eq!(call(self.u), Ok(bytes.len()), "bytes read from {from} on");
-                self.arrived(buffer, &bytes);
+                let got = self.tried_in_parts(bytes.len(), call).expect("it can be read");
+                let bytes = &bytes[..got];
+                self.arrived(buffer, bytes);
                 if at.is_none() {
                     self.move_to(open, (from + bytes.len()) as u64);
                 }
             }
             What::File { .. } => {}
             What::End { input: Some(input), .. } if at.is_none() => {
-                if let Some(bytes) = self.taken(input, buffer.len, call(self.u)) {
+                if let Some(bytes) = self.taken(input, buffer.len, self.tried(call)) {
                     self.arrived(buffer, &bytes);
                 }
             }
@@ -366,14 +403,17 @@ impl<M: Machine> Actor<'_, M> {
                 if to + bytes.len() > MAX_FILE_BYTES {
                     return;
                 }
-                assert_eq!(call(self.u), Ok(bytes.len()));
-                self.reference.borrow_mut().write(node, to, &bytes);
+                let put = self.tried_in_parts(bytes.len(), call).expect("it can be written");
+                let bytes = &bytes[..put];
+                self.reference.borrow_mut().write(node, to, bytes);
                 if at.is_none() {
                     self.move_to(open, (to + bytes.len()) as u64);
                 }
             }
             What::File { .. } => {}
-            What::End { output: Some(output), .. } if at.is_none() => self.put(output, &bytes, call(self.u)),
+            What::End { output: Some(output), .. } if at.is_none() => {
+                self.put(output, &bytes, self.tried(call))
+            }
             What::End { .. } => assert!(call(self.u).is_err(), "it cannot be written so"),
         }
     }
@@ -414,12 +454,12 @@ impl<M: Machine> Actor<'_, M> {
         if self.reference.borrow().nodes[node].mapped > 0 {
             return;
         }
-        assert_eq!(self.u.truncate(fd, size), Ok(()));
+        assert_eq!(self.tried(|u| u.truncate(fd, size)), Ok(()));
         self.reference.borrow_mut().nodes[node].bytes.resize(size as usize, 0);
     }
 
     fn rename(&self, from: usize, to: usize) {
-        let renamed = self.u.rename(NAMES[from], NAMES[to]);
+        let renamed = self.tried(|u| u.rename(NAMES[from], NAMES[to]));
         let mut reference = self.reference.borrow_mut();
         if !same_volume(from, to) {
             return assert!(renamed.is_err(), "a name goes to no other file system");
@@ -436,7 +476,7 @@ impl<M: Machine> Actor<'_, M> {
     }
 
     fn link(&self, from: usize, to: usize) {
-        let linked = self.u.link(NAMES[from], NAMES[to]);
+        let linked = self.tried(|u| u.link(NAMES[from], NAMES[to]));
         let mut reference = self.reference.borrow_mut();
         match (reference.names.get(&from).copied(), reference.names.contains_key(&to)) {
             (Some(node), false) if same_volume(from, to) => {
@@ -467,7 +507,7 @@ impl<M: Machine> Actor<'_, M> {
         if self.count().0 + 2 > DESCRIPTORS {
             return;
         }
-        let made = if is_socket { self.u.socket_pair() } else { self.u.pipe() };
+        let made = self.tried(|u| if is_socket { u.socket_pair() } else { u.pipe() });
         let (one, other) = made.expect("there is room for a pair");
         for fd in [one, other] {
             assert_eq!(self.u.set_nonblocking(fd, true), Ok(()));
@@ -490,12 +530,12 @@ impl<M: Machine> Actor<'_, M> {
             return;
         };
         let bytes = self.held(buffer);
-        self.put(output, &bytes, call(self.u, fd, buffer));
+        self.put(output, &bytes, self.tried(|u| call(u, fd, buffer)));
     }
 
     fn receive_transfer(&self, which: usize, len: usize) {
         let Some((fd, _, What::End { input: Some(input), .. })) = self.descriptor(which) else { return };
-        let received = self.u.receive_transfer(fd, None, len);
+        let received = self.tried(|u| u.receive_transfer(fd, None, len));
         if matches!(received, Err(Errno::NotSupported)) {
             return;
         }
@@ -512,9 +552,9 @@ impl<M: Machine> Actor<'_, M> {
     fn receive_shown(&self, which: usize, pages: usize) {
         let Some((fd, _, What::End { input: Some(input), .. })) = self.descriptor(which) else { return };
         let len = pages * PAGE_SIZE;
-        let window = self.u.map_window(len).expect("there are addresses");
+        let window = self.tried(|u| u.map_window(len)).expect("there are addresses");
         for _ in 0..2 {
-            let shown = self.u.receive_shown(fd, window, len);
+            let shown = self.tried(|u| u.receive_shown(fd, window, len));
             match shown {
                 Err(Errno::NotSupported) => break,
                 Ok(ShownPages { len_bytes: 0, copy_bytes }) if copy_bytes > 0 => {
@@ -548,7 +588,7 @@ impl<M: Machine> Actor<'_, M> {
             (self.u.pid(), at)
         });
         self.reference.borrow_mut().streams[input].area = Some((owner, at));
-        let placed = self.u.receive_placed(fd, &[], len);
+        let placed = self.tried(|u| u.receive_placed(fd, &[], len));
         let answer = placed.as_ref().map(|all| all.iter().map(|p| p.len_bytes).sum()).map_err(|e| *e);
         let (Some(bytes), Ok(placed)) = (self.taken(input, len, answer), placed) else { return };
         let mut rest = &bytes[..];
@@ -569,7 +609,7 @@ impl<M: Machine> Actor<'_, M> {
         else {
             return;
         };
-        self.taken(input, len, self.u.discard(fd, len));
+        self.taken(input, len, self.tried(|u| u.discard(fd, len)));
     }
 
     fn send_file(&self, socket: usize, file: usize, at: u64, len: usize, lend: bool) {
@@ -588,7 +628,7 @@ impl<M: Machine> Actor<'_, M> {
             return;
         }
         let mode = if lend { SendMode::Loan } else { SendMode::Copy };
-        self.put(output, &bytes, self.u.send_file(socket, file, at, len, mode));
+        self.put(output, &bytes, self.tried(|u| u.send_file(socket, file, at, len, mode)));
     }
 
     // ------------------------------------------------------------------------------------------- processes
@@ -600,7 +640,7 @@ impl<M: Machine> Actor<'_, M> {
             reference.fork(self.me, child);
             child
         };
-        let pid = self.u.fork("caller", (self.life)(child)).expect("there are processes left");
+        let pid = self.tried(|u| u.fork("caller", (self.life)(child))).expect("there are processes left");
         if let Some(holdings) = &mut self.reference.borrow_mut().processes[child] {
             holdings.pid = pid;
         }

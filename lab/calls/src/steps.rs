@@ -45,6 +45,9 @@ pub struct CallStep {
     pub process: usize,
     /// What it does.
     pub op: CallOp,
+    /// Of the allocations in a call of it, how many succeed before one fails; none fails if this is absent.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub fail: Option<u32>,
 }
 
 /// Bytes in a region of memory: all numbers are taken modulo what there is.
@@ -370,7 +373,8 @@ impl CallStep {
             77 => CallOp::Kill { process: rng.random_range(0..PROCESSES) },
             _ => CallOp::Exit,
         };
-        CallStep { process: rng.random_range(0..PROCESSES), op }
+        let fail = rng.random_ratio(1, 6).then(|| rng.random_range(0..10));
+        CallStep { process: rng.random_range(0..PROCESSES), op, fail }
     }
 }
 

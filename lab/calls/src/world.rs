@@ -99,7 +99,8 @@ impl<M: Machine> World<M> {
         // Files in memory go to a disk of the machine's, and need one.
         let first_name = if u.kernel().free_file_blocks() > 0 { 0 } else { ON_VOLUME };
         let (reference, judge) = (&world.reference, &*world.judge);
-        let actor = Actor { u, reference, me, life: &life, first_name, judge };
+        let fail = Cell::new(None);
+        let actor = Actor { u, reference, me, life: &life, first_name, judge, fail };
         if let Some(holdings) = reference.borrow_mut().processes[me].as_mut().filter(|_| !u.is_killed()) {
             holdings.pid = u.pid();
         }
@@ -122,7 +123,7 @@ impl<M: Machine> World<M> {
                 }
             }
             let goes_on = match world.steps.get(turn) {
-                Some(step) => actor.step(step.op),
+                Some(step) => actor.step(step.op, step.fail),
                 None => {
                     actor.end();
                     false

@@ -61,4 +61,11 @@ impl Judge<Model> for Laws {
             user.kernel().check().unwrap_or_else(|law| panic!("a law is broken: {law}"));
         }
     }
+
+    fn fail_after(&self, user: &User<Model>, succeed: Option<u32>) -> bool {
+        let vm = user.kernel().vm();
+        let had_come = !vm.failure_pending();
+        vm.fail_after(succeed);
+        had_come
+    }
 }

@@ -111,7 +111,7 @@ impl<M: Machine> MountedVolume<M> {
                 let end = at + len as u64;
                 call.core.vm.extend_vnode(object, pages_of(end));
                 if end > old {
-                    clear_tail(call, object, old)?;
+                    self.clear_old_end(call, ino, object, old)?;
                 }
                 let copied =
                     each_page(call, object, at, len, true, &mut |kva, _, piece| copy(kva, piece, uio));
@@ -141,8 +141,11 @@ impl<M: Machine> MountedVolume<M> {
                 let len = usize::try_from(end - at).unwrap_or(usize::MAX);
                 match volume.piece_to_write(disk, ino, at, len) {
                     Ok(next) => {
-                        if next.is_new {
-                            disk.write(next.at, &vec![0; next.len_bytes], When::Later)?;
+                        if next.is_new
+                            && let Err(e) = disk.write(next.at, &vec![0; next.len_bytes], When::Later)
+                        {
+                            volume.give_back_behind(disk, ino)?;
+                            return Err(e.into());
                         }
                         at += next.len_bytes as u64;
                     }
@@ -150,7 +153,10 @@ impl<M: Machine> MountedVolume<M> {
                         how = Err(e.into());
                         break;
                     }
-                    Err(e) => return Err(e.into()),
+                    Err(e) => {
+                        volume.give_back_behind(disk, ino)?;
+                        return Err(e.into());
+                    }
                 }
             }
             uio.limit((at - begin) as usize);
@@ -177,11 +183,25 @@ impl<M: Machine> MountedVolume<M> {
                 self.with(call.core, call.thread, false, |volume, disk, _| {
                     Ok(volume.truncate(disk, ino, size_bytes)?)
                 })?;
-                clear_tail(call, object, old)?;
                 call.core.vm.extend_vnode(object, pages_of(size_bytes));
-                return Ok(());
+                return self.clear_old_end(call, ino, object, old);
             }
             self.cut(call, ino, object, size_bytes)
+        })
+    }
+
+    /// Clears what was stored behind the old end of a file that has grown. If that cannot be done, it is as long as it
+    /// was.
+    fn clear_old_end(
+        &self,
+        call: &Syscall<'_, M>,
+        ino: Ino,
+        object: &Arc<Object<M>>,
+        old: u64,
+    ) -> Result<(), Errno> {
+        clear_tail(call, object, old).inspect_err(|_| {
+            // Why it has to be cut is what the caller is told.
+            _ = self.cut(call, ino, object, old);
         })
     }
 

@@ -351,12 +351,18 @@ pub fn write_bytes(
         let moved = uio.done() - before;
         if next.is_new && moved < len {
             // The writer's memory ends: what another file had there is not this one's.
-            disk.write(to + moved as u64, &vec![0; len - moved], When::Later)?;
+            if let Err(e) = disk.write(to + moved as u64, &vec![0; len - moved], When::Later) {
+                result = Err(e.into());
+                break;
+            }
         }
         result = how.and_then(|()| disk.limit());
     }
     if uio.done() > 0 {
         volume.wrote(disk, ino, uio.offset())?;
+    }
+    if matches!(result, Err(Errno::Io)) {
+        volume.give_back_behind(disk, ino)?;
     }
     result
 }

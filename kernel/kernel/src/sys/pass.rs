@@ -55,7 +55,7 @@ impl<M: Machine> User<M> {
     }
 
     /// Reads memory of a child, whatever its mapping permits at the moment (`PT_READ_D`). Gives how many bytes it read,
-    /// fewer only where the memory of either ends.
+    /// fewer only where the memory of either ends, or the machine's is short.
     ///
     /// # Errors
     /// [`Errno::NoProcess`], [`Errno::Access`]: not a child of this process. [`Errno::Fault`], [`Errno::NoMemory`]:
@@ -70,7 +70,7 @@ impl<M: Machine> User<M> {
 
     /// Writes memory of a child, whatever its mapping permits at the moment (`PT_WRITE_D`). What the child shares
     /// copy-on-write with others becomes its own first. Gives how many bytes it wrote, fewer only where the memory of
-    /// either ends.
+    /// either ends, or the machine's is short.
     ///
     /// # Errors
     /// As of [`User::ptrace_read`].
