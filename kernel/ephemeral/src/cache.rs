@@ -33,7 +33,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use pageferry_hal::{
     Access, Cause, Channel, CpuId, CpuSet, LockClass, Machine, PAGE_SIZE, Pfn, Prot, SpinLock, StructArena,
-    StructVa, Threads, Va,
+    StructVa, Threads, Va, VaRange,
 };
 use pageferry_pmap::Pmaps;
 
@@ -136,6 +136,11 @@ impl<M: Machine> Cache<M> {
     /// The address of a buffer: never changes.
     pub(crate) fn va(&self, id: BufferId) -> Va {
         self.addresses.first + id.index() * self.addresses.stride_bytes
+    }
+
+    /// The addresses of a cache that has taken its own, which follow one another.
+    pub(crate) fn range(&self) -> VaRange {
+        VaRange::pages_from(self.addresses.first, self.buffers())
     }
 
     fn toucher(&self) -> Toucher<'_, M> {
@@ -277,6 +282,10 @@ impl<M: Machine> Cache<M> {
 
     pub(crate) fn active(&self) -> usize {
         self.state.lock().index.active()
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.state.lock().waiters
     }
 
     pub(crate) fn check(&self) -> Result<(), String> {

@@ -28,8 +28,17 @@ impl<M: Machine> Caches<M> {
         if caches == 0 {
             return Err(ConfigError::NoEntries);
         }
-        let one = |_| Cache::new(entries, AccessedRule::Safe, paths, pmaps, addresses, arena);
-        Ok(Caches((0..caches).map(one).collect::<Result<_, _>>()?))
+        let mut made: Vec<Cache<M>> = Vec::with_capacity(caches);
+        for _ in 0..caches {
+            match Cache::new(entries, AccessedRule::Safe, paths, pmaps, addresses, arena) {
+                Ok(cache) => made.push(cache),
+                Err(e) => {
+                    made.iter().for_each(|cache| addresses.free(cache.range()));
+                    return Err(e);
+                }
+            }
+        }
+        Ok(Caches(made))
     }
 
     /// The cache of the process that `threads` speaks for. Processes whose numbers are as many apart as there are
@@ -73,6 +82,10 @@ impl<M: Machine> Caches<M> {
 
     pub(crate) fn active(&self) -> usize {
         self.0.iter().map(Cache::active).sum()
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.0.iter().map(Cache::waiting).sum()
     }
 
     pub(crate) fn check(&self) -> Result<(), String> {

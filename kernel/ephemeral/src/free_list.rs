@@ -69,6 +69,10 @@ impl<M: Machine> FreeList<M> {
         self.entries
     }
 
+    pub(crate) fn waiting(&self) -> usize {
+        self.state.lock().waiters
+    }
+
     /// What a sleeper waits on.
     fn channel(&self) -> Channel {
         Channel(self.buffers.0.0)

@@ -315,6 +315,20 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
         }
     }
 
+    /// Threads that sleep for a buffer of the cache or an address of the free list, or were woken and have not looked
+    /// yet.
+    ///
+    /// # Locks
+    /// Takes `Ephemeral` for the cache and the free list.
+    pub fn waiting(&self) -> usize {
+        match &self.imp {
+            Imp::Cache(cache) => cache.waiting(),
+            Imp::Direct(_) => 0,
+            Imp::Hybrid(Hybrid { caches, .. }) | Imp::PerProcess(caches) => caches.waiting(),
+            Imp::Original(original) => original.waiting(),
+        }
+    }
+
     /// Runs of addresses that exist.
     pub fn kva_runs(&self) -> usize {
         self.runs.live()

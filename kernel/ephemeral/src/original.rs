@@ -147,6 +147,11 @@ impl<M: Machine, K: KernelAddresses> Original<M, K> {
         self.list.as_ref().map(FreeList::entries)
     }
 
+    /// Threads that wait for an address of the list.
+    pub(crate) fn waiting(&self) -> usize {
+        self.list.as_ref().map_or(0, FreeList::waiting)
+    }
+
     pub(crate) fn live(&self) -> usize {
         self.live.load(Ordering::Relaxed)
     }

@@ -403,6 +403,10 @@ impl Volume {
             }
         }
         let moves = is_dir && from != to;
+        // One that replaces another has that one's link of the parent.
+        if moves && target.is_none() && self.node(store, to)?.inode.links >= MAX_LINKS {
+            return Err(FsError::TooManyLinks);
+        }
         if is_dir {
             self.after_moves(ino);
         }

@@ -12,6 +12,8 @@ use crate::error::IoError;
 pub use crate::sector::SECTOR_BYTES;
 use crate::soft::SoftUpdates;
 use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -161,6 +163,20 @@ impl<D: Device> Cached<D> {
         self.chunks.retain(|_, chunk| chunk.dirty != 0);
     }
 
+    /// Tests that as many chunks wait to be written as it counts.
+    ///
+    /// # Errors
+    /// What is broken, in words.
+    pub fn check_counts(&self) -> Result<(), String> {
+        let wait = self.chunks.values().filter(|chunk| chunk.dirty != 0).count();
+        match wait == self.dirty_chunks {
+            true => Ok(()),
+            false => {
+                Err(format!("{} chunks are counted that wait to be written, of {wait}", self.dirty_chunks))
+            }
+        }
+    }
+
     fn check(&self, at: u64, len: usize) -> Result<(), IoError> {
         let end = at.checked_add(len as u64);
         if end.is_some_and(|end| end <= self.len_bytes()) { Ok(()) } else { Err(IoError { at }) }
@@ -299,18 +315,21 @@ pub struct MemoryDevice {
     bytes: Vec<u8>,
     /// Sectors written, in order, where they are kept.
     journal: Option<Vec<(u64, Vec<u8>)>>,
+    /// So many writes succeed before all fail, in a test.
+    #[cfg(feature = "verify")]
+    writes_left: Option<u32>,
 }
 
 impl MemoryDevice {
     /// A device of clear sectors.
     pub fn new(len_bytes: usize) -> MemoryDevice {
-        MemoryDevice { bytes: vec![0; len_bytes / SECTOR_BYTES * SECTOR_BYTES], journal: None }
+        MemoryDevice::from_bytes(vec![0; len_bytes])
     }
 
     /// A device with these bytes.
     pub fn from_bytes(mut bytes: Vec<u8>) -> MemoryDevice {
         bytes.truncate(bytes.len() / SECTOR_BYTES * SECTOR_BYTES);
-        MemoryDevice { bytes, journal: None }
+        MemoryDevice { bytes, ..MemoryDevice::default() }
     }
 
     /// Its bytes.
@@ -323,6 +342,22 @@ impl MemoryDevice {
         self.journal = Some(Vec::new());
     }
 
+    /// So many writes succeed from now on, and then none, until this is called again with none.
+    #[cfg(feature = "verify")]
+    pub fn fail_writes_after(&mut self, count: Option<u32>) {
+        self.writes_left = count;
+    }
+
+    /// Fails where a test wants that.
+    fn try_write(&mut self, at: u64) -> Result<(), IoError> {
+        #[cfg(feature = "verify")]
+        if let Some(left) = &mut self.writes_left {
+            *left = left.checked_sub(1).ok_or(IoError { at })?;
+        }
+        _ = at;
+        Ok(())
+    }
+
     /// How many sectors were written since.
     pub fn written(&self) -> usize {
         self.journal.as_ref().map_or(0, Vec::len)
@@ -330,7 +365,7 @@ impl MemoryDevice {
 
     /// What the device would be if `base` had got the first `count` sectors that were written to this one.
     pub fn cut(&self, base: &MemoryDevice, count: usize) -> MemoryDevice {
-        let mut device = MemoryDevice { bytes: base.bytes.clone(), journal: None };
+        let mut device = MemoryDevice::from_bytes(base.bytes.clone());
         for (sector, bytes) in self.journal.iter().flatten().take(count) {
             device.bytes[*sector as usize * SECTOR_BYTES..][..SECTOR_BYTES].copy_from_slice(bytes);
         }
@@ -352,6 +387,7 @@ impl Device for MemoryDevice {
 
     fn write(&mut self, sector: u64, bytes: &[u8]) -> Result<(), IoError> {
         let at = sector as usize * SECTOR_BYTES;
+        self.try_write(at as u64)?;
         let there = self.bytes.get_mut(at..at + bytes.len()).ok_or(IoError { at: at as u64 })?;
         there.copy_from_slice(bytes);
         if let Some(journal) = &mut self.journal {

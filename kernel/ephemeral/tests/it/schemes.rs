@@ -1,10 +1,12 @@
 //! The direct map, the original scheme, and runs of addresses: exact counts.
 
 use crate::common::*;
+use crate::traffic::arena_of;
 use pageferry_ephemeral::*;
 use pageferry_hal::*;
 use pageferry_model::{RunError, Schedule};
 use pageferry_pmap::PmapCounter;
+use std::sync::Arc;
 
 fn all_flags() -> [Flags; 8] {
     std::array::from_fn(|bits| Flags::from_bits_truncate(bits as u8))
@@ -312,4 +314,98 @@ fn a_process_finds_its_own_mappings_and_no_others() {
         held.into_iter().for_each(|mapping| rig.free(mapping));
         rig.eph.check().expect("the invariants of both hold");
     });
+}
+
+/// A configuration for which there is no room takes no addresses, whichever part of it had none: of the arena, or of
+/// the addresses themselves.
+#[test]
+#[allow(clippy::arc_with_non_send_sync)]
+fn what_is_refused_takes_no_addresses() {
+    const ENTRIES: usize = 5;
+    let cases = [
+        ("xeon-up", Scheme::Cache { entries: ENTRIES, rule: AccessedRule::Safe }),
+        ("xeon-up", Scheme::PerProcess { entries: ENTRIES, caches: 3 }),
+        ("xeon-up", Scheme::FreeList { entries: ENTRIES }),
+        ("sh7751r", Scheme::Hybrid { entries: ENTRIES }),
+    ];
+    for (name, scheme) in cases {
+        if other_kind().is_some() && name != "xeon-up" {
+            continue; // Others have no colours.
+        }
+        run(name, Schedule::Timed, with_scheme(Scheme::Original), move |rig| {
+            let mut refused = 0;
+            for (arena_bytes, pages) in (0..32).flat_map(|n| [(64 * n, 1 << 10), (1 << 20, n)]) {
+                let kva = Arc::new(rig.kva.first_pages(pages));
+                let mut room = arena_of(rig, arena_bytes);
+                let made = Ephemeral::new(with_scheme(scheme), rig.pmaps.clone(), kva.clone(), &mut room);
+                if made.is_err() {
+                    refused += 1;
+                    assert_eq!(kva.free_pages(), pages, "{scheme:?} with {arena_bytes} bytes, {pages} pages");
+                }
+            }
+            assert!(refused > ENTRIES, "{scheme:?}: {refused} were refused");
+        });
+    }
+}
+
+/// Addresses that are given back are free again, but for those that a magazine keeps: so many, and no more.
+#[test]
+fn a_magazine_keeps_sixteen_addresses() {
+    for (scheme, kept) in [(Scheme::Original, 0), (Scheme::Vmem, 16)] {
+        run("xeon-up", Schedule::Timed, with_scheme(scheme), move |rig| {
+            let before = rig.kva.free_pages();
+            let mut away = 0;
+            for count in [15, 16, 17, 40, 3] {
+                let held: Vec<_> =
+                    (0..count).map(|n| rig.alloc(n, Flags::empty()).expect("room for all")).collect();
+                held.into_iter().for_each(|mapping| rig.free(mapping));
+                away = kept.min(away.max(count as usize));
+                assert_eq!(before - rig.kva.free_pages(), away, "{scheme:?}, {count} at once");
+            }
+        });
+    }
+}
+
+/// Runs lie beside each other and not over each other, of whatever colours their first frames are.
+#[test]
+fn runs_have_their_addresses_for_themselves() {
+    const PAGES: u32 = 3;
+    const RUNS: u32 = 4;
+    for name in ["xeon-up", "sh7751r"] {
+        if other_kind().is_some() && name != "xeon-up" {
+            continue; // Others have no colours.
+        }
+        run(name, Schedule::Timed, with_scheme(Scheme::Original), move |rig| {
+            let make = |_| rig.eph.kva_run(PAGES as usize, MappingUser::Other).expect("room");
+            let mut runs: Vec<KvaRun> = (0..RUNS).map(make).collect();
+            // The first frames of neighbours are of all pairs of colours in turn.
+            let colours = rig.pmaps.colours();
+            for pair in 0..colours * colours {
+                let first =
+                    move |run: u32| if run.is_multiple_of(2) { pair / colours } else { pair % colours };
+                let frames_of = |run: u32| (0..PAGES).map(move |n| 16 * run + first(run) + n);
+                let mut shown = Vec::new();
+                for (i, run) in (0..).zip(&mut runs) {
+                    let frames: Vec<Pfn> = frames_of(i).map(|n| rig.frame(n)).collect();
+                    let range = VaRange::pages_from(rig.eph.enter_run(run, &frames), frames.len());
+                    let is_over =
+                        |other: &VaRange| other.start() < range.end() && range.start() < other.end();
+                    assert!(!shown.iter().any(is_over), "{name}: {range:?} beside {shown:?}");
+                    for (va, n) in range.pages().zip(frames_of(i)) {
+                        rig.m.store(Mode::Kernel, va, &Rig::tag(n)).expect("mapped");
+                    }
+                    shown.push(range);
+                }
+                for (i, range) in (0..).zip(&shown) {
+                    for (va, n) in range.pages().zip(frames_of(i)) {
+                        let mut buf = [0; 4];
+                        rig.m.load(Mode::Kernel, va, &mut buf).expect("mapped");
+                        assert_eq!(buf, Rig::tag(n), "{name}: run {i}");
+                    }
+                }
+                runs.iter_mut().for_each(|run| rig.eph.remove_run(run));
+            }
+            runs.into_iter().for_each(|run| rig.eph.release_run(run));
+        });
+    }
 }

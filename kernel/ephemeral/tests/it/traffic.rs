@@ -240,6 +240,11 @@ fn a_missing_shootdown_is_caught() {
 
 /// Room for the structures of one more set of mappings: addresses in the arena that no other set has.
 pub fn arena(rig: &Rig) -> StructArena {
+    arena_of(rig, 1 << 20)
+}
+
+/// The same, of so many bytes.
+pub fn arena_of(rig: &Rig, len_bytes: usize) -> StructArena {
     let layout = rig.m.board().layout;
-    StructArena::new(layout.kernel_base + (3 << 20), 1 << 20)
+    StructArena::new(layout.kernel_base + (3 << 20), len_bytes)
 }

@@ -174,7 +174,9 @@ impl Side {
     }
 
     pub fn run(&mut self, call: &Call) -> Answer {
-        self.try_run(call).unwrap_or_else(|e| Answer::No(errno(&e)))
+        let answer = self.try_run(call);
+        self.store.check_counts().unwrap_or_else(|e| panic!("{call:?}: {e}"));
+        answer.unwrap_or_else(|e| Answer::No(errno(&e)))
     }
 
     fn try_run(&mut self, call: &Call) -> Result<Answer, FsError> {

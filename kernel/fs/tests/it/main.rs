@@ -2,6 +2,7 @@
 
 mod bad;
 mod common;
+mod edges;
 mod host;
 mod planted;
 mod power;

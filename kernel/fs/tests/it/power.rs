@@ -56,6 +56,8 @@ fn before(call: &Call, side: &mut Side, facts: &mut [Fact]) {
 pub enum Writes {
     InOrder,
     Soft,
+    /// As soft updates, to a disk that refuses some.
+    SoftWithFailures,
 }
 
 /// A program of so many steps, cut at `cuts` random writes; at every one without a number.
@@ -68,24 +70,30 @@ pub fn cut_anywhere(
 ) -> Result<(), String> {
     let mut random = Random::new(seed ^ 0x5a5a);
     let block_bytes = [512, 1024, 2048][random.below(3) as usize];
-    let max_dirty = 4 + random.below(40) as usize;
+    let (is_soft, fails) = (writes != Writes::InOrder, writes == Writes::SoftWithFailures);
+    // Where the disk fails, no call writes that does not say so: what it answers then is what it has done.
+    let max_dirty = if fails { 4096 } else { 4 + random.below(40) as usize };
     let mut side = Side::new(2 << 20, block_bytes, max_dirty, defect);
     side.volume.sync(&mut side.store).map_err(|e| e.to_string())?;
     let base = side.store.device().clone();
     side.store.device_mut().keep_journal();
-    if writes == Writes::Soft {
+    if is_soft {
         side.use_soft_updates(defect);
     }
     let mut facts: Vec<Fact> = Vec::new();
     for _ in 0..steps {
         let call = call(&mut random);
         before(&call, &mut side, &mut facts);
+        if fails && random.below(2) == 0 {
+            side.store.device_mut().fail_writes_after(Some(random.below(6) as u32));
+        }
         let answer = side.run(&call);
-        if writes == Writes::Soft && random.below(3) == 0 {
+        if is_soft && random.below(3) == 0 {
             // A buffer is wanted for something else, or has waited long enough.
             let at = random.below(side.store.len_bytes());
-            side.store.write_chunk_at(at).map_err(|e| e.to_string())?;
+            side.store.write_chunk_at(at).or_else(|e| if fails { Ok(()) } else { Err(e.to_string()) })?;
         }
+        side.store.device_mut().fail_writes_after(None);
         if let Answer::No("damaged") = answer {
             return Err(format!("seed {seed}: {call:?} finds damage"));
         }
@@ -98,7 +106,7 @@ pub fn cut_anywhere(
             }
         }
     }
-    if writes == Writes::Soft {
+    if is_soft {
         let Side { mut store, volume, .. } = side;
         volume.unmount(&mut store).map_err(|e| format!("seed {seed}: {e}"))?;
         let found = check(&mut store).map_err(|e| e.to_string())?;
@@ -139,7 +147,7 @@ fn cut_at(
         }
         let volume = Volume::mount(&mut store).map_err(|e| e.to_string())?;
         let mut after = Side { store, volume, open: [None; SLOTS], own_bytes: None };
-        if writes == Writes::Soft
+        if writes != Writes::InOrder
             && let Some(path) = after.strange_bytes()
         {
             return Err(format!("seed {seed}, cut at {at}: {path} has bytes that it was never given"));
@@ -151,7 +159,7 @@ fn cut_at(
             let holds = fact.paths.iter().any(|path| {
                 after.find(path).and_then(|ino| after.contents(ino)).is_ok_and(|bytes| bytes == fact.bytes)
             });
-            if !(holds || writes == Writes::Soft && is_elsewhere(&mut after, fact)) {
+            if !(holds || writes != Writes::InOrder && is_elsewhere(&mut after, fact)) {
                 return Err(format!("seed {seed}, cut at {at}: {:?} is not what was synced", fact.paths));
             }
         }
@@ -173,6 +181,14 @@ fn a_power_cut_leaves_of_soft_updates_what_they_promise() {
     let seeds = std::env::var("PAGEFERRY_FS_SEEDS").map_or(40, |seeds| seeds.parse().expect("a number"));
     for seed in 1..=seeds {
         cut_anywhere(seed, 400, Some(25), Writes::Soft, None).unwrap_or_else(|e| panic!("{e}"));
+    }
+}
+
+/// What the disk has refused waits on, with all that it waits for, and comes there later.
+#[test]
+fn a_disk_that_fails_at_times_gets_all_in_order_all_the_same() {
+    for seed in 1..=40 {
+        cut_anywhere(seed, 400, Some(25), Writes::SoftWithFailures, None).unwrap_or_else(|e| panic!("{e}"));
     }
 }
 

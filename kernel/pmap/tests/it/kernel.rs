@@ -262,6 +262,23 @@ fn old_accessed_tells_whether_the_entry_was_used() {
     }
 }
 
+/// What was merged says it of all of them, whichever came first.
+#[test]
+fn merging_keeps_that_an_entry_was_used() {
+    for (machine, used, first) in ALL.into_iter().flat_map(|m| (0..4).map(move |n| (m, n & 1, n / 2))) {
+        run(Shape::new(machine, 1), move |k| {
+            let [a, b] = [0, 1].map(|page| k.kva.start() + page * PAGE_SIZE);
+            k.pmaps.kenter(a, &[Pfn(2000); 2], Prot::RW).flush(&k.pmaps);
+            k.load(Mode::Kernel, [a, b][used]).unwrap();
+            let [mut change, other] = [first, 1 - first].map(|n| k.pmaps.kremove(VaRange::page([a, b][n])));
+            assert_eq!([change.old_accessed(), other.old_accessed()], [used == first, used != first]);
+            change.merge(other);
+            assert!(change.old_accessed(), "{machine}");
+            change.flush(&k.pmaps);
+        });
+    }
+}
+
 /// All CPUs read one kernel page while CPU 0 maps one frame after the other there.
 fn remap_under_readers(
     shape: Shape,

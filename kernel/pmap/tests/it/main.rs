@@ -8,5 +8,6 @@ mod planted;
 mod powerpc;
 mod preload;
 mod rows;
+mod several;
 mod tags;
 mod user;

@@ -335,6 +335,31 @@ fn what_renewal_leaves_behind_is_reclaimed_or_purged() {
     }
 }
 
+/// Wherever in the hash table a CPU looks when a tag is left behind: it does not stop before all of it is gone.
+#[test]
+fn reclaiming_ends_when_nothing_is_left_behind() {
+    for machine in ["ppc603+hash+renew", "ppc604+renew"] {
+        run(Shape { size_mb: 16, asid_bits: Some(5), ..Shape::new(machine, 1) }, move |k| {
+            let frames: Vec<Pfn> = (0..8).map(|_| k.frames.data()).collect();
+            let space = k.pmaps.create(&k.frames).unwrap();
+            k.pmaps.activate(None, Some(&space));
+            let leave = |round: u8| {
+                fill(k, &space, &frames, round);
+                k.pmaps.remove(&space, VaRange::pages_from(VA, 8)).flush(&k.pmaps);
+            };
+            for (round, groups) in (0..1024).step_by(97).enumerate() {
+                leave(2 * round as u8);
+                assert_eq!(k.pmaps.reclaim(groups), groups, "{machine}: a tag is left, and is looked for");
+                leave(2 * round as u8 + 1);
+                while k.pmaps.reclaim(64) == 64 {}
+                assert_eq!(census(k).0.left_behind, 0, "{machine}: {groups} groups into a round");
+            }
+            k.pmaps.activate(Some(&space), None);
+            k.destroy(space);
+        });
+    }
+}
+
 #[test]
 fn a_kernel_that_does_not_look_leaves_it_there() {
     for machine in ["ppc603+hash+renew+left", "ppc604+renew+left"] {

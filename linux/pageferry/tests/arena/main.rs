@@ -257,6 +257,33 @@ fn a_budget_is_kept_and_blocks_of_other_sizes_make_room() {
     assert_eq!(blocks_of_this_process(), 0);
 }
 
+/// Each limit by itself, to its last block and its last byte.
+#[test]
+fn each_limit_is_reached_and_none_is_passed() {
+    let Some(_alone) = counting() else { return };
+    let whole = {
+        let one = arena();
+        drop(lent(&one, 1));
+        one.held().bytes
+    };
+    let many = 1 << 20;
+    for (bytes, blocks, fit) in
+        [(1 << 30, 3, 3), (3 * whole, many, 3), (3 * whole - 1, many, 2), (4 * whole, 3, 3), (1 << 30, 1, 1)]
+    {
+        let arena = Arena::with(Limits { bytes, kept: 0, blocks });
+        let mut out: Vec<Handle> = (0..fit).map(|byte| lent(&arena, byte)).collect();
+        assert!(matches!(arena.block(LEN), Err(Error::Budget { .. })), "{bytes} bytes, {blocks} blocks");
+        let held = arena.held();
+        assert_eq!((held.blocks, held.bytes), (usize::from(fit), u64::from(fit) * whole));
+        out.pop();
+        out.push(lent(&arena, 9));
+        assert!(arena.block(LEN).is_err(), "{bytes} bytes, {blocks} blocks, one of them again");
+        drop(out);
+        arena.trim();
+        assert_eq!((arena.held().blocks, arena.held().bytes), (0, 0));
+    }
+}
+
 #[test]
 fn what_was_received_makes_room_and_what_waits_does_not() {
     let Some(_alone) = counting() else { return };

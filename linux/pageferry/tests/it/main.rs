@@ -1,6 +1,7 @@
 //! The library's own tests, in one program.
 mod auto;
 mod doctor;
+mod edges;
 mod fanout;
 mod first;
 mod pass;

@@ -387,6 +387,44 @@ pub fn returned() {
     }
 }
 
+/// A process in which the wait for what is home fails: the error brings the token back, the bytes are there, and a
+/// wait that nothing keeps has the buffer.
+pub fn waited() {
+    let calls = ["memfd_create", "mmap", "mremap", "mprotect", "ftruncate", "F_ADD_SEALS"];
+    let mut failed = 0;
+    for (level, call) in [Level::Typed, Level::Mmu, Level::Sealed]
+        .iter()
+        .flat_map(|&level| calls.map(|call| (level, call)))
+        .filter(|(level, _)| *level != Level::Mmu || crate::mmu_here())
+    {
+        for after in 0..4 {
+            let (tx, rx) = Channel::pair(config(level)).unwrap();
+            let mut buffer = tx.buffer(100_000).unwrap();
+            buffer.fill(7);
+            let lent = tx.loan(buffer).unwrap();
+            drop(rx.recv().unwrap());
+            verify::fail_once(call, libc::ENOMEM, after);
+            let waited = lent.wait_timeout(AT_ONCE);
+            verify::restore();
+            let what = format!("{level}: {call}, after {after}");
+            let buffer = match waited {
+                Ok(buffer) => buffer,
+                Err((error, lent)) => {
+                    failed += 1;
+                    assert!(matches!(error, Error::Host(_)), "{what}: {error}");
+                    assert!(lent.len() == 100_000 && lent.iter().all(|&byte| byte == 7), "{what}");
+                    lent.wait_timeout(AT_ONCE).map_err(|(error, _)| format!("{what}: {error}")).unwrap()
+                }
+            };
+            assert!(buffer.len() == 100_000 && buffer.iter().all(|&byte| byte == 7), "{what}");
+            drop(buffer);
+            let (ours, theirs) = (tx.counters(), rx.counters());
+            assert_eq!((ours.out, ours.slots_taken, theirs.bytes_held), (0, 0, 0), "{what}");
+        }
+    }
+    assert!(failed > 0, "no wait has failed");
+}
+
 /// A process whose wake-ups fail.
 pub fn wakes() {
     let (tx, rx) = Channel::pair(config(Level::Copy)).unwrap();
@@ -475,4 +513,9 @@ fn calls_that_fail_at_level_sealed() {
 #[test]
 fn a_buffer_that_cannot_come_back_says_so() {
     again::run("returned", "", HANGS).through();
+}
+
+#[test]
+fn a_wait_that_fails_brings_the_token_back() {
+    again::run("waited", "", HANGS).through();
 }

@@ -44,6 +44,7 @@ fn play(role: &str, input: &str) {
         "faults" => faults::sweep(input),
         "wakes" => faults::wakes(),
         "returned" => faults::returned(),
+        "waited" => faults::waited(),
         "host" => hosts::host(input),
         "limits" => hosts::limits(input),
         "late" => hosts::late(input),

@@ -45,6 +45,20 @@ pub struct Kva {
     free: RefCell<Vec<VaRange>>,
 }
 
+impl Kva {
+    /// Pages of addresses that nobody has.
+    pub fn free_pages(&self) -> usize {
+        self.free.borrow().iter().map(VaRange::len_pages).sum()
+    }
+
+    /// So many of them, for somebody else: nobody takes them here meanwhile.
+    pub fn first_pages(&self, len_pages: usize) -> Kva {
+        let free = self.free.borrow();
+        let range = free.iter().find(|range| range.len_pages() >= len_pages).expect("there are more");
+        Kva { free: RefCell::new(vec![VaRange::pages_from(range.start(), len_pages)]) }
+    }
+}
+
 impl KernelAddresses for Kva {
     fn alloc(&self, len_pages: usize) -> Option<VaRange> {
         let mut free = self.free.borrow_mut();
@@ -281,6 +295,8 @@ pub fn try_run(
         test(&rig);
         rig.workers.wait_for_all();
         rig.eph.check().expect("the invariants of the cache hold");
+        let left = (rig.eph.held(), rig.eph.kva_runs(), rig.eph.waiting());
+        assert_eq!(left, (0, 0, 0), "mappings, runs and waiting threads are left");
         rig.workers.dismiss();
         None
     }));

@@ -38,6 +38,8 @@ pub struct Shape {
     pub machine: &'static str,
     pub cpus: usize,
     pub ranged: bool,
+    /// More user pages in one flush are invalidated with all of their space.
+    pub full_flush_pages: usize,
     pub schedule: Schedule,
     pub size_mb: u64,
     /// Bits of tags, instead of the machine file's.
@@ -55,6 +57,7 @@ impl Shape {
             machine,
             cpus,
             ranged: true,
+            full_flush_pages: CONFIG.full_flush_pages,
             schedule: Schedule::Timed,
             size_mb: 64,
             asid_bits: None,
@@ -259,8 +262,13 @@ pub fn invalidations(s: &Snapshot) -> [u64; 4] {
 /// Runs `test` on CPU 0 with the other CPUs waiting; the machine's laws hold at the end, but for stale uses.
 pub fn try_run(shape: Shape, test: impl FnOnce(&Rc<Kernel>) + 'static) -> (Model, Result<(), RunError>) {
     let m = machine(shape);
-    let mut config =
-        PmapConfig { ranged_shootdown: shape.ranged, mapping: shape.mapping, defect: shape.defect, ..CONFIG };
+    let mut config = PmapConfig {
+        ranged_shootdown: shape.ranged,
+        full_flush_pages: shape.full_flush_pages,
+        mapping: shape.mapping,
+        defect: shape.defect,
+        ..CONFIG
+    };
     for word in choices(shape.machine) {
         assert!(config.choose(word), "{shape:?}: no kernel has a choice called {word}");
     }
