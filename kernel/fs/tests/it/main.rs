@@ -3,6 +3,7 @@
 mod bad;
 mod common;
 mod edges;
+mod failing;
 mod host;
 mod planted;
 mod power;

@@ -1,0 +1,86 @@
+//! A write that fails, at each of its steps: what the file had before is there, and nothing of what another file had in
+//! its blocks, however it grows.
+
+use crate::common::*;
+use pageferry_fs::*;
+use std::ops::Range;
+
+/// A store of which one write fails, behind so many that do not.
+struct Failing<'a> {
+    store: &'a mut Cached<MemoryDevice>,
+    left: Option<u32>,
+}
+
+impl Store for Failing<'_> {
+    fn len_bytes(&self) -> u64 {
+        self.store.len_bytes()
+    }
+
+    fn read(&mut self, at: u64, bytes: &mut [u8]) -> Result<(), IoError> {
+        self.store.read(at, bytes)
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8], when: When) -> Result<(), IoError> {
+        match self.left {
+            Some(0) => {
+                self.left = None;
+                return Err(IoError { at });
+            }
+            Some(left) => self.left = Some(left - 1),
+            None => {}
+        }
+        self.store.write(at, bytes, when)
+    }
+
+    fn forget(&mut self, bytes: Range<u64>) {
+        self.store.forget(bytes);
+    }
+
+    fn flush(&mut self, bytes: Range<u64>) -> Result<(), IoError> {
+        self.store.flush(bytes)
+    }
+}
+
+#[test]
+fn no_other_files_bytes_come_to_light_where_a_write_fails() {
+    const BLOCK: usize = 512;
+    // Within direct blocks, and where an indirect one is needed.
+    for (size, at) in [(0, 0), (10, 10), (BLOCK, BLOCK), (10 * BLOCK + 7, 10 * BLOCK + 7)] {
+        let mut failed = 0;
+        for left in 0.. {
+            let mut side = Side::new(1 << 20, BLOCK as u32, 4096, None);
+            let root = side.volume.root();
+            let file = side.volume.make(&mut side.store, root, b"file", Kind::File).unwrap();
+            assert_eq!(side.volume.write(&mut side.store, file, 0, &vec![1; size]), Ok(size));
+            let mut store = Failing { store: &mut side.store, left: Some(left) };
+            let written = side.volume.write(&mut store, file, at as u64, &[2; 4 * BLOCK]);
+            if store.left.is_some() {
+                assert_eq!(written, Ok(4 * BLOCK));
+                break;
+            }
+            failed += 1;
+            let len = side.volume.stat(&mut side.store, file).unwrap().size_bytes as usize;
+            // The last write is that of the length, with all bytes there.
+            let all = at + 4 * BLOCK;
+            let expected = written.as_ref().map_or(size, |done| at + done);
+            assert!(
+                len == expected || len == all,
+                "{written:?} of a file of {size} bytes makes it {len} long"
+            );
+            side.volume.truncate(&mut side.store, file, 40 * BLOCK as u64).unwrap();
+            let bytes = side.contents(file).unwrap();
+            let wrong = bytes.iter().enumerate().position(|(i, byte)| {
+                *byte != if i < size { 1 } else { 0 } && !(*byte == 2 && (at..len).contains(&i))
+            });
+            assert_eq!(
+                wrong, None,
+                "write {left} fails: {written:?} of a file of {size} bytes, from {at} on"
+            );
+            side.volume.sync(&mut side.store).unwrap();
+            // What was written of the maps and what was not may differ.
+            let problems = check(&mut side.store).unwrap().problems;
+            assert!(problems.iter().all(|problem| problem.weight == Weight::Leftover), "{problems:?}");
+        }
+        assert!(failed > 3, "{failed} writes failed");
+    }
+}
