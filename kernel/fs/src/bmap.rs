@@ -96,6 +96,32 @@ impl Volume {
         taken.map(|block| (block, true))
     }
 
+    /// Takes a block from a file again that it has just got: a hole is there, as before.
+    pub(crate) fn give_back_block(
+        &mut self,
+        store: &mut dyn Store,
+        ino: Ino,
+        index: u64,
+    ) -> Result<(), FsError> {
+        let Some(block) = self.block_of(store, ino, index)? else { return Ok(()) };
+        let roots = self.node(store, ino)?.inode.pointers;
+        let (indirect, i) = match place_of(&self.geometry, index) {
+            Place::Direct(i) => {
+                self.change(store, ino, When::Now, |inode| {
+                    inode.pointers[i] = 0;
+                    inode.blocks = inode.blocks.saturating_sub(1);
+                })?;
+                return self.free(store, &[block], None);
+            }
+            Place::Indirect(i) => (roots[DIRECT], i),
+            Place::Double(i, j) => (self.pointer(store, roots[DIRECT + 1], i)?, j),
+        };
+        let at = self.geometry.byte_of(indirect) + 4 * i;
+        self.write_pointers(store, (at, &[0; 4]), None, When::Now)?;
+        self.change(store, ino, When::Later, |inode| inode.blocks = inode.blocks.saturating_sub(1))?;
+        self.free(store, &[block], None)
+    }
+
     fn take_new_block_of(
         &mut self,
         store: &mut dyn Store,

@@ -83,7 +83,8 @@ impl Volume {
         let (block, is_new) = self.take_block_of(store, ino, at / block_bytes, When::Later)?;
         let start = self.geometry.byte_of(block);
         if is_new && len < block_bytes as usize && !self.defect.is(FsDefect::FreshNotCleared) {
-            store.write(start, &vec![0; block_bytes as usize], When::Later)?;
+            let cleared = store.write(start, &vec![0; block_bytes as usize], When::Later);
+            cleared.or_else(|e| self.give_back(store, ino, at).and(Err(e.into())))?;
         }
         Ok(Target { at: start + offset, len_bytes: len, is_new })
     }
@@ -96,8 +97,16 @@ impl Volume {
         self.change(store, ino, When::Later, |inode| inode.size = inode.size.max(end))
     }
 
-    /// Takes from a file the blocks behind its end: what it got for bytes that could not be written. What others had
-    /// there must not come to light where it grows.
+    /// Takes from a file the block with byte `at`, which it has just got and which could not be written. What another
+    /// file had there must not come to light.
+    ///
+    /// # Errors
+    /// [`FsError::Damaged`], the disk.
+    pub fn give_back(&mut self, store: &mut dyn Store, ino: Ino, at: u64) -> Result<(), FsError> {
+        self.give_back_block(store, ino, at / u64::from(self.geometry.block_bytes))
+    }
+
+    /// Takes from a file the blocks behind its end, which it has got for bytes that do not come.
     ///
     /// # Errors
     /// [`FsError::Damaged`], the disk.
@@ -154,20 +163,20 @@ impl Volume {
                 break Ok(());
             }
             let piece = self.piece_to_write(store, ino, at + done as u64, bytes.len() - done);
-            let Target { at: to, len_bytes: len, .. } = match piece {
+            let Target { at: to, len_bytes: len, is_new } = match piece {
                 Ok(piece) => piece,
                 Err(e) => break Err(e),
             };
             if let Err(e) = store.write(to, &bytes[done..][..len], When::Later) {
+                if is_new {
+                    self.give_back(store, ino, at + done as u64)?;
+                }
                 break Err(e.into());
             }
             done += len;
         };
         if done > 0 {
             self.wrote(store, ino, at + done as u64)?;
-        }
-        if matches!(result, Err(FsError::Io(_))) {
-            self.give_back_behind(store, ino)?;
         }
         self.let_go(store, ino)?;
         if done > 0 { Ok(done) } else { result.map(|()| 0) }

@@ -144,6 +144,7 @@ impl<M: Machine> MountedVolume<M> {
                         if next.is_new
                             && let Err(e) = disk.write(next.at, &vec![0; next.len_bytes], When::Later)
                         {
+                            volume.give_back(disk, ino, at)?;
                             volume.give_back_behind(disk, ino)?;
                             return Err(e.into());
                         }

@@ -346,12 +346,14 @@ pub fn write_bytes(
                 break;
             }
         };
-        let (to, len, before) = (next.at, next.len_bytes, uio.done());
+        let (to, len, before, at) = (next.at, next.len_bytes, uio.done(), uio.offset());
         let how = disk.move_pieces(to, len, uio, piece);
         let moved = uio.done() - before;
         if next.is_new && moved < len {
             // The writer's memory ends: what another file had there is not this one's.
             if let Err(e) = disk.write(to + moved as u64, &vec![0; len - moved], When::Later) {
+                volume.give_back(disk, ino, at)?;
+                uio.take_back(before);
                 result = Err(e.into());
                 break;
             }
@@ -360,9 +362,6 @@ pub fn write_bytes(
     }
     if uio.done() > 0 {
         volume.wrote(disk, ino, uio.offset())?;
-    }
-    if matches!(result, Err(Errno::Io)) {
-        volume.give_back_behind(disk, ino)?;
     }
     result
 }

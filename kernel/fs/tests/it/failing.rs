@@ -44,14 +44,18 @@ impl Store for Failing<'_> {
 #[test]
 fn no_other_files_bytes_come_to_light_where_a_write_fails() {
     const BLOCK: usize = 512;
-    // Within direct blocks, and where an indirect one is needed.
-    for (size, at) in [(0, 0), (10, 10), (BLOCK, BLOCK), (10 * BLOCK + 7, 10 * BLOCK + 7)] {
+    // At the end, within direct blocks and where indirect ones are needed; and in holes.
+    let ends = [0, 10, BLOCK, 10 * BLOCK + 7, 138 * BLOCK].map(|size| (size, size));
+    let holes = [2, 10, 137].map(|block| (1, block * BLOCK + 100));
+    for (size, at) in ends.into_iter().chain(holes) {
         let mut failed = 0;
         for left in 0.. {
             let mut side = Side::new(1 << 20, BLOCK as u32, 4096, None);
             let root = side.volume.root();
             let file = side.volume.make(&mut side.store, root, b"file", Kind::File).unwrap();
             assert_eq!(side.volume.write(&mut side.store, file, 0, &vec![1; size]), Ok(size));
+            let long = if at > size { 200 * BLOCK } else { size };
+            side.volume.truncate(&mut side.store, file, long as u64).unwrap();
             let mut store = Failing { store: &mut side.store, left: Some(left) };
             let written = side.volume.write(&mut store, file, at as u64, &[2; 4 * BLOCK]);
             if store.left.is_some() {
@@ -61,20 +65,17 @@ fn no_other_files_bytes_come_to_light_where_a_write_fails() {
             failed += 1;
             let len = side.volume.stat(&mut side.store, file).unwrap().size_bytes as usize;
             // The last write is that of the length, with all bytes there.
-            let all = at + 4 * BLOCK;
-            let expected = written.as_ref().map_or(size, |done| at + done);
-            assert!(
-                len == expected || len == all,
-                "{written:?} of a file of {size} bytes makes it {len} long"
-            );
-            side.volume.truncate(&mut side.store, file, 40 * BLOCK as u64).unwrap();
+            let all = long.max(at + 4 * BLOCK);
+            let told = written.as_ref().map_or(long, |done| long.max(at + done));
+            assert!(len == told || len == all, "{written:?} of a file of {long} bytes makes it {len} long");
+            side.volume.truncate(&mut side.store, file, 250 * BLOCK as u64).unwrap();
             let bytes = side.contents(file).unwrap();
             let wrong = bytes.iter().enumerate().position(|(i, byte)| {
-                *byte != if i < size { 1 } else { 0 } && !(*byte == 2 && (at..len).contains(&i))
+                *byte != if i < size { 1 } else { 0 } && !(*byte == 2 && (at..at + 4 * BLOCK).contains(&i))
             });
             assert_eq!(
                 wrong, None,
-                "write {left} fails: {written:?} of a file of {size} bytes, from {at} on"
+                "write {left} fails: {written:?} of a file of {long} bytes, from {at} on"
             );
             side.volume.sync(&mut side.store).unwrap();
             // What was written of the maps and what was not may differ.
