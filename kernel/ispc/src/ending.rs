@@ -111,8 +111,8 @@ impl<M: Machine> Ispc<M> {
         }
     }
 
-    /// Tests the laws: the owner of a piece is there, what attaches it is what the TLB has reserved, and no entry is
-    /// two things.
+    /// Tests the laws: the owner of a piece is there, what attaches it is what the TLB has reserved, no entry is two
+    /// things, and every structure is something's.
     ///
     /// # Errors
     /// What is broken, in words.
@@ -163,6 +163,11 @@ impl<M: Machine> Ispc<M> {
             }
         }
         self.check_inside(core, &state)?;
+        let (there, live) =
+            (state.icas.len() + state.requests.len() + state.ports.len(), state.structures.live());
+        if live != there {
+            return Err(format!("{live} structures are allocated, for {there} pieces, requests and ports"));
+        }
         let servers = state.ports.values().flat_map(|port| &port.entries);
         for entry in servers.chain(&state.free_server).chain(&state.free) {
             if let Some(page) = used.insert(*entry, usize::MAX) {

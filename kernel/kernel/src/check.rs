@@ -74,9 +74,12 @@ impl<M: Machine> Kernel<M> {
         if self.core.callouts.count() > 0 {
             return Err(format!("{} callouts are left", self.core.callouts.count()));
         }
-        let (held, runs) = (self.core.ephemeral.held(), self.core.ephemeral.kva_runs());
-        if (held, runs) != (0, 0) {
-            return Err(format!("{held} ephemeral mappings and {runs} runs of kernel addresses are held"));
+        let ephemeral = &self.core.ephemeral;
+        let (held, runs, waiting) = (ephemeral.held(), ephemeral.kva_runs(), ephemeral.waiting());
+        if (held, runs, waiting) != (0, 0, 0) {
+            return Err(format!(
+                "{held} ephemeral mappings and {runs} runs of kernel addresses are held, {waiting} threads wait for one"
+            ));
         }
         // First: files without a name, an opener and a mapping end here.
         let cached = self.files.resident_pages(&self.core.vm);

@@ -573,10 +573,17 @@ impl<M: Machine> SockBuf<M> {
     /// What is broken, in words.
     pub fn check(&self, is_lent: impl Fn(Pfn) -> bool) -> Result<(), String> {
         let held = self.lock();
-        let bytes: usize = held.chain().map(Mbuf::len).sum();
+        // What a receiver works on counts, and is not in the chain.
         let exact = !held.receiving.is_taken();
-        if bytes > held.fill.bytes() || (exact && bytes != held.fill.bytes()) {
-            return Err(format!("a socket buffer counts {} bytes and has {bytes}", held.fill.bytes()));
+        let there = |of: fn(&Mbuf) -> usize| held.chain().map(of).sum::<usize>();
+        let counts = [
+            ("bytes", held.fill.bytes(), there(Mbuf::len)),
+            ("bytes of memory", held.fill.memory(), there(Mbuf::memory_bytes)),
+        ];
+        for (what, counted, there) in counts {
+            if there > counted || exact && there != counted {
+                return Err(format!("a socket buffer counts {counted} {what} and has {there}"));
+            }
         }
         if held.fill.bytes() > self.limits.high_water_bytes {
             return Err(format!("a socket buffer has {} bytes, above its limit", held.fill.bytes()));

@@ -20,6 +20,7 @@ mod flush_policy;
 mod inet;
 mod inet_area;
 mod inet_card;
+mod inet_cuts;
 mod inet_defects;
 mod inet_endings;
 mod inet_flip;

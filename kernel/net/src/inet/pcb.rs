@@ -263,6 +263,7 @@ impl<M: Machine> Pcbs<M> {
         if with_deadline > self.deadlines.len() {
             return Err(format!("{} deadlines are in order, of {with_deadline}", self.deadlines.len()));
         }
+        self.check_listeners()?;
         self.all.values().try_for_each(|pcb| match &pcb.kind {
             Kind::Tcp(tcb) => tcb.check(),
             Kind::Udp(udp) => udp.check(),
@@ -270,7 +271,43 @@ impl<M: Machine> Pcbs<M> {
     }
 }
 
+impl<M: Machine> Pcbs<M> {
+    /// Tests that what a listener counts and keeps are the connections that were made for it and that nobody has taken.
+    fn check_listeners(&self) -> Result<(), String> {
+        let tcbs = || self.all.iter().filter_map(|(id, pcb)| Some((id, pcb.as_tcb()?)));
+        for (listener, of) in tcbs().filter(|(_, of)| of.is_listening()) {
+            let half_open = tcbs().filter(|(_, child)| child.is_half_open(*listener)).count();
+            if half_open != of.half_open() {
+                return Err(format!(
+                    "{listener:?} counts {} calls half open, of {half_open}",
+                    of.half_open()
+                ));
+            }
+            let mut waiting: Vec<PcbId> = of.accepting.iter().copied().collect();
+            waiting.sort_unstable();
+            let there: Vec<PcbId> =
+                tcbs().filter(|(_, child)| child.awaits_accept(*listener)).map(|(id, _)| *id).collect();
+            if waiting != there {
+                return Err(format!("{waiting:?} wait to be accepted by {listener:?}, of {there:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Segments that came before what is in front of them.
+    pub(super) fn early(&self) -> usize {
+        self.all.values().filter_map(Pcb::as_tcb).map(Tcb::early).sum()
+    }
+}
+
 impl<M: Machine> Pcb<M> {
+    fn as_tcb(&self) -> Option<&Tcb<M>> {
+        match &self.kind {
+            Kind::Tcp(tcb) => Some(tcb),
+            Kind::Udp(_) => None,
+        }
+    }
+
     fn deadline(&self) -> Option<Cycles> {
         match &self.kind {
             Kind::Tcp(tcb) => tcb.deadline(),

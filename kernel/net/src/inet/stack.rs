@@ -306,7 +306,12 @@ impl<M: Machine> Net<M> {
     /// # Errors
     /// What is broken, in words.
     pub fn check(&self) -> Result<(), String> {
-        self.state.lock().pcbs.check()
+        let state = self.state.lock();
+        let (early, counted) = (state.pcbs.early(), self.early.load(Relaxed));
+        if early != counted {
+            return Err(format!("{counted} segments are counted that came too early, of {early}"));
+        }
+        state.pcbs.check()
     }
 }
 

@@ -199,6 +199,21 @@ impl<M: Machine> Tcb<M> {
         self.state == TcpState::SynReceived && self.parent == Some(listener)
     }
 
+    /// A listener's connections that are half open, as it counts them.
+    pub(in crate::inet) fn half_open(&self) -> usize {
+        self.incomplete
+    }
+
+    /// It was made for a listener, is there, and nobody has taken it.
+    pub(in crate::inet) fn awaits_accept(&self, listener: PcbId) -> bool {
+        self.state != TcpState::SynReceived && self.parent == Some(listener)
+    }
+
+    /// Segments that came before what is in front of them.
+    pub(in crate::inet) fn early(&self) -> usize {
+        self.early.len()
+    }
+
     pub(in crate::inet) fn is_listening(&self) -> bool {
         self.state == TcpState::Listen
     }
