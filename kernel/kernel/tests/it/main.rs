@@ -27,6 +27,7 @@ mod inet_flip;
 mod inet_flip_defects;
 mod inet_fragments;
 mod inet_frames;
+mod inet_limits;
 mod inet_page_defects;
 mod inet_page_losses;
 mod inet_receive_mapping;
