@@ -8,6 +8,7 @@ mod clock;
 mod common;
 mod crossing;
 mod defects;
+mod descriptors;
 mod devices;
 mod endings;
 mod exec;
