@@ -85,7 +85,7 @@ fn datagrams_wait_up_to_the_last_byte_of_memory() {
             (0..6).filter(|_| u.receive_from(fd, at, PAGE_SIZE).is_ok()).count()
         };
         // The least in which three wait, and five.
-        let least = |count: usize| {
+        let min_bytes = |count: usize| {
             let (mut short, mut enough) = (4096, 64 << 10);
             assert!(wait(short) < count && wait(enough) >= count);
             while enough - short > 1 {
@@ -94,7 +94,7 @@ fn datagrams_wait_up_to_the_last_byte_of_memory() {
             }
             enough
         };
-        assert_eq!(least(3) * 5, least(5) * 3, "all take the same, and nothing is beside them");
+        assert_eq!(min_bytes(3) * 5, min_bytes(5) * 3, "all take the same, and nothing is beside them");
         u.close(fd).expect("open");
     });
 }
