@@ -124,6 +124,7 @@ pub(crate) struct Hw {
     /// How long CPUs stand still before they read their clocks.
     stalls: Option<Delays>,
     late_sleep: Option<LateSleep>,
+    walks_again: bool,
     /// Sleeps that were begun.
     sleeps: u64,
     /// Records where the time goes, if that is asked for.
@@ -188,6 +189,7 @@ impl Hw {
             delays: options.jitter.map(Delays::new),
             stalls: options.stalls.map(Delays::new),
             late_sleep: options.late_sleep,
+            walks_again: options.walks_again,
             sleeps: 0,
             recorder: None,
             watch: None,
@@ -198,6 +200,11 @@ impl Hw {
             has_far_end: false,
             params,
         }
+    }
+
+    /// Page tables are looked at again before an access is refused for what the TLB says.
+    pub(crate) fn walks_again(&self) -> bool {
+        self.walks_again && matches!(self.params.mmu, Mmu::Radix(_))
     }
 
     // ------------------------------------------------------------------------------------------------- accounts

@@ -85,7 +85,7 @@ pub(crate) fn machine(cpus: usize, frames: usize) -> Result<MachineConfig, Strin
 pub(crate) fn record(folder: &Path, seed: &str, selection: &Selection) -> Result<(), String> {
     let (cpus, frames) = (selection.cpus.unwrap_or(1), selection.frames.unwrap_or(FRAMES));
     let machine = machine(cpus, frames)?;
-    let options = Options::new(order(seed)?).tolerate_stale();
+    let options = Options::new(order(seed)?).tolerate_stale().walks_again();
     let model = Model::new(&machine, options).map_err(|fault| fault.to_string())?;
     let board = model.board();
     if board != kernel::board(cpus, frames) {

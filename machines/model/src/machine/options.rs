@@ -107,6 +107,10 @@ pub struct Options {
     pub stalls: Option<Jitter>,
     /// Who is late to sleep: for tests that no wakeup is lost.
     pub late_sleep: Option<LateSleep>,
+    /// Whether a CPU whose hardware walks page tables looks there again before it refuses an access for what its TLB
+    /// says, as AMD's and QEMU's do. Otherwise it faults, and looks there at the next attempt, as Intel's do. It is seen
+    /// where permissions were gained and nobody was told of that.
+    pub walks_again: bool,
 }
 
 /// 10 to 20 seconds of a host's time, and tens of milliseconds of a machine's on which all CPUs spin for a device.
@@ -127,6 +131,7 @@ impl Default for Options {
             jitter: None,
             stalls: None,
             late_sleep: None,
+            walks_again: false,
         }
     }
 }
@@ -171,6 +176,11 @@ impl Options {
     /// See [`Options::late_sleep`].
     pub fn late_sleep(self, late_sleep: Option<LateSleep>) -> Options {
         Options { late_sleep, ..self }
+    }
+
+    /// See [`Options::walks_again`].
+    pub fn walks_again(self) -> Options {
+        Options { walks_again: true, ..self }
     }
 
     /// See [`Options::cycle_limit`].

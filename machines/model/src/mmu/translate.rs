@@ -52,7 +52,8 @@ impl Hw {
         }
         self.judge_use(cpu, va, access, &entry);
         if (mode == Mode::User && !entry.user) || (write && !entry.writable) {
-            return Err(self.refused(cpu, va, mode, access));
+            let refused = self.refused(cpu, va, mode, access);
+            return if self.walks_again() { self.fill(cpu, va, mode, access) } else { Err(refused) };
         }
         if write && !entry.dirty {
             return self.first_store(cpu, va, mode);
