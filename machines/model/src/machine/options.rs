@@ -108,8 +108,8 @@ pub struct Options {
     /// Who is late to sleep: for tests that no wakeup is lost.
     pub late_sleep: Option<LateSleep>,
     /// Whether a CPU whose hardware walks page tables looks there again before it refuses an access for what its TLB
-    /// says, as AMD's and QEMU's do. Otherwise it faults, and looks there at the next attempt, as Intel's do. It is seen
-    /// where permissions were gained and nobody was told of that.
+    /// says, as AMD's and QEMU's do. Otherwise it faults, and looks there at the next attempt, as Intel's do. It is
+    /// seen where permissions were gained and nobody was told of that.
     pub walks_again: bool,
 }
 

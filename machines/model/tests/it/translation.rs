@@ -32,6 +32,28 @@ fn walks_set_bits_and_protection_is_kept() {
     assert!(s.cause(Cause::TlbMiss) > 0 && s.hardware.tlb_misses > 0);
 }
 
+/// Permissions are gained, and the TLB is not told: one kind of processor faults once, the other never.
+#[test]
+fn a_refusal_is_looked_at_again_before_or_behind_a_fault() {
+    for (walks_again, faults) in [(false, 1), (true, 0)] {
+        let options = Options::new(Schedule::Timed).tolerate_stale();
+        let options = if walks_again { options.walks_again() } else { options };
+        let m = Model::new(&config("xeon-up"), options).expect("valid");
+        run(&m, move |m| {
+            map_by_hand(m);
+            let va = Va(0xc000_0000);
+            ByHand::map(m, va, 5, RO);
+            m.load(Mode::Kernel, va, &mut [0]).unwrap();
+            assert_eq!(m.store(Mode::Kernel, va, &[1]).unwrap_err().trap.kind, TrapKind::Protection);
+            m.load(Mode::Kernel, va, &mut [0]).unwrap();
+            let told = ByHand::change(m, va, Some(Tte::page(Pfn(5), RW)));
+            let refused = (0..3).filter(|_| m.store(Mode::Kernel, va, &[1]).is_err()).count();
+            assert_eq!(refused, faults, "walks again: {walks_again}");
+            told();
+        });
+    }
+}
+
 #[test]
 fn superpages_translate() {
     let m = machine("xeon-up", Schedule::Timed);
