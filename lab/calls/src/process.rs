@@ -27,7 +27,7 @@ pub(super) struct Actor<'a, M: Machine> {
     pub(super) judge: &'a dyn Judge<M>,
     /// Its number.
     pub(super) me: usize,
-    /// Of the allocations in a call, how many succeed before one fails, if one is to.
+    /// Of the allocations in a call, how many succeed before one fails, if one is to; behind a call, if one has.
     pub(super) fail: Cell<Option<u32>>,
 }
 
@@ -128,6 +128,8 @@ impl<M: Machine> Actor<'_, M> {
         self.judge.fail_after(self.u, Some(succeed));
         let answer = call(self.u);
         let had_come = self.judge.fail_after(self.u, None);
+        // Only then may a call be short of memory.
+        self.fail.set(self.fail.get().filter(|_| had_come));
         match answer {
             // A file system takes a buffer that cannot be had for an error of its disk.
             Err(Errno::NoMemory | Errno::Io) if had_come => call(self.u),
