@@ -1,5 +1,5 @@
-//! One recorded program, by itself or as several processes at once, each in an address space of its own; or several
-//! that differ.
+//! One recorded program, by itself or as several processes, each in an address space of its own; or several that
+//! differ: all at once, or one after another, which shows what it costs that they are at once.
 
 use super::recorded::{RecordedProgram, all_recorded};
 use super::stage::{INPUT, Stage, install, make_file, remove, wait_for, with_input};
@@ -15,7 +15,16 @@ use std::sync::Arc;
 
 /// The trace that stands for several: programs that need many entries each, and in this order.
 const MIXED: &str = "mixed";
-const IN_MIX: [&str; 4] = ["pe-cc1", "getversion-cpp", "percent-cc1", "getversion-cc1"];
+const IN_MIX: [&str; 8] = [
+    "pe-cc1",
+    "getversion-cpp",
+    "percent-cc1",
+    "getversion-cc1",
+    "build-ld",
+    "percent-cpp",
+    "runq-cc1",
+    "pe-as",
+];
 
 pub(crate) struct Copies {
     stage: Stage,
@@ -23,10 +32,16 @@ pub(crate) struct Copies {
     processes: Vec<Arc<RecordedProgram>>,
 }
 
+crate::choice! {
+    /// When the processes run.
+    pub(crate) enum Order { Together = "together", InTurn = "in-turn" }
+}
+
 crate::parameters! {
     /// What the file says.
     pub(crate) struct Parameters {
         processes: usize = 1..=256,
+        order: Order,
         /// A recording, by its name or its file.
         trace: WordOrFile,
     }
@@ -67,12 +82,12 @@ impl Workload for Copies {
             )));
         }
         let work = Copies { stage: Stage::new(testbed, cell.clone()), processes };
-        Ok(first_process(cell, 0, move |user| work.run(user)))
+        Ok(first_process(cell, 0, move |user| work.run(user, p.order)))
     }
 }
 
 impl Copies {
-    fn run(&self, user: &User<Model>) -> Result<(), CallError> {
+    fn run(&self, user: &User<Model>, order: Order) -> Result<(), CallError> {
         let image = |recorded: &Arc<RecordedProgram>| recorded.pages.len() * PAGE_SIZE;
         let images = self.processes.iter().map(image).sum::<usize>();
         let largest = self.processes.iter().map(image).max().unwrap_or(0);
@@ -87,8 +102,13 @@ impl Copies {
         let watch = Stopwatch::start(&self.stage.model);
         for recorded in &self.processes {
             self.stage.fork_program(user, recorded, with_input)?;
+            if order == Order::InTurn {
+                wait_for(user, 1)?;
+            }
         }
-        wait_for(user, self.processes.len())?;
+        if order == Order::Together {
+            wait_for(user, self.processes.len())?;
+        }
         let references = self.processes.iter().map(|recorded| recorded.references).sum();
         self.stage.finish(user, references, watch);
         remove(user, &[INPUT], &self.processes)
