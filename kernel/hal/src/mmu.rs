@@ -249,9 +249,9 @@ pub enum Region {
     Superpages,
     /// By pages like any other.
     Pages,
-    /// By large entries of the TLB that no table has: the refill handler makes them of the address alone
-    /// (FreeBSD/sparc64).
-    Computed,
+    /// By large entries of the TLB that no table has, of two to this power bytes: the refill handler makes them of the
+    /// address alone (FreeBSD/sparc64, FreeBSD/ia64).
+    Computed(u8),
 }
 
 /// Where things are in an address space. All of user space lies below all of the kernel's.

@@ -19,7 +19,7 @@ pub type AddressSpace = Arc<Space<Model>>;
 /// The machines that programs run on, by name: one, two and four CPUs, and every kind of MMU. `mini-soft:4` is the
 /// machine `mini-soft` with four CPUs; what follows a `+` is a choice of the kernel ([`PmapConfig::choose`]; `tail` and
 /// `shadows` are some of its VM system, [`FreedTo`] and [`Anonymous`]).
-pub const MACHINES: [&str; 21] = [
+pub const MACHINES: [&str; 23] = [
     "xeon-up",
     "xeon-mp",
     "xeon-mp-htt",
@@ -41,6 +41,8 @@ pub const MACHINES: [&str; 21] = [
     "ppc604-smp+slow+pte",
     "sh7751r+unused",
     "ultrasparc-iie",
+    "alpha-21264",
+    "itanium2",
 ];
 
 /// As few tags as the kernel that the machine's name chooses can do with, so that they are used again and again; where

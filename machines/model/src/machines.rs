@@ -25,6 +25,8 @@
 //! | `today-arm` | 2 | hardware, from tables of four levels; it invalidates on all CPUs | what is so now |
 //! | `ppc603` | 1 | the kernel's refill handler; blocks; fetches through a TLB and a cache of their own | the papers |
 //! | `ppc604`, `ppc604-200`, `ppc604-smp` | 1, 1, 2 | hardware, from a hash table; blocks; as above | the papers |
+//! | `alpha-21264` | 1 | the kernel's refill handlers; tags of 8 bits | sf_buf paper, 4.4 |
+//! | `itanium2` | 1 | the kernel's refill handlers; tags of 18 bits | sf_buf paper, 4.4 |
 //! | `ultrasparc-iie` | 1 | the kernel's refill handlers; contexts; a cache of several colours | sf_buf paper, 4.4 |
 //! | `sh7751r` | 1 | the kernel's refill handler; tags of 8 bits, reserved entries, three sizes of pages | the papers |
 //! | `mini-soft` | 1 | the kernel's refill handler; tags of 8 bits (SH-4) | tests of kernels |
@@ -43,6 +45,8 @@ macro_rules! machines {
 
 machines![
     "486",
+    "alpha-21264",
+    "itanium2",
     "mini-blocks",
     "mini-hash",
     "mini-soft",

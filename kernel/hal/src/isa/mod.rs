@@ -5,9 +5,11 @@
 //!
 //! * [`radix`]: page tables in levels, and [`x86`], the two formats of that kind.
 //! * [`hash`]: a table of hashed entries ([`powerpc`]).
-//! * [`sh4`], [`sparc64`]: no table that hardware knows.
+//! * [`sh4`], [`sparc64`], [`alpha`], [`ia64`]: no table that hardware knows.
 
+pub mod alpha;
 pub mod hash;
+pub mod ia64;
 pub mod powerpc;
 pub mod radix;
 pub mod sh4;

@@ -16,7 +16,7 @@ pub const LAYOUT: Layout = Layout {
     paged_base: Some(Va(0xc000_0000)),
     kernel_end: Va(0xe000_0000),
     direct_map: Some(Va(0xffff_f800_0000_0000)),
-    region: Region::Computed,
+    region: Region::Computed(DIRECT_SHIFT),
 };
 
 /// log2 of the bytes that an entry of the direct map maps: 4 MB.

@@ -63,7 +63,7 @@ impl<M: Machine> Pmaps<M> {
             Region::Blocks => block().map(Whole::Block),
             Region::Superpages => Some(Whole::Superpage(Va(page.0 & !(superpage - 1)))),
             Region::Unmapped => Some(Whole::Untranslated),
-            Region::Computed => self.kernel.computed(page).map(|(va, _)| Whole::Superpage(va)),
+            Region::Computed(_) => self.kernel.computed(page).map(|(va, _)| Whole::Superpage(va)),
             Region::Pages => None,
         };
         Some(whole.unwrap_or_else(|| panic!("{page:?} is no page of the kernel's own memory")))

@@ -12,7 +12,6 @@ use crate::tables::radix::{self, format_of};
 use alloc::vec::Vec;
 use pageferry_hal::isa::RadixFormat;
 use pageferry_hal::isa::hash::GROUP_BYTES;
-use pageferry_hal::isa::sparc64::DIRECT_SHIFT;
 use pageferry_hal::{
     Block, Board, HashTable, Layout, Machine, MemoryUse, Mmu, PAGE_SHIFT, PAGE_SIZE, Pa, Pfn, Region,
     SpaceId, StructArena, Tte, Va, VaRange,
@@ -58,8 +57,8 @@ impl KernelTables {
     /// Where the entry of the direct map that maps `va` begins, and what it is, where such entries are made of
     /// addresses alone.
     pub(crate) fn computed(&self, va: Va) -> Option<(Va, Tte)> {
-        let base = self.layout.direct_map.filter(|_| self.layout.region == Region::Computed)?;
-        (va >= base).then(|| computed(base, va))
+        let (base, shift) = computed_from(&self.layout)?;
+        (va >= base).then(|| computed(base, shift, va))
     }
 
     /// Where the entry of the kernel page at `va` lies.
@@ -107,7 +106,7 @@ fn plan(
     let granule = match layout.region {
         Region::Superpages => super_bytes,
         Region::Pages if layout.direct_map.is_none() => super_bytes,
-        Region::Pages | Region::Unmapped | Region::Blocks | Region::Computed => PAGE_SIZE,
+        Region::Pages | Region::Unmapped | Region::Blocks | Region::Computed(_) => PAGE_SIZE,
     };
     let arena_end = match layout.paged_base {
         None => layout.kernel_end,
@@ -173,10 +172,18 @@ fn uses_hash_table(board: &Board, config: &PmapConfig) -> bool {
     }
 }
 
+/// Where a direct map begins whose entries are made of addresses alone, and log2 of what an entry maps.
+fn computed_from(layout: &Layout) -> Option<(Va, u8)> {
+    match layout.region {
+        Region::Computed(shift) => Some((layout.direct_map?, shift)),
+        _ => None,
+    }
+}
+
 /// The entry of a direct map at `base` that maps `va`, and where it begins.
-fn computed(base: Va, va: Va) -> (Va, Tte) {
-    let first = (va - base) as u64 >> DIRECT_SHIFT << DIRECT_SHIFT;
-    (Va(base.0 + first), Tte { frame: Pa(first).pfn(), shift: DIRECT_SHIFT, attr: PERMANENT })
+fn computed(base: Va, shift: u8, va: Va) -> (Va, Tte) {
+    let first = (va - base) as u64 >> shift << shift;
+    (Va(base.0 + first), Tte { frame: Pa(first).pfn(), shift, attr: PERMANENT })
 }
 
 /// Builds the kernel's page tables in the lowest frames.
@@ -201,9 +208,9 @@ pub(crate) fn build<M: Machine>(machine: &M, config: &PmapConfig) -> Result<Buil
     if let Some(direct) = plan.direct {
         b.for_ever(direct, config.mapping, board.frames);
     }
-    if let Some(base) = layout.direct_map.filter(|_| layout.region == Region::Computed) {
-        for at in (0..board.frames << PAGE_SHIFT).step_by(1 << DIRECT_SHIFT) {
-            let (va, new) = computed(base, base + at);
+    if let Some((base, shift)) = computed_from(&layout) {
+        for at in (0..board.frames << PAGE_SHIFT).step_by(1 << shift) {
+            let (va, new) = computed(base, shift, base + at);
             machine.mapping_changed(SpaceId::KERNEL, va, None, Some(new), None);
         }
     }

@@ -88,7 +88,7 @@ fn entries_are_loaded_ahead_and_counted_only_where_any_may_hold_any_page() {
         RefillConfig { preload: Preload::Recency, ..CONFIG.refill },
         RefillConfig { counts: true, ..CONFIG.refill },
     ] {
-        for machine in ["xeon-up", "mini-hash", "ppc603", "ultrasparc-iie"] {
+        for machine in ["xeon-up", "mini-hash", "ppc603", "ultrasparc-iie", "itanium2"] {
             assert_eq!(boot(machine, refill), Some(PmapError::NoPreload), "{machine}");
         }
         assert_eq!(boot("sh7751r", refill), None);

@@ -662,7 +662,9 @@ mod tests {
             kernel.ephemeral.scheme_on(&board("xeon-up")),
             Scheme::Cache { entries: 65536, rule: pageferry_ephemeral::AccessedRule::Safe }
         );
-        assert_eq!(kernel.ephemeral.scheme_on(&board("opteron-mp")), Scheme::Direct);
+        for direct in ["opteron-mp", "alpha-21264", "itanium2"] {
+            assert_eq!(kernel.ephemeral.scheme_on(&board(direct)), Scheme::Direct);
+        }
         for coloured in ["sh7751r", "ultrasparc-iie"] {
             assert_eq!(kernel.ephemeral.scheme_on(&board(coloured)), Scheme::Hybrid { entries: 1024 / 4 });
         }

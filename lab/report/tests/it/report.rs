@@ -717,6 +717,8 @@ fn every_user_of_mappings_is_shown_under_every_scheme_then_and_now() {
             "opteron-mp",
             "sh7751r",
             "ultrasparc-iie",
+            "alpha-21264",
+            "itanium2",
             "today",
         ] {
             let schemes: Vec<_> = rows.iter().filter(|r| r.user == user && r.machine == machine).collect();

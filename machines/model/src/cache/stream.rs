@@ -226,7 +226,7 @@ mod tests {
         fn runs_do_what_line_by_line_is_done(steps in steps()) {
             let names = [
                 "486", "pentium", "pentium-pro", "pentium-iii", "xeon-mp", "opteron-mp", "today", "sh7751r",
-                "ultrasparc-iie",
+                "ultrasparc-iie", "alpha-21264", "itanium2",
             ];
             let named = |name| MachineConfig::named(name).expect("it is built in");
             for machine in names.map(named).into_iter().chain([through(named("sh7751r"))]) {

@@ -6,7 +6,7 @@ use super::mmu::{AreaConfig, MmuConfig, ReplaceName, WalkerName};
 use super::nic::NicConfig;
 use super::number::Number;
 use crate::mmu::tlb::Replace;
-use pageferry_hal::isa::{powerpc, sh4, sparc64, x86};
+use pageferry_hal::isa::{alpha, ia64, powerpc, sh4, sparc64, x86};
 use pageferry_hal::{
     Attr, Block, BlockRegisters, Board, DeviceMemory, Layout, Mmu, PAGE_SIZE, Pa, Va, Width,
 };
@@ -30,6 +30,10 @@ pub enum ArchName {
     Sh4,
     /// 64-bit SPARC: a direct map that software loads into the TLB.
     Sparc64,
+    /// Alpha: an area of fixed kind that has all of memory.
+    Alpha,
+    /// IA-64: a direct map that software loads into the TLB.
+    Ia64,
 }
 
 /// A machine: what is on the board, and what everything on it costs.
@@ -364,6 +368,10 @@ impl MachineConfig {
                     ArchName::Sh4 => &[16, 20],
                     // There are pages of 512 KB beside.
                     ArchName::Sparc64 => &[16, sparc64::DIRECT_SHIFT],
+                    // 8 and 512 pages of its own; it has 64 of them as well.
+                    ArchName::Alpha => &[16, 22],
+                    // There are nine more.
+                    ArchName::Ia64 => &[16, ia64::DIRECT_SHIFT],
                     // One size, which nothing loads.
                     ArchName::PowerPc | ArchName::I386 | ArchName::Amd64 | ArchName::Arm64 => &[20],
                 },
@@ -381,7 +389,9 @@ impl MachineConfig {
             cpus: self.cpus(),
             frames: (self.memory_bytes() / PAGE_SIZE as u64) as usize,
             pointer: match self.arch {
-                ArchName::Amd64 | ArchName::Arm64 | ArchName::Sparc64 => Width::Eight,
+                ArchName::Amd64 | ArchName::Arm64 | ArchName::Sparc64 | ArchName::Alpha | ArchName::Ia64 => {
+                    Width::Eight
+                }
                 ArchName::I386 | ArchName::PowerPc | ArchName::Sh4 => Width::Four,
             },
             layout: self.layout(),
@@ -396,7 +406,9 @@ impl MachineConfig {
             colours: self.colours(),
             writes_through: self.cache[0].write_policy.value == WritePolicy::Through,
             instruction_bytes: match self.arch {
-                ArchName::PowerPc | ArchName::Sparc64 | ArchName::Arm64 => 4,
+                ArchName::PowerPc | ArchName::Sparc64 | ArchName::Arm64 | ArchName::Alpha => 4,
+                // A third of a bundle of 16, in whole ones.
+                ArchName::Ia64 => 5,
                 ArchName::Sh4 => 2,
                 // Some 3.5 bytes, in whole ones.
                 ArchName::I386 | ArchName::Amd64 => 4,
@@ -415,6 +427,8 @@ impl MachineConfig {
             ArchName::PowerPc => powerpc::PAGES,
             ArchName::Sh4 => sh4::LAYOUT,
             ArchName::Sparc64 => sparc64::LAYOUT,
+            ArchName::Alpha => alpha::LAYOUT,
+            ArchName::Ia64 => ia64::LAYOUT,
         }
     }
 

@@ -33,7 +33,8 @@ pub const RANGES: Ranges = Ranges(&[
     range("mmu.blocks.instruction_registers", 1, 16),
     range("mmu.blocks.*_bytes", PAGE_SIZE as i64, 1 << 32),
     range("mmu.area.len_bytes", PAGE_SIZE as i64, 1 << 32),
-    // Of 32 bits: no machine with wider addresses has areas.
+    // The Alpha's addresses have 43 bits, those of all others with areas 32.
+    range("mmu.area.va", 0, (1 << 43) - 1),
     range("mmu.area.*", 0, (1 << 32) - 1),
     // The model keeps the order of use of a set in one word.
     range("*cache.ways", 1, 16),

@@ -161,7 +161,7 @@ impl MachineConfig {
         let max_mb = match self.arch {
             ArchName::I386 => 4096,
             // Page tables are those of a machine of 32 bits.
-            ArchName::Sparc64 => 4096,
+            ArchName::Sparc64 | ArchName::Alpha | ArchName::Ia64 => 4096,
             ArchName::Amd64 | ArchName::Arm64 => 1 << 20,
             // What the blocks or the area map that lead to memory.
             ArchName::PowerPc | ArchName::Sh4 => 512,

@@ -282,6 +282,7 @@ pub fn kernels() -> Vec<(&'static str, &'static str, KernelConfig)> {
         ("Vmem", "xeon-mp", with_scheme(Scheme::Vmem)),
         ("original, reader maps", "xeon-htt", with_scheme(Scheme::Original)),
         ("direct map", "opteron-mp", with_scheme(Scheme::Direct)),
+        ("direct map, ia64", "itanium2", with_scheme(Scheme::Direct)),
         ("direct map of other colours", "sh7751r", with_scheme(Scheme::Direct)),
         ("hybrid", "sh7751r", with_scheme(Scheme::Hybrid { entries: 4 })),
         ("original, colours", "sh7751r", original()),

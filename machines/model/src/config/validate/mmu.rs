@@ -33,7 +33,7 @@ impl MachineConfig {
         let fits = match self.arch {
             ArchName::I386 | ArchName::Amd64 | ArchName::Arm64 => walks,
             ArchName::PowerPc => !walks,
-            ArchName::Sh4 | ArchName::Sparc64 => mmu.soft.is_some(),
+            ArchName::Sh4 | ArchName::Sparc64 | ArchName::Alpha | ArchName::Ia64 => mmu.soft.is_some(),
         };
         if !fits {
             let (key, arch) = (if mmu.soft.is_some() { "mmu.soft" } else { "mmu.walker" }, self.arch);
