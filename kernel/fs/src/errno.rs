@@ -1,11 +1,26 @@
 //! What a program is told of this floor's errors.
 
-use crate::{FsError, IoError};
+use crate::{FsError, IoError, IoFault};
 use pageferry_abi::Errno;
 
 impl From<IoError> for Errno {
-    fn from(_: IoError) -> Errno {
-        Errno::Io
+    fn from(e: IoError) -> Errno {
+        match e.why {
+            IoFault::Disk => Errno::Io,
+            IoFault::NoMemory => Errno::NoMemory,
+            IoFault::Interrupted => Errno::Interrupted,
+        }
+    }
+}
+
+/// What a file system is told of its buffers' errors.
+impl From<Errno> for IoFault {
+    fn from(e: Errno) -> IoFault {
+        match e {
+            Errno::NoMemory => IoFault::NoMemory,
+            Errno::Interrupted => IoFault::Interrupted,
+            _ => IoFault::Disk,
+        }
     }
 }
 
@@ -22,7 +37,8 @@ impl From<FsError> for Errno {
             FsError::Busy => Errno::Busy,
             FsError::NoSpace => Errno::NoSpace,
             FsError::TooLarge => Errno::TooLarge,
-            FsError::Io(_) | FsError::Damaged(_) => Errno::Io,
+            FsError::Io(e) => e.into(),
+            FsError::Damaged(_) => Errno::Io,
         }
     }
 }

@@ -2,12 +2,35 @@
 
 use alloc::string::String;
 
-/// The disk could not read or write.
+/// Bytes of the disk could not be read or written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("byte {at} of the disk cannot be read or written")]
+#[error("byte {at} of the disk cannot be read or written: {why}")]
 pub struct IoError {
     /// The first byte of the transfer.
     pub at: u64,
+    /// Who is to blame.
+    pub why: IoFault,
+}
+
+impl IoError {
+    /// The disk cannot, at this byte.
+    pub const fn of_disk(at: u64) -> IoError {
+        IoError { at, why: IoFault::Disk }
+    }
+}
+
+/// What kept bytes from the disk, or kept them there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum IoFault {
+    /// The disk, which cannot, or ends before it.
+    #[error("the disk fails")]
+    Disk,
+    /// There is no memory for a buffer. The disk has not been asked: the same may be done later.
+    #[error("there is no memory for a buffer")]
+    NoMemory,
+    /// A signal, while it waited. The disk has not been asked.
+    #[error("a signal came")]
+    Interrupted,
 }
 
 /// Why a call on a volume failed. Nothing of what it was to do is done, but for a write that found the volume full.

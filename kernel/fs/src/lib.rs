@@ -64,7 +64,7 @@ mod volume;
 pub use check::{Problem, Report, Weight, check, repair};
 pub use defect::FsDefect;
 pub use dir::Entry;
-pub use error::{FsError, IoError};
+pub use error::{FsError, IoError, IoFault};
 pub use file::{Piece, Target};
 pub use inode::Kind;
 pub use layout::{Format, Ino};

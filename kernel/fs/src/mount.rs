@@ -89,7 +89,7 @@ impl Volume {
             && !soft.is_empty()
         {
             // The disk has failed before: what was to be there never was.
-            return Err(FsError::Io(IoError { at: 0 }));
+            return Err(FsError::Io(IoError::of_disk(0)));
         }
         self.geometry.write(store, 0, true)
     }

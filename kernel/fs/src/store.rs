@@ -179,7 +179,7 @@ impl<D: Device> Cached<D> {
 
     fn check(&self, at: u64, len: usize) -> Result<(), IoError> {
         let end = at.checked_add(len as u64);
-        if end.is_some_and(|end| end <= self.len_bytes()) { Ok(()) } else { Err(IoError { at }) }
+        if end.is_some_and(|end| end <= self.len_bytes()) { Ok(()) } else { Err(IoError::of_disk(at)) }
     }
 
     fn chunk(&mut self, index: u64) -> Result<&mut Chunk, IoError> {
@@ -352,7 +352,7 @@ impl MemoryDevice {
     fn try_write(&mut self, at: u64) -> Result<(), IoError> {
         #[cfg(feature = "verify")]
         if let Some(left) = &mut self.writes_left {
-            *left = left.checked_sub(1).ok_or(IoError { at })?;
+            *left = left.checked_sub(1).ok_or(IoError::of_disk(at))?;
         }
         _ = at;
         Ok(())
@@ -380,7 +380,7 @@ impl Device for MemoryDevice {
 
     fn read(&mut self, sector: u64, bytes: &mut [u8]) -> Result<(), IoError> {
         let at = sector as usize * SECTOR_BYTES;
-        let there = self.bytes.get(at..at + bytes.len()).ok_or(IoError { at: at as u64 })?;
+        let there = self.bytes.get(at..at + bytes.len()).ok_or(IoError::of_disk(at as u64))?;
         bytes.copy_from_slice(there);
         Ok(())
     }
@@ -388,7 +388,7 @@ impl Device for MemoryDevice {
     fn write(&mut self, sector: u64, bytes: &[u8]) -> Result<(), IoError> {
         let at = sector as usize * SECTOR_BYTES;
         self.try_write(at as u64)?;
-        let there = self.bytes.get_mut(at..at + bytes.len()).ok_or(IoError { at: at as u64 })?;
+        let there = self.bytes.get_mut(at..at + bytes.len()).ok_or(IoError::of_disk(at as u64))?;
         there.copy_from_slice(bytes);
         if let Some(journal) = &mut self.journal {
             for (i, one) in bytes.chunks(SECTOR_BYTES).enumerate() {

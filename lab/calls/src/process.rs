@@ -131,8 +131,7 @@ impl<M: Machine> Actor<'_, M> {
         // Only then may a call be short of memory.
         self.fail.set(self.fail.get().filter(|_| had_come));
         match answer {
-            // A file system takes a buffer that cannot be had for an error of its disk.
-            Err(Errno::NoMemory | Errno::Io) if had_come => call(self.u),
+            Err(Errno::NoMemory) if had_come => call(self.u),
             answer => answer,
         }
     }

@@ -433,7 +433,7 @@ impl<S: Strategy> Cached<'_, S> {
 
     fn check(&self, at: u64, len: usize) -> Result<(), IoError> {
         let end = at.checked_add(len as u64);
-        if end.is_some_and(|end| end <= self.cache.len_bytes) { Ok(()) } else { Err(IoError { at }) }
+        if end.is_some_and(|end| end <= self.cache.len_bytes) { Ok(()) } else { Err(IoError::of_disk(at)) }
     }
 }
 
@@ -450,7 +450,7 @@ impl<S: Strategy> Store for Cached<'_, S> {
             done += len;
             (len, loaded)
         });
-        result.map_err(|_| IoError { at: at + done as u64 })
+        result.map_err(|e| IoError { at: at + done as u64, why: e.into() })
     }
 
     fn write(&mut self, at: u64, bytes: &[u8], when: When) -> Result<(), IoError> {
@@ -461,10 +461,10 @@ impl<S: Strategy> Store for Cached<'_, S> {
             done += len;
             (len, Ok(()))
         });
-        result.map_err(|_| IoError { at: at + done as u64 })?;
+        result.map_err(|e| IoError { at: at + done as u64, why: e.into() })?;
         match when {
             When::Now => self.flush(at..at + bytes.len() as u64),
-            When::Later => self.limit().map_err(|_| IoError { at }),
+            When::Later => self.limit().map_err(|e| IoError { at, why: e.into() }),
         }
     }
 
@@ -504,9 +504,9 @@ impl<S: Strategy> Store for Cached<'_, S> {
             self.cache.by_wait.values().copied().filter(|index| within.contains(index)).collect()
         };
         for index in waiting {
-            self.write_out(index).map_err(|_| IoError { at })?;
+            self.write_out(index).map_err(|e| IoError { at, why: e.into() })?;
         }
-        self.write_older(bytes).map_err(|_| IoError { at })
+        self.write_older(bytes).map_err(|e| IoError { at, why: e.into() })
     }
 }
 

@@ -19,7 +19,7 @@ use pageferry_abi::{Errno, SendMode};
 use pageferry_ephemeral::MappingUser;
 use pageferry_fs::{Ino, Store as _, Volume};
 use pageferry_hal::{Cause, Machine, PAGE_SIZE, Pfn, Threads, Va};
-use pageferry_vm::{PagerError, VnodePager};
+use pageferry_vm::{VmError, VnodePager};
 
 /// Who moves the pages of a file. It belongs to the file's object, which the volume has: so it keeps neither.
 pub(super) struct FilePager<M: Machine> {
@@ -53,7 +53,7 @@ impl<M: Machine> FilePager<M> {
 }
 
 impl<M: Machine> VnodePager for FilePager<M> {
-    fn get(&self, t: &dyn Threads, page: u64, frame: Pfn) -> Result<(), PagerError> {
+    fn get(&self, t: &dyn Threads, page: u64, frame: Pfn) -> Result<(), VmError> {
         let got = self.with_frame(t, frame, |core, volume, disk, va| {
             {
                 let _c = core.machine.scope(Cause::Zero);
@@ -61,10 +61,10 @@ impl<M: Machine> VnodePager for FilePager<M> {
             }
             page_from_disk(core, t, (volume, disk), self.ino, va, page * PAGE_SIZE as u64)
         });
-        got.map_err(|_| PagerError { page })
+        got.map_err(error_of)
     }
 
-    fn put(&self, t: &dyn Threads, page: u64, frame: Pfn) -> Result<(), PagerError> {
+    fn put(&self, t: &dyn Threads, page: u64, frame: Pfn) -> Result<(), VmError> {
         let put = self.with_frame(t, frame, |core, volume, disk, va| {
             let at = page * PAGE_SIZE as u64;
             let size = volume.stat(disk, self.ino)?.size_bytes;
@@ -78,8 +78,13 @@ impl<M: Machine> VnodePager for FilePager<M> {
                 Ok(())
             })
         });
-        put.map_err(|_| PagerError { page })
+        put.map_err(error_of)
     }
+}
+
+/// Memory that is short is not an error of the disk: what needs it may be done later.
+fn error_of(e: Errno) -> VmError {
+    if e == Errno::NoMemory { VmError::NoMemory } else { VmError::Io }
 }
 
 /// Fills a page at `va`, which is clear, with the bytes of a file from `at` on: block by block from the disk. Behind

@@ -24,7 +24,7 @@ impl Store for Failing<'_> {
         match self.left {
             Some(0) => {
                 self.left = None;
-                return Err(IoError { at });
+                return Err(IoError::of_disk(at));
             }
             Some(left) => self.left = Some(left - 1),
             None => {}

@@ -11,6 +11,7 @@
 //! lacking because no frame is free, because the pager or the disk cannot supply it, or because the object ends before
 //! it.
 
+use crate::error::VmError;
 use crate::page::SwapSlot;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -42,15 +43,16 @@ pub trait VnodePager {
     /// it may sleep. Nobody else uses the frame meanwhile.
     ///
     /// # Errors
-    /// [`PagerError`]; the call that wanted the page fails with [`crate::VmError::Io`].
-    fn get(&self, t: &dyn Threads, page: u64, frame: Pfn) -> Result<(), PagerError>;
+    /// [`VmError::Io`], or [`VmError::NoMemory`] where the file system found none; the call that wanted the page fails
+    /// so.
+    fn get(&self, t: &dyn Threads, page: u64, frame: Pfn) -> Result<(), VmError>;
 
     /// Writes `frame` to page `page` of the file, as far as the file goes. Called with no lock held: it may sleep.
     /// Others may store to the frame meanwhile.
     ///
     /// # Errors
-    /// [`PagerError`]; the page stays modified.
-    fn put(&self, t: &dyn Threads, page: u64, frame: Pfn) -> Result<(), PagerError>;
+    /// As [`VnodePager::get`]; the page stays modified.
+    fn put(&self, t: &dyn Threads, page: u64, frame: Pfn) -> Result<(), VmError>;
 }
 
 /// Where an object's pages come from when they are first wanted. What is written to them afterwards goes to the swap

@@ -148,7 +148,7 @@ impl<M: Machine> Object<M> {
                 let ticket = vm.io().start(Transfer::Read, block, run.frames.clone());
                 vm.io().finish(t, ticket).map_err(VmError::from)
             }
-            (None, Store::Vnode(pager)) => pager.get(t, run.first, run.frames[0]).map_err(|_| VmError::Io),
+            (None, Store::Vnode(pager)) => pager.get(t, run.first, run.frames[0]),
             (None, _) => panic!("page {} of an object is nowhere", run.first),
         };
         let mut state = self.lock();
@@ -303,7 +303,7 @@ impl<M: Machine> Object<M> {
                     let slot = state.swap.remove(&page);
                     slot.into_iter().for_each(|slot| vm.swap().free(slot, false));
                 }
-                Err(_) => result = Err(VmError::Io),
+                Err(e) => result = result.and(Err(e)),
             }
             next = page + 1;
             self.end_moves(vm, t, state, core::iter::once(page));

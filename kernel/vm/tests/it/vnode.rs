@@ -29,9 +29,9 @@ struct Host {
 struct FilePager(Rc<Host>);
 
 impl VnodePager for FilePager {
-    fn get(&self, _: &dyn Threads, page: u64, frame: Pfn) -> Result<(), PagerError> {
+    fn get(&self, _: &dyn Threads, page: u64, frame: Pfn) -> Result<(), VmError> {
         if self.0.fails.get() {
-            return Err(PagerError { page });
+            return Err(VmError::Io);
         }
         self.0.gets.set(self.0.gets.get() + 1);
         let bytes = self.0.bytes.borrow();
@@ -42,9 +42,9 @@ impl VnodePager for FilePager {
         Ok(())
     }
 
-    fn put(&self, _: &dyn Threads, page: u64, frame: Pfn) -> Result<(), PagerError> {
+    fn put(&self, _: &dyn Threads, page: u64, frame: Pfn) -> Result<(), VmError> {
         if self.0.fails.get() {
-            return Err(PagerError { page });
+            return Err(VmError::Io);
         }
         self.0.puts.set(self.0.puts.get() + 1);
         let mut bytes = self.0.bytes.borrow_mut();
