@@ -18,6 +18,7 @@
 
 extern crate alloc;
 
+mod image;
 mod judge;
 mod memory;
 mod others;

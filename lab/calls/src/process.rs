@@ -115,6 +115,7 @@ impl<M: Machine> Actor<'_, M> {
             CallOp::Signal { process } => self.signal(process),
             CallOp::Kill { process } => self.kill(process),
             CallOp::Fork => self.fork(),
+            CallOp::Exec { fd } => self.exec(fd),
             CallOp::Exit => return !self.exit(),
         }
         assert!(!self.u.is_killed(), "{op:?} was its end");

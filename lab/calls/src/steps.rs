@@ -269,6 +269,10 @@ pub enum CallOp {
         process: usize,
     },
     Fork,
+    /// A file is made an image, if it may be changed, and what it is takes the place of the process's memory.
+    Exec {
+        fd: usize,
+    },
     Exit,
 }
 
@@ -305,7 +309,7 @@ impl CallStep {
         let (fd, region) = (rng.random_range(0..64), rng.random_range(0..64));
         let name = rng.random_range(0..NAMES.len());
         let at = near(rng, MAX_OFFSET as usize) as u64;
-        let op = match rng.random_range(0..80) {
+        let op = match rng.random_range(0..82) {
             0..=4 => CallOp::Open {
                 name,
                 create: rng.random_bool(0.8),
@@ -370,6 +374,7 @@ impl CallStep {
                 writes: rng.random_bool(0.5),
             },
             76 => CallOp::Signal { process: rng.random_range(0..PROCESSES) },
+            78..=79 => CallOp::Exec { fd },
             77 => CallOp::Kill { process: rng.random_range(0..PROCESSES) },
             _ => CallOp::Exit,
         };
