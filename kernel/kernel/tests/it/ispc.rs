@@ -669,6 +669,21 @@ fn nothing_waits_for_entries_that_there_will_never_be() {
         assert_eq!(u.ica_alloc(1, Wait::No), Err(Errno::WouldBlock));
         u.ica_free(own).unwrap();
     });
+    // For as many as there are, one waits, whoever has some of them now.
+    on_sh4(ant(Method::Proposed), |u| {
+        for own in [0, 1] {
+            let first = u.ica_alloc(1, Wait::Yes).unwrap();
+            let all = move |u: &U| {
+                let own = (0..own).map(|_| u.ica_alloc(1, Wait::Yes).unwrap()).collect::<Vec<_>>();
+                let rest = u.ica_alloc(24 - own.len(), Wait::Yes).unwrap();
+                own.into_iter().chain([rest]).for_each(|piece| u.ica_free(piece).unwrap());
+            };
+            u.fork("all", Box::new(all)).unwrap();
+            (0..9).for_each(|_| u.yield_now().unwrap());
+            u.ica_free(first).unwrap();
+            u.wait().unwrap();
+        }
+    });
     // A server has to have room for what comes with a request.
     on_sh4(ant(Method::Previous), |u| {
         let both = u.ica_alloc(1, Wait::Yes).and_then(|control| Ok((control, u.ica_alloc(15, Wait::Yes)?)));
