@@ -190,8 +190,15 @@ mod tests {
             }
         }
         // It is not waited for an end that would come too late.
-        let begun = |len| taken(&line(MAX_LINE_BYTES)[..len], 1000, 100);
-        assert_eq!(begun(MAX_LINE_BYTES - 1), Ok(None));
-        assert_eq!(taken(&[&b"3;"[..], &[b'x'; MAX_LINE_BYTES - 2]].concat(), 1000, 100), Err(Malformed));
+        let behind = b"3\r\nabc\r\n0\r\nA: ";
+        for (begin, filler, most) in
+            [(&b"3;"[..], b'x', MAX_LINE_BYTES), (behind, b'b', MAX_TRAILER_BYTES + 11)]
+        {
+            let begun = |len: usize| [begin, &vec![filler; len - begin.len()]].concat();
+            for step in [1000, 1 << 20] {
+                assert_eq!(taken(&begun(most - 1), step, 100), Ok(None));
+                assert_eq!(taken(&begun(most), step, 100), Err(Malformed));
+            }
+        }
     }
 }

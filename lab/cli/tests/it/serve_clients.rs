@@ -243,7 +243,8 @@ fn uploads_have_no_count() {
 #[test]
 fn uploads_that_come_to_nothing_leave_no_memory() {
     let dir = site(&[]);
-    let server = Server::start(dir.path(), &["--json", "--set", "machine.memory.size_mb=40"]);
+    let server =
+        Server::start(dir.path(), &["--json", "--receive", "copy", "--set", "machine.memory.size_mb=40"]);
     let body = bytes(200_000);
     for nth in 0..160 {
         let mut gone = server.connect();
