@@ -356,6 +356,46 @@ fn a_server_that_dies_gives_back_what_it_was_given() {
     }
 }
 
+/// A request that is being served when its maker ends is nobody's when it is answered.
+#[test]
+fn a_request_may_outlive_its_maker() {
+    for method in METHODS {
+        on_sh4(ant(method), |u| {
+            let (taken, gone) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+            let (told, seen) = (taken.clone(), gone.clone());
+            let server = move |u: &U| {
+                u.ispc_serve(SERVICE).unwrap();
+                let request = u.ispc_receive(Wait::Yes).unwrap();
+                told.set(true);
+                while !seen.get() {
+                    u.yield_now().unwrap();
+                }
+                assert!(load(u, request.data.unwrap().0, PAGE) == vec![7; PAGE], "it is still there");
+                u.ispc_return(request.id).unwrap();
+                check(u);
+            };
+            let server = u.fork("server", Box::new(server)).unwrap();
+            let maker = move |u: &U| {
+                let (control, data) =
+                    (u.ica_alloc(1, Wait::Yes).unwrap(), u.ica_alloc(1, Wait::Yes).unwrap());
+                u.store(data, &[7; PAGE]);
+                while u.ispc_post(SERVICE, control, Some(data)) == Err(Errno::ConnectionRefused) {
+                    u.yield_now().unwrap();
+                }
+                while !taken.get() {
+                    u.yield_now().unwrap();
+                }
+            };
+            let maker = u.fork("maker", Box::new(maker)).unwrap();
+            assert_eq!(u.wait(), Ok(maker));
+            check(u);
+            gone.set(true);
+            assert_eq!(u.wait(), Ok(server));
+            check(u);
+        });
+    }
+}
+
 #[test]
 fn as_many_servers_as_there_are_entries_for() {
     let ended = on_sh4(ant(Method::Proposed), |u| {
