@@ -191,13 +191,13 @@ mod tests {
         }
         // It is not waited for an end that would come too late.
         let behind = b"3\r\nabc\r\n0\r\nA: ";
-        for (begin, filler, most) in
+        for (begin, filler, max_len) in
             [(&b"3;"[..], b'x', MAX_LINE_BYTES), (behind, b'b', MAX_TRAILER_BYTES + 11)]
         {
             let begun = |len: usize| [begin, &vec![filler; len - begin.len()]].concat();
             for step in [1000, 1 << 20] {
-                assert_eq!(taken(&begun(most - 1), step, 100), Ok(None));
-                assert_eq!(taken(&begun(most), step, 100), Err(Malformed));
+                assert_eq!(taken(&begun(max_len - 1), step, 100), Ok(None));
+                assert_eq!(taken(&begun(max_len), step, 100), Err(Malformed));
             }
         }
     }

@@ -67,10 +67,12 @@ mod tests {
     #[test]
     fn all_is_well_where_all_that_was_seen_was_right_and_something_was() {
         type Does = fn(&Verdict);
+        /// What is done, whether all is well then, and what is counted.
+        type Case<'a> = (&'a [Does], bool, (u64, u64), (u64, u64));
         let (right, wrong): (Does, Does) = (|v| v.compares(b"ab", b"ab"), |v| v.compares(b"ab", b"ax"));
         let (ends, fails): (Does, Does) = (|v| v.ends(Ok(())), |v| v.ends(Err(("read", Errno::Fault))));
         let short: Does = |v| v.falls_short();
-        let cases: [(&[Does], bool, (u64, u64), (u64, u64)); 8] = [
+        let cases: [Case<'_>; 8] = [
             (&[], false, (0, 0), (0, 0)),
             (&[right], false, (2, 0), (0, 0)),
             (&[ends], false, (0, 0), (1, 0)),

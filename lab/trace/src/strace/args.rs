@@ -41,8 +41,8 @@ impl Arg {
         self.has(word) || self.number() == Some(value)
     }
 
-    /// The path behind a descriptor, where strace shows it; of a file without a name any more (`3</tmp/x>(deleted)`, and
-    /// once `3</tmp/x (deleted)>`) the one that it had.
+    /// The path behind a descriptor, where strace shows it; of a file without a name any more (`3</tmp/x>(deleted)`,
+    /// and once `3</tmp/x (deleted)>`) the one that it had.
     pub fn note(&self) -> Option<Vec<u8>> {
         let from = self.0.find('<')?;
         let behind = &self.0[from + 1..];

@@ -81,11 +81,11 @@ fn totals_are_those_of_the_records() {
         reseal(&mut bytes);
         read(&bytes, ANY).map_err(|error| error.to_string())
     };
-    let most = u64::MAX / 4;
+    let max_counted = u64::MAX / 4;
     for counted in 0..3 {
-        assert_eq!(with(counted, most), Ok(2));
-        let said = format!("byte {end}: more references than can be counted, expected up to {most}");
-        assert_eq!(with(counted, most + 1), Err(said.clone()));
+        assert_eq!(with(counted, max_counted), Ok(2));
+        let said = format!("byte {end}: more references than can be counted, expected up to {max_counted}");
+        assert_eq!(with(counted, max_counted + 1), Err(said.clone()));
         assert_eq!(with(counted, u64::MAX), Err(said));
     }
     assert_eq!(with(0, 2), Ok(2));
