@@ -167,6 +167,8 @@ impl KernelRuns {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
     #[test]
     fn a_kernel_may_flush_whenever_it_runs(
         mut program in prop_oneof![program(), crowded()],

@@ -215,6 +215,7 @@ fn a_descriptor_has_a_path_in_every_form() {
     for (text, path) in [
         ("3</tmp/x>", Some("/tmp/x")),
         ("AT_FDCWD</tmp>", Some("/tmp")),
+        ("AT_FDCWD</tmp/a, (b>", Some("/tmp/a, (b")),
         (r#"3</tmp/x \74y\76 -\76 \">"#, Some("/tmp/x <y> -> \"")),
         // The file has no name any more.
         ("3</tmp/x>(deleted)", Some("/tmp/x")),
