@@ -154,6 +154,7 @@ impl<M: Machine> Ispc<M> {
                 }
             }
         }
+        self.check_kept(&state)?;
         for Sending { pid, page, request } in state.sending.values() {
             let holder = state.icas.get(page).map(|ica| ica.holder);
             if request.is_some() && holder != Some(Holder::Process(*pid)) {
@@ -181,6 +182,19 @@ impl<M: Machine> Ispc<M> {
         for free in state.free_server.iter().chain(&state.free) {
             if let Some(wired) = pmaps.wired(*free) {
                 return Err(format!("entry {free} is free, and attaches {wired:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is kept for a process's next call is that process's, and attached nowhere.
+    fn check_kept(&self, state: &State) -> Result<(), String> {
+        for (&pid, cache) in &state.kept {
+            for page in cache.control.iter().chain(cache.data.iter().map(|(_, page)| page)) {
+                let holder = state.icas.get(page).map(|ica| ica.holder);
+                if holder != Some(Holder::Kept(pid)) {
+                    return Err(format!("page {page} of the area is kept for {pid:?}, and {holder:?}'s"));
+                }
             }
         }
         Ok(())

@@ -5,9 +5,9 @@
 //! # What can fail
 //! What is no such body; a line or a trailer section that is longer than anyone needs.
 
-/// The longest line that begins a chunk.
+/// The longest line that begins a chunk, with its end.
 const MAX_LINE_BYTES: usize = 4 << 10;
-/// The longest trailer section, and the most fields in it.
+/// The longest trailer section, with its end, and the most fields in it.
 const MAX_TRAILER_BYTES: usize = 16 << 10;
 const MAX_TRAILER_FIELDS: usize = 64;
 
@@ -93,11 +93,11 @@ impl Chunks {
             return Err(Malformed);
         }
         match httparse::parse_chunk_size(coded) {
-            Ok(httparse::Status::Complete((used, len))) => {
+            Ok(httparse::Status::Complete((used, len))) if used <= MAX_LINE_BYTES => {
                 self.0 = if len == 0 { At::Trailer } else { At::Data(len) };
                 Ok(Some(used))
             }
-            Ok(httparse::Status::Partial) if coded.len() <= MAX_LINE_BYTES => Ok(None),
+            Ok(httparse::Status::Partial) if coded.len() < MAX_LINE_BYTES => Ok(None),
             _ => Err(Malformed),
         }
     }
@@ -105,11 +105,11 @@ impl Chunks {
     fn trailer(&mut self, coded: &[u8]) -> Result<Option<usize>, Malformed> {
         let mut fields = [httparse::EMPTY_HEADER; MAX_TRAILER_FIELDS];
         match httparse::parse_headers(coded, &mut fields) {
-            Ok(httparse::Status::Complete((used, _))) => {
+            Ok(httparse::Status::Complete((used, _))) if used <= MAX_TRAILER_BYTES => {
                 self.0 = At::End;
                 Ok(Some(used))
             }
-            Ok(httparse::Status::Partial) if coded.len() <= MAX_TRAILER_BYTES => Ok(None),
+            Ok(httparse::Status::Partial) if coded.len() < MAX_TRAILER_BYTES => Ok(None),
             _ => Err(Malformed),
         }
     }
@@ -170,5 +170,35 @@ mod tests {
         assert_eq!(taken(&[b'1'; 5000], 100, 100), Err(Malformed));
         let endless = [&b"3;"[..], &[b'x'; 5000]].concat();
         assert_eq!(taken(&endless, 100, 100), Err(Malformed));
+    }
+
+    /// What is too long is so in whatever pieces it comes.
+    #[test]
+    fn lines_and_trailers_have_a_longest() {
+        let line = |len: usize| [&b"3;"[..], &vec![b'x'; len - 4], b"\r\nabc\r\n0\r\n\r\n"].concat();
+        let trailer = |len: usize| [&b"3\r\nabc\r\n0\r\nA: "[..], &vec![b'b'; len - 7], b"\r\n\r\n"].concat();
+        let fields = |count: usize| [&b"3\r\nabc\r\n0\r\n"[..], &b"A: b\r\n".repeat(count), b"\r\n"].concat();
+        let whole = Ok(Some((b"abc".to_vec(), Vec::new())));
+        for (longest, longer) in [
+            (line(MAX_LINE_BYTES), line(MAX_LINE_BYTES + 1)),
+            (trailer(MAX_TRAILER_BYTES), trailer(MAX_TRAILER_BYTES + 1)),
+            (fields(MAX_TRAILER_FIELDS), fields(MAX_TRAILER_FIELDS + 1)),
+        ] {
+            for step in [97, 1000, longest.len() - 1, longest.len() + 1] {
+                assert_eq!(taken(&longest, step, 100), whole, "{step}");
+                assert_eq!(taken(&longer, step, 100), Err(Malformed), "{step}");
+            }
+        }
+        // It is not waited for an end that would come too late.
+        let behind = b"3\r\nabc\r\n0\r\nA: ";
+        for (begin, filler, max_len) in
+            [(&b"3;"[..], b'x', MAX_LINE_BYTES), (behind, b'b', MAX_TRAILER_BYTES + 11)]
+        {
+            let begun = |len: usize| [begin, &vec![filler; len - begin.len()]].concat();
+            for step in [1000, 1 << 20] {
+                assert_eq!(taken(&begun(max_len - 1), step, 100), Ok(None));
+                assert_eq!(taken(&begun(max_len), step, 100), Err(Malformed));
+            }
+        }
     }
 }

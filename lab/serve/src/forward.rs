@@ -209,13 +209,28 @@ impl Forward {
         socket.set_nagle_enabled(false);
         // As the host's own TCP does: with them a segment that fills a large frame holds whole pages.
         socket.set_tsval_generator(Some(milliseconds));
-        let port = self.next_port;
-        self.next_port = if port == *PORTS.end() { *PORTS.start() } else { port + 1 };
+        let port = self.free_port();
         let begun = socket.connect(self.interface.context(), (MACHINE, HTTP), port);
         begun.expect("a fresh socket connects from a port");
         let socket = self.sockets.add(socket);
         self.pairs.insert(source, Pair::new(real, socket));
         Ok(())
+    }
+
+    /// The next port, round and round, that no connection has: a client may stay while all others are used once.
+    fn free_port(&mut self) -> u16 {
+        loop {
+            let port = self.next_port;
+            self.next_port = if port == *PORTS.end() { *PORTS.start() } else { port + 1 };
+            // There are more ports than connections.
+            if !self.pairs.values().any(|pair| self.port_of(pair) == Some(port)) {
+                return port;
+            }
+        }
+    }
+
+    fn port_of(&self, pair: &Pair) -> Option<u16> {
+        self.sockets.get::<tcp::Socket<'_>>(pair.socket).local_endpoint().map(|local| local.port)
     }
 
     /// Waits for the real world, at most so long; true when it has something.
@@ -282,6 +297,7 @@ impl FarEnd for Forward {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use smoltcp::iface::SocketHandle;
     use std::io::Write as _;
 
     /// A millisecond, and as long as any host takes for it.
@@ -328,6 +344,170 @@ mod tests {
         assert_eq!(forward.pairs.len(), MAX_BEGINNING);
         drop(clients);
         assert!(time_passes(&mut forward));
+    }
+
+    /// The machine, as far as its TCP goes.
+    struct Peer {
+        frames: Frames,
+        interface: Interface,
+        sockets: SocketSet<'static>,
+        /// One for each connection that it can take.
+        taken: Vec<SocketHandle>,
+    }
+
+    impl Peer {
+        fn new(connections: usize) -> Peer {
+            let mut frames = Frames { in_: VecDeque::new(), out: VecDeque::new(), mtu_bytes: 1500 };
+            let station = EthernetAddress([2, 0, 0, 0, 0, 1]);
+            let mut interface =
+                Interface::new(Config::new(HardwareAddress::Ethernet(station)), &mut frames, at(0));
+            interface.update_ip_addrs(|addresses| {
+                addresses.push(IpCidr::new(MACHINE.into(), PREFIX_BITS)).expect("there is room for one");
+            });
+            let mut sockets = SocketSet::new(Vec::new());
+            let listen = |_| {
+                let buffer = || tcp::SocketBuffer::new(vec![0; 4096]);
+                let mut socket = tcp::Socket::new(buffer(), buffer());
+                socket.listen(HTTP).expect("a fresh socket listens");
+                sockets.add(socket)
+            };
+            let taken = (0..connections).map(listen).collect();
+            Peer { frames, interface, sockets, taken }
+        }
+
+        fn socket(&mut self, nth: usize) -> &mut tcp::Socket<'static> {
+            self.sockets.get_mut(self.taken[nth])
+        }
+    }
+
+    /// A server's end, and what is at the other end of its wire.
+    struct Wire {
+        forward: Forward,
+        peer: Peer,
+        address: std::net::SocketAddr,
+    }
+
+    impl Wire {
+        fn new(connections: usize) -> Wire {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            listener.set_nonblocking(true).expect("a socket");
+            let address = listener.local_addr().expect("bound");
+            let forward = Forward::new(listener, 1500, Arc::default()).expect("made");
+            Wire { forward, peer: Peer::new(connections), address }
+        }
+
+        fn client(&self) -> TcpStream {
+            TcpStream::connect(self.address).expect("it listens")
+        }
+
+        /// Lets frames go both ways until something holds; those that `passes` says no to are lost.
+        fn until(&mut self, passes: fn(&[u8]) -> bool, holds: impl Fn(&mut Wire) -> bool) {
+            for _ in 0..2_000 {
+                let now = self.forward.now_ns + MS;
+                self.forward.wait(now, Some(now));
+                let now = self.forward.now_ns;
+                while self.forward.next_at(now).is_some_and(|at| at <= now) {
+                    self.peer.frames.in_.extend(self.forward.poll(now).filter(|frame| passes(frame)));
+                }
+                self.peer.interface.poll(at(now), &mut self.peer.frames, &mut self.peer.sockets);
+                for frame in std::mem::take(&mut self.peer.frames.out) {
+                    self.forward.arrives(now, &frame);
+                }
+                if holds(self) {
+                    return;
+                }
+            }
+            panic!("it does not come to that");
+        }
+
+        /// The connections that have this.
+        fn count(&self, is: fn(&Pair) -> bool) -> usize {
+            self.forward.pairs.values().filter(|pair| is(pair)).count()
+        }
+
+        /// All frames go both ways for a while.
+        fn settles(&mut self) {
+            let until = self.forward.now_ns + 100 * MS;
+            self.until(|_| true, |wire| wire.forward.now_ns >= until);
+        }
+    }
+
+    /// Of a frame of IPv4 with TCP.
+    fn has_data(frame: &[u8]) -> bool {
+        frame.windows(3).any(|three| three == b"GET")
+    }
+
+    #[test]
+    fn ports_go_round_and_none_is_given_twice() {
+        let mut wire = Wire::new(6);
+        wire.forward.next_port = *PORTS.end() - 1;
+        let mut clients: Vec<TcpStream> = (0..4).map(|_| wire.client()).collect();
+        wire.until(|_| true, |wire| wire.forward.pairs.len() == 4);
+        let ports = |wire: &Wire| -> Vec<u16> {
+            wire.forward.pairs.values().filter_map(|pair| wire.forward.port_of(pair)).collect()
+        };
+        assert_eq!(ports(&wire), [59_999, 60_000, 20_000, 20_001]);
+        // All others were used meanwhile.
+        wire.forward.next_port = *PORTS.end();
+        clients.extend((0..2).map(|_| wire.client()));
+        wire.until(|_| true, |wire| wire.forward.pairs.len() == 6);
+        assert_eq!(ports(&wire), [59_999, 60_000, 20_000, 20_001, 20_002, 20_003]);
+        // Each goes on with its own.
+        wire.until(|_| true, |wire| (0..6).all(|nth| wire.peer.socket(nth).may_send()));
+    }
+
+    #[test]
+    fn a_connection_begins_until_the_machine_has_taken_something() {
+        let mut wire = Wire::new(2);
+        // One that says nothing has nothing that could be taken, but for its connection.
+        let _silent = wire.client();
+        wire.until(|_| true, |wire| wire.count(|pair| !pair.is_beginning()) == 1);
+        let mut speaking = wire.client();
+        speaking.write_all(b"GET /").expect("sent");
+        wire.until(|frame| !has_data(frame), |wire| wire.peer.socket(1).may_send());
+        let until = wire.forward.now_ns + 50 * MS;
+        wire.until(|frame| !has_data(frame), |wire| wire.forward.now_ns >= until);
+        assert_eq!((wire.count(Pair::is_beginning), wire.forward.pairs.len()), (1, 2));
+        wire.until(|_| true, |wire| wire.count(Pair::is_beginning) == 0);
+    }
+
+    #[test]
+    fn a_client_that_was_told_the_end_has_so_much_time_to_speak() {
+        let mut wire = Wire::new(1);
+        let mut client = wire.client();
+        wire.until(|_| true, |wire| wire.peer.socket(0).may_send());
+        wire.peer.socket(0).close();
+        wire.until(|_| true, |wire| wire.count(Pair::is_delivered) == 1);
+        let end = |wire: &Wire| {
+            wire.forward.pairs.values().next().and_then(Pair::ends_at_ns).expect("it has an end")
+        };
+        let first = end(&wire);
+        // What it says postpones it.
+        wire.settles();
+        client.write_all(b"more").expect("sent");
+        wire.until(|_| true, |wire| end(wire) > first);
+        wire.settles();
+        let last = end(&wire);
+        wire.forward.turn(last - 1);
+        assert_eq!((wire.forward.pairs.len(), wire.forward.next_at(last - 1).is_some()), (1, true));
+        wire.forward.turn(last);
+        assert_eq!(wire.forward.pairs.len(), 0);
+    }
+
+    #[test]
+    fn as_many_talk_as_there_is_room_for() {
+        let mut wire = Wire::new(MAX_TALKING + 9);
+        let _clients: Vec<TcpStream> = (0..MAX_TALKING + 9).map(|_| wire.client()).collect();
+        wire.until(|_| true, |wire| wire.count(|pair| !pair.is_beginning()) == MAX_TALKING);
+        wire.settles();
+        assert_eq!(wire.forward.pairs.len(), MAX_TALKING);
+        // Whose end is told makes room, and stays until it ends itself.
+        for nth in 0..5 {
+            wire.peer.socket(nth).close();
+        }
+        wire.until(|_| true, |wire| wire.count(|pair| !pair.is_beginning()) == MAX_TALKING + 5);
+        wire.settles();
+        assert_eq!((wire.forward.pairs.len(), wire.count(Pair::is_delivered)), (MAX_TALKING + 5, 5));
     }
 
     #[test]

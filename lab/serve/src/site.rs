@@ -462,4 +462,22 @@ mod tests {
         assert_eq!(tags.len(), 1000);
         assert!(site.next_file().is_some() && site.next_file().is_none());
     }
+
+    /// What was there at the start and could not be read has no number any more either.
+    #[test]
+    fn a_file_that_is_lost_gives_its_number_back() {
+        let (_dir, mut site) = made();
+        let files = site.len();
+        site.has_room_for(files + 1);
+        site.lose(&b"real/f".to_vec(), &io::Error::other("gone"));
+        site.lose(&b"real/f".to_vec(), &io::Error::other("gone"));
+        assert!(site.find(b"real/f", false).is_none() && site.find(b"link", false).is_none());
+        assert_eq!(
+            (site.len(), site.left_out().iter().filter(|line| line.contains("gone")).count()),
+            (files - 1, 1)
+        );
+        let given: BTreeSet<String> = std::iter::from_fn(|| site.next_file()).collect();
+        assert_eq!(given.len(), 2);
+        assert!(site.files().iter().all(|file| !given.contains(file)));
+    }
 }

@@ -150,3 +150,31 @@ impl Architecture {
         if self.bits == 32 && !(-4095..0).contains(&value) { value & 0xffff_ffff } else { value }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The emulator extends the sign of what has 32 bits; only errors are negative.
+    #[test]
+    fn addresses_have_no_sign_and_errors_have() {
+        let [small, large] = ["ppc", "ppc64"].map(|name| Architecture::named(name).expect("it is known"));
+        for (value, of_small) in [
+            (0, 0),
+            (1, 1),
+            (0x7fff_ffff, 0x7fff_ffff),
+            (0x8000_0000, 0x8000_0000),
+            (-1, -1),
+            (-4095, -4095),
+            (-4096, 0xffff_f000),
+            (i64::from(i32::MIN), 0x8000_0000),
+        ] {
+            assert_eq!((small.result(value), large.result(value)), (of_small, value));
+            let register = value.cast_unsigned();
+            assert_eq!(
+                (small.register(register), large.register(register)),
+                (register & 0xffff_ffff, register)
+            );
+        }
+    }
+}

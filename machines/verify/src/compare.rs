@@ -18,6 +18,9 @@ fn read(path: &Path) -> Result<Vec<Event>, String> {
     if bytes.len() % EVENT_BYTES != 0 {
         return Err(format!("{}: {} bytes, expected whole events", path.display(), bytes.len()));
     }
+    if bytes.is_empty() {
+        return Err(format!("{}: no events, expected some", path.display()));
+    }
     bytes.chunks_exact(EVENT_BYTES).enumerate().map(event).collect()
 }
 

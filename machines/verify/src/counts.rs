@@ -177,6 +177,35 @@ mod tests {
         assert_eq!((value(&own, "faults"), value(&own, "mappings_changed")), (1, 1));
     }
 
+    /// What each event is counted as.
+    #[test]
+    fn events_have_names() {
+        let flush = |what: u64| (EventKind::Flush, [what, 0]);
+        for ((kind, [first, second]), name, n) in [
+            (flush(0), "page_invalidations", 1),
+            (flush(1), "space_invalidations", 1),
+            (flush(2), "full_invalidations", 1),
+            (flush(3), "full_invalidations", 1),
+            ((EventKind::Activate, [0, 0]), "root_loads", 1),
+            ((EventKind::PtStore, [0, 0]), "table_writes", 1),
+            ((EventKind::PtSwap, [0, 0]), "table_writes", 1),
+            ((EventKind::PtReplace, [0, 0]), "table_writes", 1),
+            ((EventKind::Send, [0, 0b111]), "shootdowns_sent", 3),
+            ((EventKind::Send, [1, 0b11]), "reschedules_sent", 2),
+            ((EventKind::CopyIn, [0, 0]), "copies_in", 1),
+            ((EventKind::CopyOut, [0, 0]), "copies_out", 1),
+            ((EventKind::CopyKernel, [0, 0]), "copies_kernel", 1),
+            ((EventKind::Zero, [0, 0]), "clears", 1),
+            ((EventKind::ContextSwitch, [0, 0]), "context_switches", 1),
+            ((EventKind::Fault, [0, 0]), "faults", 1),
+        ] {
+            let counts = Counts::new();
+            counts.note(&Event { cpu: CpuId(0), kind, words: [first, second, 0, 0, 0] }, Whose::Shared);
+            let found: Vec<_> = counts.all().into_iter().filter(|(_, n)| *n > 0).collect();
+            assert_eq!(found, [(name, n)]);
+        }
+    }
+
     #[test]
     fn a_programs_own_addresses_are_those_of_its_image_and_its_stack() {
         let own = [0x40_0000, 0x1ff_ffff, 0x7fff_ff0f_fff8];

@@ -131,6 +131,10 @@ pub(crate) fn record(folder: &Path, seed: &str, selection: &Selection) -> Result
     if let Some(problem) = failed.take() {
         return Err(format!("the kernel on the model: {problem}"));
     }
+    let is_sound = selection.defect.defect().is_none() && selection.pmap_defect.defect().is_none();
+    if is_sound && !verdict.is_well() {
+        return Err(format!("the program on the model has failed: {verdict:?}"));
+    }
     let Notes { turns, events, .. } = written.take();
     let events: Vec<u8> = events.iter().flat_map(Event::encode).flat_map(u64::to_le_bytes).collect();
     let file = schedule::encode(selection.fingerprint(cpus, frames), &turns);

@@ -94,12 +94,23 @@ mod tests {
         for cut in 0..file.len() {
             assert!(matches!(decode(&file[..cut], 9), Err(BadSchedule::Length { .. })), "{cut}");
         }
+        for more in [1, 8] {
+            let longer = [&file[..], &vec![0; more]].concat();
+            let (found, expected) = (longer.len(), file.len());
+            assert_eq!(decode(&longer, 9), Err(BadSchedule::Length { found, expected }));
+        }
         let damaged = |at: usize| {
             let mut file = file.clone();
             file[at] ^= 1;
             decode(&file, 9)
         };
         assert_eq!(damaged(0), Err(BadSchedule::NoSchedule));
-        assert_eq!(damaged(40), Err(BadSchedule::Damaged));
+        // Which run, how many turns, their sum; and each of the turns.
+        assert_eq!(damaged(8), Err(BadSchedule::OfAnother));
+        assert!(matches!(damaged(16), Err(BadSchedule::Length { .. })));
+        for at in 24..file.len() {
+            assert_eq!(damaged(at), Err(BadSchedule::Damaged), "{at}");
+        }
+        assert_eq!(decode(&encode(9, &[]), 9), Ok(Vec::new()));
     }
 }

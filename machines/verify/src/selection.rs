@@ -164,3 +164,71 @@ impl Selection {
         Event::sum(&bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+
+    fn taken(words: &[&'static str]) -> Result<Selection, BadWord<'static>> {
+        let mut selection = Selection::default();
+        for &word in words {
+            assert!(selection.take(word)?, "{word}");
+        }
+        Ok(selection)
+    }
+
+    #[test]
+    fn words_are_taken_up_to_their_limits() {
+        for (word, expected) in [
+            ("cpus=0", Some("1 to 64 CPUs")),
+            ("cpus=1", None),
+            ("cpus=64", None),
+            ("cpus=65", Some("1 to 64 CPUs")),
+            ("cpus=", Some("1 to 64 CPUs")),
+            ("programs=0", Some("1 to 1000 programs")),
+            ("programs=1000", None),
+            ("programs=1001", Some("1 to 1000 programs")),
+            ("first=4294967295", None),
+            ("first=4294967296", Some("the number of a program")),
+            ("frames=-1", Some("a number of frames")),
+            ("pipes=fifo", None),
+            ("pipes=file", Some("pipes=fifo or sockets")),
+            ("preempt=no", None),
+            ("preempt=maybe", Some("preempt=yes or no")),
+            ("scheme=cache", None),
+            ("scheme=", Some("scheme=direct, cache or original")),
+            ("experiment=echo", None),
+            ("experiment=Echo", Some(Experiment::NAMES)),
+            ("cpus", Some("name=value")),
+        ] {
+            assert_eq!(taken(&[word]).err().map(|bad| bad.expected), expected, "{word}");
+        }
+        assert_eq!(Selection::default().take("colour=red").ok(), Some(false));
+        let names = Experiment::ALL.map(Experiment::name).join(", ");
+        let (all_but_one, last) = names.rsplit_once(", ").expect("several");
+        assert_eq!(Experiment::NAMES, alloc::format!("experiment={all_but_one} or {last}"));
+    }
+
+    /// Whatever changes which turns a run has, gives it another number.
+    #[test]
+    fn other_runs_have_other_fingerprints() {
+        let mut numbers = BTreeSet::new();
+        let selections = [
+            &[][..],
+            &["experiment=echo"],
+            &["experiment=random"],
+            &["scheme=cache"],
+            &["scheme=original"],
+            &["first=2"],
+            &["programs=2"],
+            &["first=2", "programs=2"],
+        ];
+        for words in selections {
+            let selection = taken(words).expect("good words");
+            for (cpus, frames) in [(1, 65536), (2, 65536), (1, 65537)] {
+                assert!(numbers.insert(selection.fingerprint(cpus, frames)), "{words:?}, {cpus}, {frames}");
+            }
+        }
+    }
+}

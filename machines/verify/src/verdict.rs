@@ -58,3 +58,37 @@ impl Verdict {
         self.wrong.fetch_add(wrong as u64, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pageferry_kernel::Errno;
+
+    #[test]
+    fn all_is_well_where_all_that_was_seen_was_right_and_something_was() {
+        type Does = fn(&Verdict);
+        /// What is done, whether all is well then, and what is counted.
+        type Case<'a> = (&'a [Does], bool, (u64, u64), (u64, u64));
+        let (right, wrong): (Does, Does) = (|v| v.compares(b"ab", b"ab"), |v| v.compares(b"ab", b"ax"));
+        let (ends, fails): (Does, Does) = (|v| v.ends(Ok(())), |v| v.ends(Err(("read", Errno::Fault))));
+        let short: Does = |v| v.falls_short();
+        let cases: [Case<'_>; 8] = [
+            (&[], false, (0, 0), (0, 0)),
+            (&[right], false, (2, 0), (0, 0)),
+            (&[ends], false, (0, 0), (1, 0)),
+            (&[right, ends], true, (2, 0), (1, 0)),
+            (&[right, ends, right, ends], true, (4, 0), (2, 0)),
+            (&[right, ends, wrong], false, (3, 1), (1, 0)),
+            (&[right, ends, fails], false, (2, 0), (1, 1)),
+            (&[right, ends, short], false, (2, 0), (1, 1)),
+        ];
+        for (all, is_well, bytes, processes) in cases {
+            let verdict = Verdict::default();
+            all.iter().for_each(|one| one(&verdict));
+            assert_eq!(
+                (verdict.is_well(), verdict.bytes(), verdict.processes()),
+                (is_well, bytes, processes)
+            );
+        }
+    }
+}

@@ -33,6 +33,9 @@ pub(crate) fn compare(folder: &Path, model: &[Event], metal: &[Event]) -> Result
         println!("no witness");
         return Ok(true);
     };
+    if bytes.len() % 2 != 0 {
+        return Err(format!("{}: {} bytes, expected two for each instruction", path.display(), bytes.len()));
+    }
     let seen: Vec<(u8, u8)> = bytes.chunks_exact(2).map(|two| (two[0], two[1])).collect();
     let done = |log: &[Event]| log.iter().flat_map(instructions).collect::<Vec<_>>();
     let (model, metal) = (done(model), done(metal));

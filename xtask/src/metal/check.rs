@@ -15,10 +15,19 @@ struct Case {
     code: u8,
 }
 
+impl Case {
+    /// Whether the machine ends before there are processes: by a line, and no more.
+    fn says_one_line(&self) -> bool {
+        self.code != 0 && self.says.iter().all(|part| part != WELL_GONE)
+    }
+}
+
+/// The kernel's last word.
+const WELL_GONE: &str = "all processes are gone; Ok(())\n";
+
 /// The program's last word but one, and the kernel's last.
 fn well() -> Vec<String> {
-    let lines =
-        ["carry: 1048576 bytes right, 0 wrong; 0 processes failed\n", "all processes are gone; Ok(())\n"];
+    let lines = ["carry: 1048576 bytes right, 0 wrong; 0 processes failed\n", WELL_GONE];
     lines.map(String::from).into()
 }
 
@@ -36,20 +45,34 @@ fn boots() -> Vec<Case> {
         // Fewer than there are; and one, where no table says that there are two.
         Qemu::new(Machine::Q35, 4).with_line("cpus=2 frames=65536"),
         Qemu::new(Machine::Q35, 2).with(&["-no-acpi"]),
+        // Places for processors that are not there.
+        Qemu::new(Machine::Q35, 2).with(&["-smp", "2,maxcpus=4"]),
+        // As many frames as there are, and a line as long as it may be.
+        Qemu::new(Machine::Microvm, 1).with_line("frames=131072"),
+        Qemu::new(Machine::Microvm, 1).with_line(&line_of(512)),
     ];
     cases.extend(more.map(|qemu| Case { qemu, says: well(), code: 0 }));
     cases
+}
+
+/// A line of so many bytes.
+fn line_of(bytes: usize) -> String {
+    let word = "cpus=1";
+    format!("{word:<width$}{word}", width = bytes - word.len())
 }
 
 /// Machines that do not, and loaders that ask for what there is not: one line each, and code 1.
 fn refusals() -> Vec<Case> {
     let machine = || Qemu::new(Machine::Microvm, 1);
     let small = |mb| machine().with_memory(mb);
-    let cases: [(Qemu, &[&str]); 15] = [
+    let cases: [(Qemu, &[&str]); 18] = [
         (small(8), &["too little memory: 8 MB"]),
         (small(24), &["too little memory: 24 MB"]),
         (machine().with_line("frames=1000"), &["too little memory"]),
         (machine().with_line("frames=1000000"), &["1000000 frames are asked for, and there are 131072"]),
+        (machine().with_line("frames=131073"), &["131073 frames are asked for, and there are 131072"]),
+        (machine().with_line(&line_of(513)), &["the command line is longer than 512 bytes"]),
+        (machine().with_line("cpus=0"), &["`cpus=0`: expected 1 to 64 CPUs"]),
         (machine().with_line("cpus=2"), &["2 CPUs are asked for, and there are 1"]),
         (machine().with_line("cpus=99"), &["`cpus=99`: expected 1 to 64 CPUs"]),
         (machine().with_line("scheme=none"), &["`scheme=none`: expected scheme=direct, cache or original"]),
@@ -93,7 +116,7 @@ const BAD: [(&str, &str); 14] = [
 /// One shell, on machines of all kinds, in which all of that happens beside an endless loop; and the end of that.
 fn shells(programs: &Path) -> Vec<Case> {
     let mut lines = vec!["ls".to_owned(), "run bad loop &".to_owned()];
-    let mut says = vec!["> ls\nshell\nmicro\nbad\n".to_owned()];
+    let mut says = vec!["> ls\nshell\nmicro\nbad\nsound\n".to_owned()];
     for (what, dies) in BAD {
         lines.push(format!("run bad {what}"));
         says.extend(["(bad) dies at 0x".into(), format!(": {dies}")]);
@@ -107,9 +130,10 @@ fn shells(programs: &Path) -> Vec<Case> {
         // Meanwhile it is gone.
         ("run bad null", "Write of 0x8"),
         ("kill 3", "kill: no such process (ESRCH)\n"),
+        ("run sound", "sound: all is well\n"),
         ("run nothing", "micro: "),
         ("fly", "fly: expected one of the commands that help shows\n"),
-        ("exit", "all processes are gone; Ok(())\n"),
+        ("exit", WELL_GONE),
     ];
     for (line, answer) in last {
         lines.push(line.into());
@@ -157,7 +181,8 @@ fn bad_archives(programs: &Path) -> Result<Vec<Case>, String> {
         ("odd.tar", whole[..1000].to_vec(), "the module is no archive of programs, or a part of one"),
         ("empty.tar", vec![0; 10240], "the archive has no programs"),
         ("damaged.tar", patched(10, &[1]), "the module is no archive of programs, or a part of one"),
-        ("long.tar", vec![0; 9 << 20], "the archive has 9437184 bytes: expected 8388608 at most"),
+        ("longest.tar", vec![0; 8 << 20], "the archive has no programs"),
+        ("long.tar", vec![0; (8 << 20) + 1], "the archive has 8388609 bytes: expected 8388608 at most"),
         ("no-elf.tar", patched(IMAGE, b"none"), not_executable),
         // Where the first segment is to be; where it begins in the file; where the program begins.
         ("overlaps.tar", patched(FIRST_SEGMENT + 16, &kernels), not_executable),
@@ -177,6 +202,11 @@ fn bad_archives(programs: &Path) -> Result<Vec<Case>, String> {
         ),
     ];
     cases.extend(others.map(|(qemu, says)| Case { qemu, says: vec![says.into()], code: 1 }));
+    // The program that was asked for begins, and fails: so does the machine, when it has said so.
+    for (program, says) in [("bad,null", "(bad) dies at 0x"), ("bad,nothing", "bad: expected read-kernel")] {
+        let qemu = Qemu::new(Machine::Microvm, 1).with_programs(programs, program);
+        cases.push(Case { qemu, says: vec![says.into(), WELL_GONE.into()], code: 1 });
+    }
     Ok(cases)
 }
 
@@ -208,7 +238,7 @@ pub(super) fn all(image: &Image, programs: &Programs) -> Result<(), String> {
             Ok(end) if !in_order(&end.said, &case.says) => {
                 format!("expected {:?}, and it said\n{}", case.says, end.said)
             }
-            Ok(end) if case.code != 0 && end.said.trim_end().lines().count() != 1 => {
+            Ok(end) if case.says_one_line() && end.said.trim_end().lines().count() != 1 => {
                 format!("expected one line\n{}", end.said)
             }
             Ok(_) => continue,

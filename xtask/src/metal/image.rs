@@ -16,7 +16,7 @@ pub(super) fn root() -> &'static Path {
 }
 
 /// Programs of ring 3, and their names in the archive.
-const PROGRAMS: [&str; 3] = ["shell", "micro", "bad"];
+const PROGRAMS: [&str; 4] = ["shell", "micro", "bad", "sound"];
 
 /// Where cargo puts what is built here.
 fn target_folder() -> PathBuf {

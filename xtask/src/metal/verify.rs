@@ -114,13 +114,18 @@ impl Verifier {
     /// Runs both and compares; what was found, and whether nothing differs.
     pub(super) fn compare(&self, comparison: &Comparison) -> Result<(String, bool), String> {
         let mut said = self.record(comparison)?;
-        let (metal, _) = self.conduct(comparison, &self.folder.join("turns.bin"))?;
+        let (metal, code) = self.conduct(comparison, &self.folder.join("turns.bin"))?;
         said.push_str(&metal);
+        // With a defect bytes may be wrong, on both.
+        let is_well = code == 0 || comparison.defect.is_some();
+        if !is_well {
+            said.push_str(&format!("metal ended with code {code}\n"));
+        }
         let output = Command::new(&self.program).arg("compare").arg(&self.folder).output();
         let output = output.map_err(|e| format!("pageferry-verify does not run: {e}"))?;
         said.push_str(&String::from_utf8_lossy(&output.stdout));
         said.push_str(&String::from_utf8_lossy(&output.stderr));
-        Ok((said, output.status.success()))
+        Ok((said, output.status.success() && is_well))
     }
 
     /// What runs the model.

@@ -17,7 +17,7 @@ const ALL: [Method; 4] = [Method::Random, Method::Previous, Method::Proposed, Me
 const BUFFER: usize = 40_000;
 
 /// A volume of so many bytes.
-fn mounted(u: &U, disk_bytes: u64) {
+pub fn mounted(u: &U, disk_bytes: u64) {
     u.attach_memory_disk(disk_bytes).unwrap();
     u.make_volume(1024).unwrap();
 }

@@ -143,3 +143,22 @@ fn what_is_never_whole_leaves_nothing() {
         assert_eq!(replies(u, puppet, &data), 1);
     });
 }
+
+/// Sixteen packets wait; with one more the first gives way.
+#[test]
+fn so_many_packets_wait_for_their_rest() {
+    const MOST: u16 = 16;
+    for (count, first_is_whole) in [(MOST, 1), (MOST + 1, 0)] {
+        by_hand(move |u, puppet| {
+            let data = bytes(4, 0, 1200);
+            let frame = ping(1, &data);
+            for id in 0..count {
+                puppet.send(fragment(&frame, id, 0..800, true));
+            }
+            for (id, expected) in [(1, 1), (0, first_is_whole)] {
+                puppet.send(fragment(&frame, id, 800..1208, false));
+                assert_eq!(replies(u, puppet, &data), expected, "packet {id} of {count}");
+            }
+        });
+    }
+}

@@ -138,3 +138,149 @@ fn ports_are_given_in_turn_to_the_last() {
         }
     });
 }
+
+/// Segments that come before their time wait for what is missing, 128 of them; later ones are lost.
+#[test]
+fn so_many_segments_wait_for_those_before_them() {
+    const MOST: u32 = 128;
+    by_hand(|u, puppet| {
+        let listening = our_server(u, 4);
+        let mut hand = Hand::call(u, puppet, 1000, OUR_PORT, u32::MAX - 100);
+        let (fd, _) = u.accept(listening).expect("it is there");
+        let first = hand.seq;
+        // Every other byte, each in a segment of its own.
+        for nth in 0..MOST + 2 {
+            hand.say_at(first.wrapping_add(2 * nth + 1), ACK, &[1]);
+            if nth % 8 == 0 {
+                hand.hear(u);
+            }
+        }
+        hand.hear(u);
+        for nth in 0..MOST + 2 {
+            hand.say_at(first.wrapping_add(2 * nth), ACK, &[0]);
+            if nth >= MOST {
+                // Where nothing waits a single segment is not answered at once.
+                u.sleep_for(Cycles(300 * MS.0)).expect("alive");
+            }
+            let acked = hand.hear(u).last().expect("an answer").ack.wrapping_sub(first);
+            // With the byte that was missing, and the one behind it if that has waited.
+            let expected = 2 * nth + if nth < MOST { 2 } else { 1 };
+            assert_eq!(acked, expected, "with byte {}", 2 * nth);
+            if nth >= MOST {
+                hand.say_at(first.wrapping_add(2 * nth + 1), ACK, &[1]);
+                hand.hear(u);
+            }
+        }
+        let at = map(u, PAGE_SIZE);
+        let mut read = vec![0; 2 * (MOST as usize + 2)];
+        assert_eq!(u.read(fd, at, PAGE_SIZE), Ok(read.len()));
+        u.load(at, &mut read);
+        assert!(read.chunks(2).all(|two| two == [0, 1]));
+        hand.seq = first.wrapping_add(read.len() as u32);
+        hand.say(RST, &[]);
+        pause(u);
+    });
+}
+
+/// Others that find no room, in the queue of a listener, of packets or of fragments, cost a connection nothing.
+#[test]
+fn what_has_come_early_is_kept_while_others_find_no_room() {
+    by_hand(|u, puppet| {
+        let listening = our_server(u, 1);
+        let mut hand = Hand::call(u, puppet, 1000, OUR_PORT, 7);
+        let (fd, at) = (u.accept(listening).expect("it is there").0, map(u, PAGE_SIZE));
+        hand.say_at(hand.seq.wrapping_add(1), ACK, b"b");
+        hand.hear(u);
+        let before = u.kernel().net_counts().no_room;
+        let other = datagrams(u, 53);
+        u.set_socket_option(other, SocketOption::ReceiveBuffer(4096)).expect("in bounds");
+        for number in 0..12 {
+            Hand::new(puppet, 2000 + number, OUR_PORT, 1).say(SYN, &[]);
+            puppet.send(datagram(1000, 53, &[1; 1400]));
+            hand.hear(u);
+        }
+        assert!(u.kernel().net_counts().no_room >= before + 12, "{:?}", u.kernel().net_counts());
+        hand.say_at(hand.seq, ACK, b"a");
+        let heard = hand.hear(u);
+        assert_eq!(heard.last().map(|seg| seg.ack), Some(hand.seq.wrapping_add(2)));
+        assert_eq!(u.read(fd, at, PAGE_SIZE), Ok(2));
+        hand.seq = hand.seq.wrapping_add(2);
+        hand.say(RST, &[]);
+        pause(u);
+        for fd in [fd, other, listening] {
+            u.close(fd).expect("open");
+        }
+    });
+}
+
+/// Our end may lie behind the window that our bytes have filled. What we acknowledge then has the last number before
+/// the window's end, and not the one behind our own.
+#[test]
+fn behind_an_end_that_is_out_of_the_window_nothing_is_said_that_would_be_dropped() {
+    by_hand(|u, puppet| {
+        let listening = our_server(u, 4);
+        // It never had a larger window.
+        let mut hand = Hand { window: 10, ..Hand::new(puppet, 1000, OUR_PORT, 7) };
+        hand.say(SYN, &[]);
+        hand.ack = hand.hear(u).first().expect("an answer").seq.wrapping_add(1);
+        hand.say(ACK, &[]);
+        hand.hear(u);
+        let (fd, _) = u.accept(listening).expect("it is there");
+        let (begin, at) = (hand.ack, map(u, PAGE_SIZE));
+        assert_eq!(u.write(fd, at, 10), Ok(10));
+        u.shutdown(fd, Shutdown::Send).expect("open");
+        let end = begin.wrapping_add(10);
+        let said = hand.hear(u);
+        assert!(said.iter().any(|seg| seg.has(FIN)) && hand.ack == end.wrapping_add(1), "{said:?}");
+        // Of all this the other end has got nothing. What comes before its time is answered at once.
+        hand.ack = begin;
+        hand.say_at(hand.seq.wrapping_add(1), ACK, b"y");
+        let said = hand.hear(u);
+        let bare: Vec<&Seg> = said.iter().filter(|seg| seg.data.is_empty() && !seg.has(FIN)).collect();
+        assert!(!bare.is_empty() && bare.iter().all(|seg| seg.seq == end && seg.ack == hand.seq), "{said:?}");
+        hand.ack = end.wrapping_add(1);
+        hand.say(ACK | FIN, &[]);
+        hand.hear(u);
+        u.close(fd).expect("open");
+    });
+}
+
+/// Our end is acknowledged by its own number, and by none before: until then it is said again.
+#[test]
+fn an_end_is_acknowledged_behind_the_bytes_before_it() {
+    let second = ms_on("xeon-mp", 1000);
+    for ours_first in [true, false] {
+        for bytes in [0, 1, 10_u32] {
+            by_hand(move |u, puppet| {
+                let listening = our_server(u, 4);
+                let mut hand = Hand::call(u, puppet, 1000, OUR_PORT, 7);
+                let (fd, _) = u.accept(listening).expect("it is there");
+                let at = map(u, PAGE_SIZE);
+                if !ours_first {
+                    hand.say(ACK | FIN, &[]);
+                    hand.hear(u);
+                }
+                let begin = hand.ack;
+                if bytes > 0 {
+                    assert_eq!(u.write(fd, at, bytes as usize), Ok(bytes as usize));
+                }
+                u.shutdown(fd, Shutdown::Send).expect("open");
+                u.close(fd).expect("open");
+                hand.hear(u);
+                let end = begin.wrapping_add(bytes);
+                hand.ack = end;
+                hand.say_at(hand.seq, ACK, &[]);
+                hand.hear(u);
+                // Later than any timeout of a connection that has just begun.
+                u.sleep_for(Cycles(4 * second.0)).expect("alive");
+                let said = hand.hear(u);
+                let again = said.iter().any(|seg| seg.has(FIN) && seg.seq == end && seg.data.is_empty());
+                assert!(again, "{bytes} bytes: {said:?}");
+                hand.ack = end.wrapping_add(1);
+                hand.say(if ours_first { ACK | FIN } else { ACK }, &[]);
+                let said = hand.hear(u);
+                assert!(said.iter().all(|seg| !seg.has(RST)), "{bytes} bytes: {said:?}");
+            });
+        }
+    }
+}

@@ -356,6 +356,46 @@ fn a_server_that_dies_gives_back_what_it_was_given() {
     }
 }
 
+/// A request that is being served when its maker ends is nobody's when it is answered.
+#[test]
+fn a_request_may_outlive_its_maker() {
+    for method in METHODS {
+        on_sh4(ant(method), |u| {
+            let (taken, gone) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+            let (told, seen) = (taken.clone(), gone.clone());
+            let server = move |u: &U| {
+                u.ispc_serve(SERVICE).unwrap();
+                let request = u.ispc_receive(Wait::Yes).unwrap();
+                told.set(true);
+                while !seen.get() {
+                    u.yield_now().unwrap();
+                }
+                assert!(load(u, request.data.unwrap().0, PAGE) == vec![7; PAGE], "it is still there");
+                u.ispc_return(request.id).unwrap();
+                check(u);
+            };
+            let server = u.fork("server", Box::new(server)).unwrap();
+            let maker = move |u: &U| {
+                let (control, data) =
+                    (u.ica_alloc(1, Wait::Yes).unwrap(), u.ica_alloc(1, Wait::Yes).unwrap());
+                u.store(data, &[7; PAGE]);
+                while u.ispc_post(SERVICE, control, Some(data)) == Err(Errno::ConnectionRefused) {
+                    u.yield_now().unwrap();
+                }
+                while !taken.get() {
+                    u.yield_now().unwrap();
+                }
+            };
+            let maker = u.fork("maker", Box::new(maker)).unwrap();
+            assert_eq!(u.wait(), Ok(maker));
+            check(u);
+            gone.set(true);
+            assert_eq!(u.wait(), Ok(server));
+            check(u);
+        });
+    }
+}
+
 #[test]
 fn as_many_servers_as_there_are_entries_for() {
     let ended = on_sh4(ant(Method::Proposed), |u| {
@@ -668,6 +708,21 @@ fn nothing_waits_for_entries_that_there_will_never_be() {
         assert_eq!(u.ica_alloc(1, Wait::Yes), Err(Errno::NoMemory), "the caller has all of them");
         assert_eq!(u.ica_alloc(1, Wait::No), Err(Errno::WouldBlock));
         u.ica_free(own).unwrap();
+    });
+    // For as many as there are, one waits, whoever has some of them now.
+    on_sh4(ant(Method::Proposed), |u| {
+        for own in [0, 1] {
+            let first = u.ica_alloc(1, Wait::Yes).unwrap();
+            let all = move |u: &U| {
+                let own = (0..own).map(|_| u.ica_alloc(1, Wait::Yes).unwrap()).collect::<Vec<_>>();
+                let rest = u.ica_alloc(24 - own.len(), Wait::Yes).unwrap();
+                own.into_iter().chain([rest]).for_each(|piece| u.ica_free(piece).unwrap());
+            };
+            u.fork("all", Box::new(all)).unwrap();
+            (0..9).for_each(|_| u.yield_now().unwrap());
+            u.ica_free(first).unwrap();
+            u.wait().unwrap();
+        }
     });
     // A server has to have room for what comes with a request.
     on_sh4(ant(Method::Previous), |u| {

@@ -39,6 +39,7 @@ mod inet_window;
 mod inet_wire;
 mod inet_zero_copy;
 mod ispc;
+mod ispc_failing;
 mod ispc_random;
 mod kernel_memory;
 mod large_pieces;

@@ -112,11 +112,10 @@ impl<M: Machine> Ip<'_, M> {
         let lost = events.removed && self.net.has_wire.swap(false, Relaxed);
         self.m().execute(self.config().paths.driver_interrupt);
         let sent = self.reap_sent(card);
-        let lost_before = self.net.tally.counts().no_room;
         let (arrived, received) = self.reap_received(card);
         drop(link);
         arrived.into_iter().for_each(|(frame, verdict)| self.frame_input(frame, verdict));
-        if self.net.tally.counts().no_room > lost_before && self.net.may_drain() {
+        if self.net.is_short.swap(false, Relaxed) && self.net.may_drain() {
             self.net.with(self.threads, |stack| stack.drain());
         }
         if lost {
@@ -205,7 +204,7 @@ impl<M: Machine> Ip<'_, M> {
             buffers.data.append(&mut unused);
             card.post(m, pool, buffers);
             card.nic.start_receive(ring);
-            self.net.tally.no_room.add(1);
+            self.net.found_no_memory();
             return None;
         };
         card.post(m, pool, fresh);

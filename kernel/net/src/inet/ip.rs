@@ -118,7 +118,7 @@ impl<M: Machine> Ip<'_, M> {
                 false
             }
             Err(_) => {
-                self.net.tally.no_room.add(1);
+                self.net.found_no_memory();
                 false
             }
         }

@@ -79,6 +79,8 @@ pub struct Net<M: Machine> {
     pub(super) has_flow: AtomicBool,
     /// Segments that connections keep until those before them have come.
     pub(super) early: AtomicUsize,
+    /// A frame has found no memory since it was last seen to.
+    pub(super) is_short: AtomicBool,
     /// A connection's reader waits for more than there is, or may.
     pub(super) has_low_water: AtomicBool,
     /// No more is taken in. Written once, and looked at under the lock of whatever keeps packets.
@@ -192,6 +194,7 @@ impl<M: Machine> Net<M> {
             has_wire: AtomicBool::new(link.is_some()),
             has_flow: AtomicBool::new(false),
             early: AtomicUsize::new(0),
+            is_short: AtomicBool::new(false),
             has_low_water: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             latest: AtomicU64::new(0),
@@ -221,6 +224,13 @@ impl<M: Machine> Net<M> {
     /// The server that has the protocols, if one has.
     pub(super) fn host(&self) -> Option<&dyn ProtocolHost> {
         self.host.get().map(|host| &**host)
+    }
+
+    /// A frame is lost for want of memory, which others may have to give up. (What finds a queue full is counted alike,
+    /// and is nobody's fault but that queue's.)
+    pub(super) fn found_no_memory(&self) {
+        self.tally.no_room.add(1);
+        self.is_short.store(true, Relaxed);
     }
 
     /// There may be something to give up where memory is short; else the lock need not be taken.

@@ -214,6 +214,18 @@ fn uploads_are_served_and_kept() {
             assert!(body == bytes(len), "{receive}: {path}");
             assert!(fs::read(dir.path().join("kept").join(path)).expect("kept") == bytes(len), "{path}");
         }
+        // In chunks, of which each is longer than a window, shorter, or of a byte.
+        let chunked = bytes(300_000 + 17 + 1);
+        write!(stream, "PUT /chunked HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+            .expect("sent");
+        for chunk in [&chunked[..300_000], &chunked[300_000..300_017], &chunked[300_017..]] {
+            let coded = [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat();
+            stream.write_all(&coded).expect("sent");
+        }
+        stream.write_all(b"0\r\n\r\n").expect("sent");
+        assert!(read_header(&mut stream).starts_with("HTTP/1.1 201"), "{receive}");
+        let (_, body) = server.ask("GET /chunked HTTP/1.1");
+        assert!(body == chunked && fs::read(dir.path().join("kept/chunked")).expect("kept") == chunked);
         // A client that goes away midway leaves what was there.
         let mut gone = server.connect();
         write!(gone, "PUT /one HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n").expect("sent");
@@ -229,11 +241,11 @@ fn uploads_are_served_and_kept() {
         let (told, code) = server.interrupt();
         assert_eq!(code, Some(0), "{told}");
         let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
-        assert_eq!(told["requests"]["201"], 3, "{told}");
+        assert_eq!(told["requests"]["201"], 4, "{told}");
         flipped.push(told["counters"]["pages_donated"].as_u64().unwrap_or(0));
         let left: Vec<_> =
             fs::read_dir(dir.path().join("kept")).expect("there").flatten().map(|e| e.file_name()).collect();
-        assert_eq!(left.len(), 4, "{left:?}");
+        assert_eq!(left.len(), 5, "{left:?}");
         fs::remove_dir_all(dir.path().join("kept"))
             .and_then(|()| fs::create_dir(dir.path().join("kept")))
             .expect("empty");

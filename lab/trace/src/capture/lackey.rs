@@ -194,6 +194,7 @@ fn version() -> Result<String, CaptureError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Rules;
 
     #[test]
     fn lines_of_lackey() {
@@ -216,5 +217,49 @@ mod tests {
         for bad in ["I 04001000,3", " L 1ffe", " S x,8", " M 10,0", "é", "I  4,99999", " L ,"] {
             assert_eq!(line(bad), None, "{bad}");
         }
+    }
+
+    /// Each reference is counted where it belongs, also when a thread has the number of one that has ended.
+    #[test]
+    fn references_go_to_the_thread_that_runs() {
+        let header = Header {
+            architecture: "x86_64".to_owned(),
+            rules: Rules::STANDARD,
+            recorder: String::new(),
+            command: Vec::new(),
+        };
+        let open = |_| Ok(Vec::new());
+        let mut threads = Threads {
+            open,
+            header,
+            recorders: Vec::new(),
+            numbers: HashMap::new(),
+            current: 0,
+            references: 0,
+        };
+        for line in [
+            Line::Begins(1),
+            Line::Fetch(0x1000, 4),
+            Line::Begins(2),
+            Line::Store(0x2000, 8),
+            Line::Runs(1),
+            Line::Modify(0x3000, 4),
+            Line::Remark,
+            Line::Begins(2),
+            Line::Load(0x4000, 4),
+            Line::Runs(1),
+            Line::Call(None),
+            Line::Runs(2),
+            Line::Load(0x5000, 4),
+            Line::Load(0x6000, 4),
+        ] {
+            threads.take(line).expect("written");
+        }
+        assert_eq!(threads.references, 7);
+        let counted = threads.recorders.into_iter().map(|recorder| {
+            let totals = recorder.finish().expect("written");
+            (totals.instructions, totals.loads, totals.stores)
+        });
+        assert_eq!(counted.collect::<Vec<_>>(), [(1, 1, 1), (0, 0, 1), (0, 3, 0)]);
     }
 }

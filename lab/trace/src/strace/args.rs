@@ -41,11 +41,18 @@ impl Arg {
         self.has(word) || self.number() == Some(value)
     }
 
-    /// The path behind a descriptor, where strace shows it.
+    /// The path behind a descriptor, where strace shows it; of a file without a name any more (`3</tmp/x>(deleted)`,
+    /// and once `3</tmp/x (deleted)>`) the one that it had.
     pub fn note(&self) -> Option<Vec<u8>> {
         let from = self.0.find('<')?;
-        let inside = self.0[from + 1..].strip_suffix('>')?;
-        let inside = inside.strip_suffix("(deleted)").unwrap_or(inside);
+        let behind = &self.0[from + 1..];
+        let inside = match behind.strip_suffix(">(deleted)") {
+            Some(inside) => inside,
+            None => {
+                let inside = behind.strip_suffix('>')?;
+                inside.strip_suffix(" (deleted)").unwrap_or(inside)
+            }
+        };
         Some(unescape(inside).0)
     }
 

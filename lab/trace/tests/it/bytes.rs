@@ -1,45 +1,10 @@
 //! From records to bytes and back, and what other bytes are taken for.
 
-use crate::common::{header, program, recorded, records, written};
+use crate::common::{first_block, header, program, read, recorded, records, reseal, written};
 use pageferry_trace::{Kind, Reader, Record, Recorder, Rules, SystemCall, TraceError, Writer, bundled};
 use proptest::prelude::*;
 
 const ANY: u64 = u64::MAX;
-
-/// Reads everything. The number of records, or the error.
-fn read(bytes: &[u8], limit: u64) -> Result<usize, TraceError> {
-    let mut count = 0;
-    for record in Reader::new(bytes, limit)? {
-        record?;
-        count += 1;
-    }
-    Ok(count)
-}
-
-/// Where the header's checksum ends, and so the first block begins.
-fn first_block(bytes: &[u8]) -> usize {
-    14 + u32::from_le_bytes(bytes[10..14].try_into().expect("4 bytes")) as usize + 4
-}
-
-/// Makes all checksums right again, as far as the parts are to be found.
-fn reseal(bytes: &mut [u8]) {
-    let mut parts = Vec::new();
-    let header = first_block(bytes).min(bytes.len());
-    parts.push((0, header.saturating_sub(4)));
-    let mut at = header;
-    while at + 9 <= bytes.len() && bytes[at] == b'B' {
-        let length = u32::from_le_bytes(bytes[at + 5..at + 9].try_into().expect("4 bytes")) as usize;
-        parts.push((at, (at + 9 + length).min(bytes.len())));
-        at = at.saturating_add(13 + length);
-    }
-    parts.push((at.min(bytes.len()), (at + 41).min(bytes.len())));
-    for (from, to) in parts {
-        if to + 4 <= bytes.len() {
-            let sum = crc32fast::hash(&bytes[from..to]);
-            bytes[to..to + 4].copy_from_slice(&sum.to_le_bytes());
-        }
-    }
-}
 
 proptest! {
     #[test]

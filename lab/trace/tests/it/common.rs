@@ -1,6 +1,6 @@
 //! Traces made for tests.
 
-use pageferry_trace::{Header, Kind, Record, Recorder, Rules, SystemCall, Writer};
+use pageferry_trace::{Header, Kind, Reader, Record, Recorder, Rules, SystemCall, TraceError, Writer};
 use proptest::prelude::*;
 
 pub fn header(rules: Rules) -> Header {
@@ -42,6 +42,18 @@ pub fn program() -> impl Strategy<Value = Vec<Reference>> {
             }
         }
         all
+    })
+}
+
+/// What refers again and again to a few lines of a few pages, most of which are in each other's way.
+pub fn crowded() -> impl Strategy<Value = Vec<Reference>> {
+    let kind = prop_oneof![Just(Kind::Fetch), Just(Kind::Load), Just(Kind::Store)];
+    let one = (kind, 0..3_u64, 0..2_u64, 0..3_u64);
+    prop::collection::vec(one, 1..300).prop_map(|all| {
+        let refer = |(kind, far, page, line)| Reference { kind, address: far << 17 | page << 12 | line << 5 };
+        // A program begins with a fetch.
+        let first = Reference { kind: Kind::Fetch, address: 0 };
+        std::iter::once(first).chain(all.into_iter().map(refer)).collect()
     })
 }
 
@@ -88,4 +100,44 @@ pub fn written(records: &[(Record, SystemCall)], rules: Rules) -> Vec<u8> {
     }
     writer.finish(3, 1, 2).expect("written");
     bytes
+}
+
+/// Reads everything. The number of records, or the error.
+pub fn read(bytes: &[u8], limit: u64) -> Result<usize, TraceError> {
+    let mut count = 0;
+    for record in Reader::new(bytes, limit)? {
+        record?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Where the header's checksum ends, and so the first block begins.
+pub fn first_block(bytes: &[u8]) -> usize {
+    14 + u32::from_le_bytes(bytes[10..14].try_into().expect("4 bytes")) as usize + 4
+}
+
+/// Where each part begins and where its checksum does, as far as the parts are to be found.
+pub fn parts(bytes: &[u8]) -> Vec<(usize, usize)> {
+    let mut parts = Vec::new();
+    let header = first_block(bytes).min(bytes.len());
+    parts.push((0, header.saturating_sub(4)));
+    let mut at = header;
+    while at + 9 <= bytes.len() && bytes[at] == b'B' {
+        let length = u32::from_le_bytes(bytes[at + 5..at + 9].try_into().expect("4 bytes")) as usize;
+        parts.push((at, (at + 9 + length).min(bytes.len())));
+        at = at.saturating_add(13 + length);
+    }
+    parts.push((at.min(bytes.len()), (at + 41).min(bytes.len())));
+    parts
+}
+
+/// Makes all checksums right again, as far as the parts are to be found.
+pub fn reseal(bytes: &mut [u8]) {
+    for (from, to) in parts(bytes) {
+        if to + 4 <= bytes.len() {
+            let sum = crc32fast::hash(&bytes[from..to]);
+            bytes[to..to + 4].copy_from_slice(&sum.to_le_bytes());
+        }
+    }
 }

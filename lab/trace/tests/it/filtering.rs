@@ -1,14 +1,17 @@
 //! A filtered trace misses where the full one does.
 
-use crate::common::{Reference, program, recorded};
+use crate::common::{Reference, crowded, program, recorded};
 use pageferry_trace::{Kind, Reader, Rules};
 use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Sets of tags in the order of last use, with a mark for what was stored to.
 #[derive(Clone, PartialEq, Debug)]
 struct Model {
     ways: usize,
     sets: Vec<Vec<(u64, bool)>>,
+    /// Of a TLB, the pages that were ever stored to: page tables know them, and an entry comes with their mark.
+    modified: Option<BTreeSet<u64>>,
     misses: u64,
     /// Marked entries that were replaced or flushed.
     written_back: u64,
@@ -17,8 +20,8 @@ struct Model {
 }
 
 impl Model {
-    fn new(sets: usize, ways: usize) -> Model {
-        Model { ways, sets: vec![Vec::new(); sets], misses: 0, written_back: 0, marked: 0 }
+    fn new(sets: usize, ways: usize, modified: Option<BTreeSet<u64>>) -> Model {
+        Model { ways, sets: vec![Vec::new(); sets], modified, misses: 0, written_back: 0, marked: 0 }
     }
 
     fn refer(&mut self, tag: u64, store: bool) {
@@ -31,10 +34,13 @@ impl Model {
                 if set.len() == self.ways {
                     self.written_back += u64::from(set.remove(0).1);
                 }
-                (tag, false)
+                (tag, self.modified.as_ref().is_some_and(|modified| modified.contains(&tag)))
             }
         };
         self.marked += u64::from(store && !entry.1);
+        if let Some(modified) = self.modified.as_mut().filter(|_| store) {
+            modified.insert(tag);
+        }
         entry.1 |= store;
         set.push(entry);
     }
@@ -55,9 +61,11 @@ struct Machine {
 
 impl Machine {
     fn new() -> Machine {
-        let two = |sets, ways| [Model::new(sets, ways), Model::new(sets, ways)];
-        let tlbs = vec![two(32, 2), two(64, 2), two(32, 4)];
-        Machine { tlbs, caches: vec![two(128, 4), two(128, 2), two(256, 4), two(128, 1)] }
+        let two = |model: Model| [model.clone(), model];
+        let tlb = |sets, ways| two(Model::new(sets, ways, Some(BTreeSet::new())));
+        let cache = |sets, ways| two(Model::new(sets, ways, None));
+        let tlbs = vec![tlb(32, 2), tlb(64, 2), tlb(32, 4), tlb(32, 1)];
+        Machine { tlbs, caches: vec![cache(128, 4), cache(128, 2), cache(256, 4), cache(128, 1)] }
     }
 
     fn refer(&mut self, kind: Kind, address: u64) {
@@ -104,11 +112,82 @@ fn filtered(trace: &[u8], flush: u64) -> Machine {
 
 proptest! {
     #[test]
-    fn misses_and_marks_stay(program in program(), every in prop_oneof![1..200_u32, Just(10_000)], flush in 1..5_u64) {
+    fn misses_and_marks_stay(
+        program in prop_oneof![program(), crowded()],
+        every in prop_oneof![1..200_u32, Just(10_000)],
+        flush in 1..5_u64,
+    ) {
         let rules = Rules { reset_every: every, ..Rules::STANDARD };
         // A program begins with a fetch.
         let trace = recorded(&program, rules);
         prop_assert_eq!(full(&program, rules, flush), filtered(&trace, flush));
+    }
+}
+
+/// When a kernel runs, in which the machine may be flushed: at each call, and when a page is referred to or stored to
+/// for the first time.
+#[derive(Default)]
+struct KernelRuns {
+    stored: BTreeMap<u64, bool>,
+    count: u32,
+    /// At which of them it is flushed, by the lowest bits of their number.
+    flushes: u16,
+}
+
+impl KernelRuns {
+    /// Whether there is a flush before this reference, or at this call.
+    fn flush_before(&mut self, kind: Kind, address: u64) -> bool {
+        let runs = kind == Kind::Call || {
+            let store = kind == Kind::Store;
+            match self.stored.insert(address >> 12, store) {
+                Some(stored) => {
+                    self.stored.insert(address >> 12, stored || store);
+                    store && !stored
+                }
+                None => true,
+            }
+        };
+        self.count += u32::from(runs);
+        runs && self.flushes >> (self.count % 16) & 1 == 1
+    }
+
+    /// The machine behind these references.
+    fn machine(flushes: u16, references: impl Iterator<Item = (Kind, u64)>) -> Machine {
+        let (mut machine, mut kernel) = (Machine::new(), KernelRuns { flushes, ..KernelRuns::default() });
+        for (kind, address) in references {
+            if kernel.flush_before(kind, address) {
+                machine.flush();
+            }
+            if kind != Kind::Call {
+                machine.refer(kind, address);
+            }
+        }
+        machine
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_kernel_may_flush_whenever_it_runs(
+        mut program in prop_oneof![program(), crowded()],
+        calls in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
+        flushes in any::<u16>(),
+    ) {
+        for call in calls {
+            // What follows a call is a fetch.
+            let from = call.index(program.len());
+            if let Some(behind) = program[from..].iter().position(|r| r.kind == Kind::Fetch) {
+                program.insert(from + behind, Reference { kind: Kind::Call, address: 0 });
+            }
+        }
+        let trace = recorded(&program, Rules::STANDARD);
+        let kept: Vec<_> = Reader::new(&trace, u64::MAX).expect("sound").map(|r| r.expect("sound")).collect();
+        prop_assert_eq!(
+            KernelRuns::machine(flushes, program.iter().map(|r| (r.kind, r.address))),
+            KernelRuns::machine(flushes, kept.iter().map(|r| (r.kind, r.address)))
+        );
     }
 }
 

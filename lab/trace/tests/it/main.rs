@@ -2,6 +2,7 @@
 
 mod bytes;
 mod common;
+mod edges;
 mod filtering;
 #[cfg(unix)]
 mod programs;

@@ -157,6 +157,128 @@ fn a_process_has_one_number_in_every_form() {
 }
 
 #[test]
+fn numbers_are_read_in_every_base() {
+    for (text, number) in [
+        ("0", Some(0)),
+        ("7", Some(7)),
+        ("-7", Some(-7)),
+        ("010", Some(8)),
+        ("077", Some(63)),
+        ("089", Some(89)),
+        ("0x1f", Some(31)),
+        ("0xffffffffffffffff", Some(-1)),
+        ("18446744073709551615", Some(-1)),
+        ("18446744073709551616", None),
+        ("-100 /* AT_FDCWD */", Some(-100)),
+        (" 3</tmp/x>", Some(3)),
+        ("0x", None),
+        ("-", None),
+        ("NULL", None),
+    ] {
+        assert_eq!(Arg(text.to_owned()).number(), number, "{text}");
+    }
+}
+
+#[test]
+fn bytes_are_read_in_every_way_that_they_are_escaped() {
+    for (text, bytes) in [
+        (r#""\n\t\r\v\f\\\"""#, &b"\n\t\r\x0b\x0c\\\""[..]),
+        // Three digits stand for one byte, and what follows is another.
+        (r#""\0001""#, b"\x001"),
+        (r#""\18\419""#, b"\x018\x219"),
+        (r#""\1771\377""#, b"\x7f1\xff"),
+        (r#""\x4142\x4""#, b"A42\x04"),
+    ] {
+        let text = Arg(text.to_owned()).text().expect("a text");
+        assert_eq!((&text.bytes[..], text.is_cut), (bytes, false));
+    }
+    // A quote and a bracket in a text end neither it nor the call.
+    let call = one(r#"write(1, "\")\\", 3) = 3"#);
+    assert_eq!(call.args[1].text().expect("a text").bytes, b"\")\\");
+}
+
+#[test]
+fn flags_are_set_when_all_their_bits_are() {
+    let flags = |text: &str| Arg(text.to_owned());
+    const TWO_BITS: i64 = 0o101_000;
+    for (text, is_set) in
+        [("0101000", true), ("0101002", true), ("0100000", false), ("01000", false), ("0", false)]
+    {
+        assert_eq!(flags(text).is_set("O_BOTH", TWO_BITS), is_set, "{text}");
+    }
+    assert!(flags("O_RDWR|O_BOTH").is_set("O_BOTH", TWO_BITS) && !flags("O_RDWR").is_set("O_BOTH", TWO_BITS));
+    assert!(flags("3").is("SEEK", 3) && flags("SEEK").is("SEEK", 3) && !flags("7").is("SEEK", 3));
+}
+
+#[test]
+fn a_descriptor_has_a_path_in_every_form() {
+    for (text, path) in [
+        ("3</tmp/x>", Some("/tmp/x")),
+        ("AT_FDCWD</tmp>", Some("/tmp")),
+        ("AT_FDCWD</tmp/a, (b>", Some("/tmp/a, (b")),
+        (r#"3</tmp/x \74y\76 -\76 \">"#, Some("/tmp/x <y> -> \"")),
+        // The file has no name any more.
+        ("3</tmp/x>(deleted)", Some("/tmp/x")),
+        ("3</tmp/x (deleted)>", Some("/tmp/x")),
+        ("3</tmp/x (deleted)>(deleted)", Some("/tmp/x (deleted)")),
+        ("3<socket:[77]>", Some("socket:[77]")),
+        ("3<TCP:[127.0.0.1:80->127.0.0.1:9]>", Some("TCP:[127.0.0.1:80->127.0.0.1:9]")),
+        ("3", None),
+    ] {
+        let call = one(&format!("write({text}, \"abc\", 3) = 3"));
+        assert_eq!((call.args.len(), call.args[0].note()), (3, path.map(|path| path.into())), "{text}");
+        if text.starts_with('3') {
+            let call = one(&format!("dup(7) = {text}"));
+            assert_eq!(call.note, path.map(|path| path.into()), "{text}");
+        }
+    }
+}
+
+/// An error has a name; other negative numbers are values.
+#[test]
+fn answers_below_zero() {
+    let call = |answer: &str| one(&format!("lseek(3, 0, SEEK_CUR) = {answer}")).answer;
+    assert_eq!(call("-1 ENOENT (No such file or directory)"), Answer::Error("ENOENT".into()));
+    assert_eq!(call("-1"), Answer::Value(-1));
+    assert_eq!(call("-2 ENOENT"), Answer::Value(-2));
+}
+
+/// Numbers up to the highest that Linux gives; names up to the longest, whatever is in them.
+#[test]
+fn a_processes_number_and_name_have_limits() {
+    for (text, pid) in [
+        ("4194304 close(3) = 0", 4_194_304),
+        ("4194305 close(3) = 0", 0),
+        ("[pid 4194304] close(3) = 0", 4_194_304),
+        ("7<a> b> cdefghijk> close(3) = 0", 7),
+        ("7<a> bcdefghijklm> close(3) = 0", 7),
+        ("[pid 7<a] b> c>] close(3) = 0", 7),
+    ] {
+        let calls = calls(text);
+        assert_eq!((calls.len(), calls[0].0, calls[0].1.name.as_str()), (1, pid, "close"), "{text}");
+    }
+}
+
+/// Whose a line without a number is, depends on who is alive.
+#[test]
+fn who_has_ended_has_no_more_lines() {
+    let pids = |text: &str| calls(text).iter().map(|(pid, _)| *pid).collect::<Vec<_>>();
+    // The child is left alone, and speaks without a number then.
+    let left = "7 fork() = 8\n7 +++ exited with 0 +++\nclose(3) = 0\n";
+    assert_eq!(pids(left), [7, 8]);
+    // So it is when it has said nothing before.
+    let silent = "7 close(1) = 0\n7 vfork() = 8\n8 +++ killed by SIGKILL +++\nclose(3) = 0\n";
+    assert_eq!(pids(silent), [7, 7, 7]);
+    // A thread that execs goes on as its process, which is the only one then.
+    let exec = "7 clone(child_stack=0x1) = 8\n8 execve(\"/x\", [], 0x7f /* 0 vars */ <pid changed to 7 ...>\n\
+                7 <... execve resumed>) = 0\nclose(3) = 0\n";
+    assert_eq!(pids(exec), [7, 7, 7]);
+    // Only what was begun is resumed.
+    let log = Log::read(b"7 read(3,  <unfinished ...>\n7 <... write resumed>\"x\", 1) = 1\n");
+    assert_eq!((log.entries.len(), log.skipped.count, log.unfinished), (0, 1, 1));
+}
+
+#[test]
 fn what_strace_did_not_write_is_counted_and_named() {
     let log = Log::read(
         b"close(3) = 0\nabc\nwrite(1, \"abc\\n\", 4abc\n) = 4\nclose(4) = 0\n<... read resumed>) = 0\n",
