@@ -552,3 +552,182 @@ fn spans(bytes: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
         (index, from..(bytes.end - index * size).min(size) as usize)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::{Cell, RefCell};
+
+    /// The last buffer has a part of the disk only.
+    const LEN: usize = 5 * BUFFER_BYTES + 3 * SECTOR;
+
+    /// A disk that fails now and then, and the memory of buffers.
+    struct Rig {
+        disk: RefCell<Vec<u8>>,
+        memory: RefCell<Vec<u8>>,
+        may_fail: Cell<bool>,
+        written: Cell<usize>,
+        state: Cell<u64>,
+    }
+
+    impl Rig {
+        fn new(seed: u64) -> Rig {
+            Rig {
+                disk: vec![0; LEN].into(),
+                memory: vec![0; 6 * BUFFER_BYTES].into(),
+                may_fail: Cell::default(),
+                written: Cell::default(),
+                state: seed.into(),
+            }
+        }
+
+        fn below(&self, end: usize) -> usize {
+            let next = self.state.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            self.state.set(next);
+            (next >> 33) as usize % end
+        }
+
+        /// Some bytes; half of the time they begin or end beside where a sector or a buffer does.
+        fn range(&self) -> Range<usize> {
+            let place = || match self.below(2) {
+                0 => self.below(LEN),
+                _ => (self.below(LEN / SECTOR) * SECTOR + self.below(3)).saturating_sub(1),
+            };
+            let (one, other) = (place(), place().min(LEN));
+            let (start, end) = (one.min(other), one.max(other));
+            start..end.min(start + 2 * BUFFER_BYTES)
+        }
+    }
+
+    /// With memory for each piece, or for each buffer.
+    struct Owner<'a, const KEEPS: bool>(&'a Rig);
+
+    impl<const KEEPS: bool> Strategy for Owner<'_, KEEPS> {
+        type Memory = u64;
+        const KEEPS_PIECES: bool = KEEPS;
+
+        fn account_name(&self) {}
+
+        fn account_buffer(&self) {}
+
+        fn now(&self) -> Cycles {
+            Cycles(0)
+        }
+
+        fn show(&mut self, index: u64, room: Room<u64>) -> Result<u64, Errno> {
+            if KEEPS {
+                return Ok(index);
+            }
+            let number = match room {
+                Room::New(count) => count as u64,
+                Room::Used(number) => number,
+            };
+            self.0.memory.borrow_mut()[number as usize * BUFFER_BYTES..][..BUFFER_BYTES].fill(0xee);
+            Ok(number)
+        }
+
+        fn address(number: &u64) -> Va {
+            Va(number * BUFFER_BYTES as u64)
+        }
+
+        fn transfer(&mut self, bytes: Range<u64>, at: Va, rw: UioRw) -> Result<(), Errno> {
+            let rig = self.0;
+            if rig.may_fail.get() && rig.below(4) == 0 {
+                return Err(Errno::Io);
+            }
+            let (mut disk, mut memory) = (rig.disk.borrow_mut(), rig.memory.borrow_mut());
+            let disk = &mut disk[bytes.start as usize..bytes.end as usize];
+            let memory = &mut memory[at.0 as usize..][..disk.len()];
+            match rw {
+                UioRw::Read => memory.copy_from_slice(disk),
+                UioRw::Write => {
+                    rig.written.set(rig.written.get() + 1);
+                    disk.copy_from_slice(memory);
+                }
+            }
+            Ok(())
+        }
+
+        fn load(&self, at: Va, bytes: &mut [u8]) -> Result<(), Errno> {
+            bytes.copy_from_slice(&self.0.memory.borrow()[at.0 as usize..][..bytes.len()]);
+            Ok(())
+        }
+
+        fn store(&self, at: Va, bytes: &[u8]) {
+            self.0.memory.borrow_mut()[at.0 as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
+    }
+
+    /// Reads give what was last written, whatever buffers there are and whatever fails; what was flushed is on the
+    /// disk; no more waits than may, and nothing is written before that.
+    fn holds_what_was_written<const KEEPS: bool>(seed: u64, max: usize, max_dirty: usize) {
+        let rig = Rig::new(seed);
+        let mut cache = BufferCache::<u64>::new(LEN as u64, max, max_dirty);
+        // What each byte is, if that is known.
+        let mut plain = vec![Some(0u8); LEN];
+        for step in 0..400 {
+            let range = rig.range();
+            let (at, bytes) = (range.start as u64, range.start as u64..range.end as u64);
+            let mut cached = Cached { strategy: Owner::<KEEPS>(&rig), cache: &mut cache };
+            rig.may_fail.set(rig.below(3) == 0);
+            match rig.below(8) {
+                0..=3 => {
+                    let new = vec![step as u8; range.len()];
+                    let waiting = |cached: &Cached<'_, _>| cached.cache.by_wait.len();
+                    let room = max - cached.cache.buffers.len();
+                    let (may_wait, written) =
+                        (waiting(&cached) + spans(bytes.clone()).count(), rig.written.get());
+                    let result = cached.write(at, &new, When::Later);
+                    if result.is_ok() {
+                        assert!(waiting(&cached) <= max_dirty, "{} buffers wait", waiting(&cached));
+                    }
+                    if room >= 3 && may_wait <= max_dirty {
+                        assert_eq!(rig.written.get(), written, "nothing has to be written yet");
+                    }
+                    plain[range].fill(result.is_ok().then_some(step as u8));
+                }
+                4..=5 => {
+                    let mut found = vec![0; range.len()];
+                    if cached.read(at, &mut found).is_ok() {
+                        for (i, (found, known)) in found.iter().zip(&plain[range]).enumerate() {
+                            assert!(
+                                known.is_none_or(|known| known == *found),
+                                "byte {} at step {step}",
+                                at as usize + i
+                            );
+                        }
+                    }
+                }
+                6 => {
+                    if cached.flush(bytes).is_ok() {
+                        for (found, known) in rig.disk.borrow()[range.clone()].iter().zip(&plain[range]) {
+                            assert!(known.is_none_or(|known| known == *found), "step {step}");
+                        }
+                    }
+                }
+                _ => {
+                    cached.forget(bytes);
+                    plain[range].fill(None);
+                }
+            }
+        }
+        rig.may_fail.set(false);
+        Cached { strategy: Owner::<KEEPS>(&rig), cache: &mut cache }
+            .sync()
+            .expect("the disk does not fail any more");
+        let disk = rig.disk.borrow();
+        let as_known =
+            disk.iter().zip(&plain).all(|(found, known)| known.is_none_or(|known| known == *found));
+        assert!(as_known, "all is on the disk in the end");
+    }
+
+    #[test]
+    fn a_cache_holds_what_was_written_whatever_fails() {
+        for seed in 0..12 {
+            for (max, max_dirty) in [(1, 1), (2, 1), (3, 2), (6, 1), (6, 3), (6, 6)] {
+                holds_what_was_written::<true>(seed, max, max_dirty);
+                holds_what_was_written::<false>(seed, max, max_dirty);
+            }
+        }
+    }
+}
