@@ -160,6 +160,12 @@ impl<M: Machine> Vm<M> {
         self.io.interrupt(t);
     }
 
+    /// True when an allocation of a floor above is to fail, as tests plan it together with those of this floor
+    /// (`Vm::fail_after`). A kernel without `verify` has no such plan.
+    pub fn allocation_fails(&self) -> bool {
+        self.probes.failures.due()
+    }
+
     pub(crate) fn has(&self, defect: VmDefect) -> bool {
         self.probes.planted.is(defect)
     }

@@ -127,6 +127,9 @@ impl<M: Machine> Exports<M> {
             return Err(Errno::Invalid);
         }
         passable(call.space, call.thread, at, len_bytes)?;
+        if call.core.vm.allocation_fails() {
+            return Err(Errno::NoMemory);
+        }
         let mut exports = self.table.lock();
         let structure = exports.structures.alloc().ok_or(Errno::NoMemory)?;
         call.machine().touch(structure, EXPORT_BYTES, Access::Write);

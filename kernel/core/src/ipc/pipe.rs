@@ -339,6 +339,9 @@ pub fn create_pipe<M: Machine>(
     pipes: &Arc<Pipes<M>>,
     t: &dyn Threads,
 ) -> Result<(ReadEnd<M>, WriteEnd<M>), Errno> {
+    if core.vm.allocation_fails() {
+        return Err(Errno::NoMemory);
+    }
     let at = pipes.alloc()?;
     let pipe = Pipe::new(core, t, at).inspect_err(|_| pipes.free(at))?;
     pipes.insert(at, &pipe);

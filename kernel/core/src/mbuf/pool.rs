@@ -173,6 +173,9 @@ impl<M: Machine> Pool<M> {
 
     fn header(&self, storage: Storage, len: usize) -> Result<Mbuf, Storage> {
         self.machine.execute(self.paths.mbuf);
+        if self.vm.allocation_fails() {
+            return Err(storage);
+        }
         let Some(at) = self.state.lock().mbufs.alloc() else { return Err(storage) };
         self.machine.touch(at, HEADER_BYTES, Access::Write);
         Ok(Mbuf { at, storage, offset: 0, len })

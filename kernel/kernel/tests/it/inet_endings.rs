@@ -476,6 +476,50 @@ fn memory_that_is_short_loses_packets_only() {
     }
 }
 
+/// One allocation after the other fails while both ends talk, wherever it is asked for: a call may be refused, and a
+/// packet lost, and all bytes come. Nothing is left in the end.
+#[test]
+fn each_allocation_fails_in_turn_and_all_bytes_come() {
+    const LEN: usize = 2 * PAGE + 100;
+    for mode in [SendMode::Copy, SendMode::Loan] {
+        let mut far = far_end(1);
+        let _ = far.listen(7, Service::Echo);
+        let m = machine_with("xeon-mp", Schedule::Timed, Wire::default(), far);
+        run_on(m, "xeon-mp", &format!("{mode:?}"), internet(), move |u| {
+            let (from, to) = (map(u, 3 * PAGE), map(u, 3 * PAGE));
+            let sent_bytes = bytes(5, 0, LEN);
+            u.store(from, &sent_bytes);
+            u.store(to, &vec![0; LEN]);
+            let fd = connected(u, ECHO);
+            // Until three rounds need no more than that.
+            let (mut succeed, mut rounds) = (0, 0);
+            while rounds < 3 {
+                u.kernel().vm().fail_after(Some(succeed));
+                let (mut sent, mut got) = (0, 0);
+                while got < LEN {
+                    if sent < LEN {
+                        match u.send(fd, from + sent, LEN - sent, mode) {
+                            Ok(len) => sent += len,
+                            Err(e) => assert_eq!(e, Errno::NoMemory),
+                        }
+                    }
+                    if got < sent {
+                        got += u.read(fd, to + got, sent - got).expect("what was sent comes back");
+                    }
+                }
+                rounds += u32::from(u.kernel().vm().failure_pending());
+                u.kernel().vm().fail_after(None);
+                let mut found = vec![0; LEN];
+                u.load(to, &mut found);
+                assert!(found == sent_bytes, "after {succeed} allocations");
+                u.store(to, &vec![0; LEN]);
+                succeed += 1;
+            }
+            u.close(fd).expect("open");
+        });
+    }
+}
+
 /// A process is killed at any time, with both sides talking.
 #[test]
 fn processes_that_are_killed_leave_nothing() {

@@ -5,8 +5,9 @@ use crate::vm::Vm;
 use pageferry_hal::Machine;
 
 impl<M: Machine> Vm<M> {
-    /// For tests: of the allocations of this floor to come (frames, structures, kernel addresses), lets `succeed`
-    /// succeed and the next one fail, once. `None` calls it off.
+    /// For tests: of the allocations to come of this floor (frames, structures, kernel addresses) and of those above
+    /// that ask ([`Vm::allocation_fails`]: mbufs, pipes, offers of memory), lets `succeed` succeed and the next one
+    /// fail, once. `None` calls it off.
     pub fn fail_after(&self, succeed: Option<u32>) {
         self.probes().failures.plan(succeed);
     }
