@@ -241,6 +241,54 @@ fn answers_and_bytes_are_those_of_a_kernel_that_has_its_files_itself() {
     }
 }
 
+/// A volume that fills up takes of a call what it has room for, and says how much that was.
+#[test]
+fn a_full_volume_has_what_calls_said_that_it_took() {
+    let log = Rc::new(RefCell::new(Vec::new()));
+    let program = {
+        let log = log.clone();
+        move |u: &U| {
+            mounted(u, 1 << 20);
+            let buffer = map(u, 8 * PAGE);
+            for (name, len) in [("/mnt/a", 5 * PAGE + 77), ("/mnt/b", 7 * PAGE), ("/mnt/c", 300)] {
+                let fd = u.open(name, MAKE).unwrap();
+                let mut whole = 0;
+                let error = loop {
+                    u.store(buffer, &bytes(3, whole, len));
+                    match u.write(fd, buffer, len) {
+                        Ok(put) => {
+                            assert!(put <= len);
+                            whole += put;
+                        }
+                        Err(e) => break e,
+                    }
+                };
+                assert_eq!((error, u.file_size(fd)), (Errno::NoSpace, Ok(whole as u64)), "{name}");
+                u.seek(fd, 0).unwrap();
+                for at in (0..whole).step_by(8 * PAGE) {
+                    let there = (whole - at).min(8 * PAGE);
+                    assert_eq!(u.read(fd, buffer, 8 * PAGE), Ok(there));
+                    assert!(load(u, buffer, there) == bytes(3, at, there), "{name} from byte {at} on");
+                }
+                log.borrow_mut().push(whole);
+                // Some room for the next.
+                u.truncate(fd, whole as u64 / 2).unwrap();
+                u.close(fd).unwrap();
+            }
+            u.unmount().unwrap();
+            u.detach_memory_disk().unwrap();
+        }
+    };
+    on_sh4(ant(Method::Proposed), program.clone());
+    let own = log.take();
+    assert!(own[0] > 500_000, "{own:?}");
+    for (name, method) in served() {
+        let ended = try_served(name, Schedule::Timed, method, Planted::NONE, program.clone());
+        sound(&ended, name);
+        assert_eq!(own, log.take(), "{method:?} on {name}");
+    }
+}
+
 /// The bytes of a call go through attached memory: as often as the method says, and for as much as the data piece has.
 #[test]
 fn bytes_move_through_pieces_that_are_attached() {
