@@ -175,8 +175,8 @@ impl<M: Machine> User<M> {
     }
 
     /// Receives up to `len_bytes` into the receive area of a socket, and answers where they are; zero at the end of the
-    /// stream. What the process got at the places `back` it is done with: that memory is filled again. With a length of
-    /// zero it only gives back.
+    /// stream. What the process got at the places `back` it is done with: that memory is filled again, whatever becomes
+    /// of the rest of the call. With a length of zero it only gives back.
     ///
     /// # Errors
     /// As [`User::read`]; [`Errno::Invalid`] when the socket has no area, or the process does not have what it gives

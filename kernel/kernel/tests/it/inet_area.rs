@@ -38,10 +38,11 @@ impl Area {
     /// came. Of what is more than may be kept, every third piece is given back late.
     fn receive(&mut self, u: &U, fd: Fd, stream: &[u8], heard: usize) -> Result<usize, Errno> {
         let want = [1000, 3000, CHUNK, 700][heard / 500 % 4];
-        let placed = u.receive_placed(fd, &self.back, want)?;
+        let placed = u.receive_placed(fd, &self.back, want);
+        // They are back whatever becomes of the rest.
         self.back.clear();
         let mut now = heard;
-        for place in placed {
+        for place in placed? {
             let bytes = stream.get(now..now + place.len_bytes).unwrap_or_default().to_vec();
             now += place.len_bytes;
             self.has.push_back((place, bytes));
