@@ -161,7 +161,7 @@ impl<M: Machine> User<M> {
     /// Writes a file's dirty pages to the disk, and sleeps until they are there (`fsync`).
     ///
     /// # Errors
-    /// [`Errno::BadFd`], also for what is no file; [`Errno::Io`].
+    /// [`Errno::BadFd`], also for what is no file; [`Errno::Io`], [`Errno::NoMemory`].
     pub fn sync_file(&self, fd: Fd) -> Result<(), Errno> {
         self.system_call(|call| self.get(fd)?.as_vnode()?.sync(call))
     }

@@ -49,8 +49,8 @@ impl<M: Machine> User<M> {
     /// Writes what was stored through shared mappings of files to the disk (`msync` with `MS_SYNC`).
     ///
     /// # Errors
-    /// [`Errno::Invalid`]: `at` is not page-aligned. [`Errno::NoMemory`]: not all of the range is mapped.
-    /// [`Errno::Io`].
+    /// [`Errno::Invalid`]: `at` is not page-aligned. [`Errno::NoMemory`]: not all of the range is mapped, or
+    /// there is no memory to write it. [`Errno::Io`].
     pub fn sync_memory(&self, at: Va, len_bytes: usize) -> Result<(), Errno> {
         self.system_call(|call| Ok(call.space.sync(call.thread, at, len_bytes)?))
     }

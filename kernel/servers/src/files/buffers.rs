@@ -120,7 +120,12 @@ impl<M: Machine> Strategy for Disk<'_, M> {
             UioRw::Read => self.user.read_at(self.disk, bytes.start, at, len),
             UioRw::Write => self.user.write_at(self.disk, bytes.start, at, len),
         };
-        if moved == Ok(len) { Ok(()) } else { Err(Errno::Io) }
+        match moved {
+            Ok(moved) if moved == len => Ok(()),
+            // The same may be done later. A signal was the server's own, of which a client knows nothing.
+            Err(Errno::NoMemory) => Err(Errno::NoMemory),
+            _ => Err(Errno::Io),
+        }
     }
 
     fn load(&self, at: Va, bytes: &mut [u8]) -> Result<(), Errno> {
