@@ -88,16 +88,32 @@ static inline size_t threads_now(void)
     return threads;
 }
 
-/* What there is before a test. Threads of the library that an earlier one has left end soon, and close what they hold:
- * while one is there, what is counted may become less. */
-static inline struct traces traces_before(void)
+/* Waits until threads of the library that an earlier test has left have ended, which is soon. */
+static inline void alone(void)
 {
     const struct timespec soon = { 0, 10 * 1000 * 1000 };
     int tries;
     for (tries = 0; tries < 100 && threads_now() > 1; tries++) {
         nanosleep(&soon, NULL);
     }
+}
+
+/* What there is before a test. A thread that an earlier one has left closes what it holds: while it is there, what is
+ * counted may become less. */
+static inline struct traces traces_before(void)
+{
+    alone();
     return traces_now();
+}
+
+/* Forks, where no other thread is in an allocator: a sanitizer's does not hold its own locks over a fork. */
+static inline pid_t forks_alone(void)
+{
+    pid_t child;
+    alone();
+    child = fork();
+    CHECK(child >= 0);
+    return child;
 }
 
 /* Nothing is left of what was done since. What a peer has sent is closed by another thread, soon. */

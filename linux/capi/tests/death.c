@@ -10,8 +10,7 @@ static pid_t start(int fds[2], void (*does)(int fd))
 {
     pid_t child;
     OK(pf_channel_sockets(fds));
-    child = fork();
-    CHECK(child >= 0);
+    child = forks_alone();
     if (child == 0) {
         close(fds[0]);
         does(fds[1]);

@@ -437,8 +437,7 @@ static void bad_peers(void)
     config.handshake_ms = LONG_MS;
     OK(pf_channel_sockets(fds));
     {
-        pid_t child = fork();
-        CHECK(child >= 0);
+        pid_t child = forks_alone();
         if (child == 0) {
             /* It wants what the parent does not offer. */
             config.level = PF_LEVEL_SEALED;

@@ -65,8 +65,7 @@ int main(void)
     OK(pf_listener_bind(path, &listener));
     ANSWERS(PF_EWOULDBLOCK, pf_listener_accept(listener, PF_NOWAIT, &fd));
     ANSWERS(PF_ETIMEDOUT, pf_listener_accept(listener, 1, &fd));
-    child = fork();
-    CHECK(child >= 0);
+    child = forks_alone();
     if (child == 0) {
         the_peer(path);
         _exit(0);

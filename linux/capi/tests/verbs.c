@@ -447,8 +447,7 @@ int main(int argc, char **argv)
         before = traces_before();
         OK(pf_channel_sockets(fds));
         CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, steps) == 0);
-        child = fork();
-        CHECK(child >= 0);
+        child = forks_alone();
         if (child == 0) {
             close(fds[0]);
             close(steps[0]);
