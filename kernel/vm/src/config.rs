@@ -155,8 +155,21 @@ pub struct PagingConfig {
     pub read_ahead_pages: usize,
     /// The part of all frames that may be locked with [`crate::Space::lock_memory`].
     pub lock_limit_percent: usize,
+    /// What the kernel keeps of each block of a request, if that is known.
+    pub heads: Option<BufferHeads>,
     /// Path lengths.
     pub paths: PagingPaths,
+}
+
+/// Heads of buffers, one for each block of a request, and their hash table (Linux).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferHeads {
+    /// Bytes of a head.
+    pub head_bytes: usize,
+    /// Bytes of a block: a page, or a part of it that is a power of two.
+    pub block_bytes: usize,
+    /// Pointers of the hash table.
+    pub buckets: usize,
 }
 
 impl PagingConfig {
@@ -185,7 +198,8 @@ impl VmConfig {
             Kind::ALL.iter().map(|&k| sizes.item_bytes(k) * k.capacity(virtual_pages) + PAGE_SIZE).sum();
         // Chains of shadow objects take less than the anons that they stand for.
         let kernel_entries = kernel_entries(board.frames) * sizes.entry_bytes + PAGE_SIZE;
-        zones + kernel_entries + board.frames * sizes.page_bytes + PAGE_SIZE
+        let heads = paging.and_then(|paging| paging.heads).map_or(0, BufferHeads::arena_bytes);
+        zones + heads + kernel_entries + board.frames * sizes.page_bytes + PAGE_SIZE
     }
 }
 

@@ -60,7 +60,7 @@ impl<M: Machine> Vm<M> {
     ) -> Result<Arc<Vm<M>>, VmError> {
         let machine = pmaps.machine().clone();
         let board = machine.board();
-        let io = Io::new(&machine, disk, config.paging);
+        let io = Io::new(&machine, disk, config.paging, arena)?;
         let probes = Probes::default();
         let (paths, paging) = (config.paths, config.paging);
         let swap_pages = paging.map_or(0, |p| p.swap_pages);

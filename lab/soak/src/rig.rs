@@ -116,6 +116,7 @@ pub const PAGING: PagingConfig = PagingConfig {
     cluster_pages: 8,
     read_ahead_pages: 4,
     lock_limit_percent: 20,
+    heads: None,
     paths: PagingPaths::all(PATH),
 };
 

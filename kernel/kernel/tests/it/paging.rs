@@ -5,8 +5,9 @@ use pageferry_ephemeral::Scheme;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::{Model, Schedule};
-use pageferry_vm::{Inherit, Madvise, MapAddr, PushDown, VmCounter};
-use std::cell::RefCell;
+use pageferry_pmap::KernelMapping;
+use pageferry_vm::{BufferHeads, Inherit, Madvise, MapAddr, PushDown, VmCounter};
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 const PAGE: usize = PAGE_SIZE;
@@ -231,6 +232,41 @@ fn sync_writes_what_is_dirty_once() {
         expected[..5].copy_from_slice(b"dirty");
         assert!(u.machine().disk_block(first + 1) == expected, "the block on the disk");
     });
+}
+
+/// A request looks at the head of each of its blocks, and at the hash table, twice: before and when it is done. Where
+/// a head has a page of its own, and the kernel is mapped by pages, that is a miss each time.
+#[test]
+fn a_request_looks_at_the_heads_of_its_blocks() {
+    // Their heads are more than a TLB has entries.
+    const PAGES: usize = 64;
+    let misses = |heads: Option<BufferHeads>| {
+        let mut config = paging(sf_buf(64), 512);
+        config.pmap.mapping = KernelMapping::Pages;
+        let daemon = config.vm.paging.as_mut().expect("it has a page daemon");
+        (daemon.heads, daemon.cluster_pages) = (heads, PAGES);
+        let counted = Rc::new(Cell::new(0));
+        let told = counted.clone();
+        run("ppc603", Schedule::Timed, config, move |u| {
+            let fd = file(u, "f", 4, PAGES * PAGE);
+            let before = u.machine().snapshot();
+            u.sync_file(fd).unwrap();
+            let after = u.machine().snapshot();
+            assert_eq!(after.counter(VmCounter::DiskRequests) - before.counter(VmCounter::DiskRequests), 1);
+            told.set(after.since(&before).hardware.kernel_misses());
+            u.close(fd).unwrap();
+            u.unlink("f").unwrap();
+        });
+        counted.get()
+    };
+    let without = misses(None);
+    for (block_bytes, blocks) in [(1024, 4 * PAGES), (PAGE / 2, 2 * PAGES)] {
+        let with = misses(Some(BufferHeads { head_bytes: PAGE, block_bytes, buckets: 1 }));
+        let more = with - without;
+        // The table's page is there; what the heads displace is missed, too.
+        let expected = 2 * blocks as u64..=2 * blocks as u64 + 64;
+        assert!(expected.contains(&more), "{more} misses more by heads of {blocks} blocks");
+    }
 }
 
 /// What comes over a socket goes to a private mapping of a file, and from there to the file: no byte is copied on the

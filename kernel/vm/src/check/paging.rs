@@ -79,5 +79,7 @@ pub(super) fn check_swap<M: Machine>(vm: &Vm<M>, objects: &[Arc<Object<M>>]) -> 
     law!(known == of_objects, "objects know {known} slots, {of_objects} slots are theirs");
     let requests = vm.io().under_way();
     law!(requests == 0, "{requests} requests to the disk are under way, and no thread waits");
+    let heads = vm.io().heads_in_use();
+    law!(heads == 0, "{heads} heads of buffers are in use, and no request is under way");
     Ok(())
 }

@@ -4,14 +4,16 @@
 //! may take no locks; so the kernel notes that it came, and calls [`crate::Vm::disk_interrupt`] from a place that may.
 //! One leaf lock of class `KernelVa` guards the list of requests. What fails is the disk, and the caller learns it.
 
+use super::heads::Heads;
 use crate::config::PagingConfig;
 use crate::counter::VmCounter;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use litemap::LiteMap;
+use pageferry_hal::arena::ArenaFull;
 use pageferry_hal::{
-    BlockDevice, Channel, DeviceId, DiskError, DiskRequest, LockClass, Machine, Pfn, SpinLock, Threads,
-    Transfer,
+    BlockDevice, Channel, DeviceId, DiskError, DiskRequest, LockClass, Machine, Pfn, SpinLock, StructArena,
+    Threads, Transfer,
 };
 
 /// Channels of requests, apart from all addresses of structures.
@@ -31,6 +33,7 @@ struct State {
     /// Requests under way, and those that are done and not yet waited for.
     requests: LiteMap<u64, Option<Result<(), DiskError>>>,
     any_wanted: bool,
+    heads: Option<Heads>,
 }
 
 /// A request under way.
@@ -42,9 +45,13 @@ impl<M: Machine> Io<M> {
         machine: &M,
         disk: Option<Box<dyn BlockDevice>>,
         paging: Option<PagingConfig>,
-    ) -> Io<M> {
-        let state = State { next_tag: 0, requests: LiteMap::new(), any_wanted: false };
-        Io { machine: machine.clone(), disk, paging, state: machine.new_lock(LockClass::KERNEL_VA, state) }
+        arena: &mut StructArena,
+    ) -> Result<Io<M>, ArenaFull> {
+        let heads = paging.and_then(|paging| paging.heads);
+        let heads = heads.map(|heads| Heads::new(heads, arena)).transpose()?;
+        let state = State { next_tag: 0, requests: LiteMap::new(), any_wanted: false, heads };
+        let state = machine.new_lock(LockClass::KERNEL_VA, state);
+        Ok(Io { machine: machine.clone(), disk, paging, state })
     }
 
     /// Blocks of the disk, of a page each; 0 without one.
@@ -60,6 +67,11 @@ impl<M: Machine> Io<M> {
     /// Requests that are not done, or not waited for.
     pub(crate) fn under_way(&self) -> usize {
         self.state.lock().requests.len()
+    }
+
+    /// Heads of buffers of requests that are not done.
+    pub(crate) fn heads_in_use(&self) -> usize {
+        self.state.lock().heads.as_ref().map_or(0, Heads::in_use)
     }
 
     /// Starts moving `frames` from or to consecutive blocks.
@@ -79,6 +91,9 @@ impl<M: Machine> Io<M> {
             let tag = state.next_tag;
             state.next_tag += 1;
             state.requests.insert(tag, None);
+            if let Some(heads) = &mut state.heads {
+                heads.begin(m, tag, block, frames.len());
+            }
             tag
         };
         let disk = self.disk.as_ref().expect("only a disk has blocks to move");
@@ -122,6 +137,9 @@ impl<M: Machine> Io<M> {
                 let request = state.requests.get_mut(&done.tag).expect("an answer to a request of ours");
                 let before = request.replace(done.result);
                 assert!(before.is_none(), "a request to the disk is done twice");
+                if let Some(heads) = &mut state.heads {
+                    heads.end(&self.machine, done.tag);
+                }
                 core::mem::take(&mut state.any_wanted)
             };
             t.wakeup(Channel(CHANNELS | done.tag));

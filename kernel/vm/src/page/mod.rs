@@ -3,6 +3,7 @@
 
 mod demand;
 mod frame;
+mod heads;
 mod io;
 mod pdaemon;
 mod queues;

@@ -10,7 +10,7 @@ use super::words::FreedToName;
 use pageferry_hal::CodePath;
 use pageferry_sourced::{Fault, Sourced};
 use pageferry_vm::{
-    Anonymous, FreedTo, PagingConfig, PagingPaths, ShadowConfig, ShadowPaths, TransferConfig,
+    Anonymous, BufferHeads, FreedTo, PagingConfig, PagingPaths, ShadowConfig, ShadowPaths, TransferConfig,
 };
 use serde::{Deserialize, Serialize};
 
@@ -129,6 +129,20 @@ pub struct PagingFile {
     pub scan: Sourced<u32>,
     /// Instructions of one request to the disk, and of taking its answer.
     pub io: Sourced<u32>,
+    /// Heads of buffers, where the kernel has them.
+    pub heads: Option<HeadsFile>,
+}
+
+/// What the kernel keeps of each block of a request, and the hash table of blocks that it keeps. See [`BufferHeads`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeadsFile {
+    /// Bytes of a head.
+    pub head_bytes: Sourced<u64>,
+    /// Bytes of a block, a page or a part of it.
+    pub block_bytes: Sourced<u64>,
+    /// Pointers of the hash table.
+    pub buckets: Sourced<u64>,
 }
 
 impl PagingFile {
@@ -143,6 +157,11 @@ impl PagingFile {
             cluster_pages: self.cluster_pages.value as usize,
             read_ahead_pages: self.read_ahead_pages.value as usize,
             lock_limit_percent: self.lock_limit_percent.value as usize,
+            heads: self.heads.as_ref().map(|heads| BufferHeads {
+                head_bytes: heads.head_bytes.value as usize,
+                block_bytes: heads.block_bytes.value as usize,
+                buckets: heads.buckets.value as usize,
+            }),
             paths: PagingPaths { scan: CodePath::of(self.scan.value), io: CodePath::of(self.io.value) },
         }
     }

@@ -370,6 +370,11 @@ impl KernelFile {
                  percentages up to 100",
             );
         }
+        let heads = self.paging.as_ref().and_then(|paging| paging.heads.as_ref());
+        if let Some(heads) = heads.filter(|heads| !heads.block_bytes.value.is_power_of_two()) {
+            let problem = format!("{}, expected a power of two", heads.block_bytes.value);
+            return fault("paging.heads.block_bytes", problem);
+        }
         if let Some(net) = &self.net {
             net.validate()?;
         }
@@ -598,6 +603,9 @@ pub(crate) const RANGES: Ranges = Ranges(&[
     range("paging.swap_mb", 1, 1 << 20),
     range("paging.cluster_pages", 1, 1024),
     range("paging.read_ahead_pages", 0, 1024),
+    range("paging.heads.head_bytes", 1, 4096),
+    range("paging.heads.block_bytes", 512, 4096),
+    range("paging.heads.buckets", 1, 1 << 20),
     range("paging.*_pages", 0, MAX_PAGES),
     range("paging.*_percent", 0, 100),
     range("paging.*", 0, MAX_INSTRUCTIONS),

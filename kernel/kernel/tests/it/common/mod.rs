@@ -12,8 +12,8 @@ use pageferry_model::testing::{assert_sound, choices, or_other_kind, small};
 use pageferry_model::{Jitter, LateSleep, MachineConfig, Model, Options, RunError, Schedule, Snapshot};
 use pageferry_pmap::{PmapConfig, PmapCounter, PmapPaths, RefillConfig, RefillPaths};
 use pageferry_vm::{
-    Anonymous, FreedTo, Inherit, KernelPages, PagingConfig, PagingPaths, TransferConfig, VmConfig, VmCounter,
-    VmPaths,
+    Anonymous, BufferHeads, FreedTo, Inherit, KernelPages, PagingConfig, PagingPaths, TransferConfig,
+    VmConfig, VmCounter, VmPaths,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -304,6 +304,7 @@ pub fn paging(mut config: KernelConfig, swap_pages: u32) -> KernelConfig {
         cluster_pages: 16,
         read_ahead_pages: 8,
         lock_limit_percent: 33,
+        heads: Some(BufferHeads { head_bytes: 96, block_bytes: 1024, buckets: 2048 }),
         paths: PagingPaths { scan: n(80), io: n(600) },
     });
     config
