@@ -73,7 +73,7 @@ pub use config::{
 };
 pub use counter::VmCounter;
 pub use error::VmError;
-pub use map::{Advice, Inherit, KernelMemory, Madvise, MapAddr, Mapped};
+pub use map::{Advice, Inherit, KernelMemory, Madvise, MapAddr, Mapped, Retries};
 pub use movers::{
     AnonLoan, Given, KernelLoan, KernelPages, LoanHistory, LoanOutcome, PushDown, QUICK_REF_PAGES, QuickRef,
     Refused, pass, passable, quick_ref,

@@ -328,9 +328,10 @@ impl Rig {
     /// A store by user code: how many bytes it stored, and what stopped it.
     pub fn store_some(&self, space: &AddressSpace, at: Va, bytes: &[u8]) -> (usize, Result<(), VmError>) {
         self.enter(space);
-        let mut done = 0;
+        let (mut done, mut retries) = (0, Retries::default());
         while let Err(stop) = self.m.store(Mode::User, at + done, &bytes[done..]) {
             done += stop.done_bytes;
+            retries.fault(&stop.trap);
             if let Err(e) = self.take_fault(space, stop.trap) {
                 return (done, Err(e));
             }
@@ -342,9 +343,10 @@ impl Rig {
     pub fn load(&self, space: &AddressSpace, from: Va, len_bytes: usize) -> Result<Vec<u8>, VmError> {
         self.enter(space);
         let mut buf = vec![0xee; len_bytes];
-        let mut done = 0;
+        let (mut done, mut retries) = (0, Retries::default());
         while let Err(stop) = self.m.load(Mode::User, from + done, &mut buf[done..]) {
             done += stop.done_bytes;
+            retries.fault(&stop.trap);
             self.take_fault(space, stop.trap)?;
         }
         self.execute(from, len_bytes);

@@ -22,7 +22,7 @@ use crate::sched::Thread;
 use alloc::sync::Arc;
 use pageferry_abi::{Errno, Pid};
 use pageferry_hal::{Cause, CopyFault, Crossing, Machine, Mode, Threads, Trap, Va};
-use pageferry_vm::{Space, VmError};
+use pageferry_vm::{Retries, Space, VmError};
 
 /// A system call in progress: the kernel, the thread that makes it, and the address space and process that it is made
 /// for.
@@ -156,6 +156,7 @@ impl<M: Machine> Syscall<'_, M> {
         let m = self.machine();
         m.execute(self.core.config.paths.uiomove);
         let mut done_bytes = 0;
+        let mut retries = Retries::default();
         while done_bytes < len_bytes {
             let result = {
                 let _c = m.scope(Cause::Copy);
@@ -166,6 +167,7 @@ impl<M: Machine> Syscall<'_, M> {
                 Err(fault) => {
                     done_bytes += fault.done_bytes;
                     assert!(done_bytes < len_bytes, "a copy that is complete cannot fault");
+                    retries.fault(&fault.trap);
                     self.resolve(fault.trap).map_err(|e| CopyError { done_bytes, why: e.into() })?;
                 }
             }

@@ -32,7 +32,7 @@ use pageferry_hal::{
     Va,
 };
 use pageferry_net::{SockBuf, Socket};
-use pageferry_vm::{Inherit, VmError};
+use pageferry_vm::{Inherit, Retries, VmError};
 
 /// A user program: what runs in a process's only thread.
 pub type Program<M> = Box<dyn FnOnce(&User<M>)>;
@@ -129,6 +129,7 @@ impl<M: Machine> User<M> {
     /// Makes an access of `len_bytes` again behind every fault; answers how many bytes it got to.
     fn access(&self, len_bytes: usize, mut attempt: impl FnMut(usize) -> Result<(), CopyFault>) -> usize {
         let mut done = 0;
+        let mut retries = Retries::default();
         self.interruption();
         while done < len_bytes && !self.is_killed() {
             match attempt(done) {
@@ -136,6 +137,7 @@ impl<M: Machine> User<M> {
                 Err(fault) => {
                     done += fault.done_bytes;
                     assert!(done < len_bytes, "an access that is complete cannot fault");
+                    retries.fault(&fault.trap);
                     self.take_fault(fault);
                 }
             }
