@@ -331,7 +331,7 @@ impl Rig {
         let (mut done, mut retries) = (0, Retries::default());
         while let Err(stop) = self.m.store(Mode::User, at + done, &bytes[done..]) {
             done += stop.done_bytes;
-            retries.fault(&stop.trap);
+            retries.again(stop.trap.va);
             if let Err(e) = self.take_fault(space, stop.trap) {
                 return (done, Err(e));
             }
@@ -346,7 +346,7 @@ impl Rig {
         let (mut done, mut retries) = (0, Retries::default());
         while let Err(stop) = self.m.load(Mode::User, from + done, &mut buf[done..]) {
             done += stop.done_bytes;
-            retries.fault(&stop.trap);
+            retries.again(stop.trap.va);
             self.take_fault(space, stop.trap)?;
         }
         self.execute(from, len_bytes);

@@ -167,7 +167,7 @@ impl<M: Machine> Syscall<'_, M> {
                 Err(fault) => {
                     done_bytes += fault.done_bytes;
                     assert!(done_bytes < len_bytes, "a copy that is complete cannot fault");
-                    retries.fault(&fault.trap);
+                    retries.again(fault.trap.va);
                     self.resolve(fault.trap).map_err(|e| CopyError { done_bytes, why: e.into() })?;
                 }
             }

@@ -137,7 +137,7 @@ impl<M: Machine> User<M> {
                 Err(fault) => {
                     done += fault.done_bytes;
                     assert!(done < len_bytes, "an access that is complete cannot fault");
-                    retries.fault(&fault.trap);
+                    retries.again(fault.trap.va);
                     self.take_fault(fault);
                 }
             }

@@ -16,6 +16,7 @@
 //! does that, and retries.
 
 use super::entry::{Advice, Entry};
+use super::retries::Retries;
 use crate::anon::{AmapState, Anon, AnonState};
 use crate::counter::VmCounter;
 use crate::error::VmError;
@@ -103,7 +104,9 @@ impl<M: Machine> Space<M> {
         if !vm.user().contains(page) {
             return Err(VmError::Fault(va));
         }
+        let mut retries = Retries::default();
         loop {
+            retries.again(va);
             vm.machine().execute(vm.paths().fault);
             let map = self.locked_map().read(t);
             let entry = map.look_up(vm, page).ok_or(VmError::Fault(va))?;
