@@ -6,6 +6,7 @@
 //! calls of a real program, as they were recorded.
 
 mod bw_pipe;
+mod context_switch;
 mod cost_growth;
 mod disk;
 mod ephemeral_hit;
@@ -37,6 +38,7 @@ impl Registry {
     pub fn standard() -> Registry {
         Registry::new()
             .with::<bw_pipe::BwPipe>()
+            .with::<context_switch::ContextSwitch>()
             .with::<cost_growth::CostGrowth>()
             .with::<disk::dd::Dd>()
             .with::<disk::file_calls::FileCalls>()
