@@ -101,12 +101,13 @@ def gives_way(runs: list[Run]) -> str:
     counts = ("hash_evictions", "hash_users_displaced", "hash_kernel_displaced")
     pages, blocks = ([one(runs, c, on("ppc603", "slow-insert", mapping=m)) for c in counts] for m in ("pte", "bat"))
     return paragraph(
-        f"With fast handlers {100 * gain['fast'] / gain['slow-insert']:.0f} % of the gain are left on a 603, where the "
-        f"paper says that nearly all of it is gone. Where C handles every miss, {gain['slow']:.0f} % of the time go, and "
-        f"fast handlers leave {100 * gain['fast'] / gain['slow']:.0f} % of that. The kernel's entries also fill the hash "
-        f"table: mapped by pages it makes {pages[0]:,.0f} entries give way to others, {pages[1]:,.0f} of which are a "
-        f"program's that goes for one of the kernel's, and {pages[2]:,.0f} one of the kernel's that goes for a "
-        f"program's; by blocks it is {blocks[0]:,.0f}, {blocks[1]:,.0f} and {blocks[2]:,.0f}."
+        f"With fast handlers {100 * gain['fast'] / gain['slow-insert']:.0f} % of the gain are left on a 603, "
+        f"where the paper says that nearly all of it is gone. Where C handles every miss, {gain['slow']:.0f} % of "
+        f"the time go, and fast handlers leave {100 * gain['fast'] / gain['slow']:.0f} % of that. The kernel's "
+        f"entries also fill the hash table: mapped by pages it makes {pages[0]:,.0f} entries give way to others, "
+        f"{pages[1]:,.0f} of which are a program's that goes for one of the kernel's, and {pages[2]:,.0f} one of "
+        f"the kernel's that goes for a program's; by blocks it is {blocks[0]:,.0f}, {blocks[1]:,.0f} and "
+        f"{blocks[2]:,.0f}."
     )
 
 
@@ -116,8 +117,9 @@ def not_in_the_table(runs: list[Run]) -> str:
     count = one(runs, "hash_misses", of)
     users, cleared = (count * one(runs, f"hash_misses_{use}_percent", of) / 100 for use in ("users", "programs"))
     return paragraph(
-        f"Of the {count:,.0f} misses of the hash table on the 603, {users:,.0f} are the programs' and {cleared:,.0f} of "
-        f"their pages as the kernel clears and copies them. The report has this table for all runs (`compile-uses`)."
+        f"Of the {count:,.0f} misses of the hash table on the 603, {users:,.0f} are the programs' and "
+        f"{cleared:,.0f} of their pages as the kernel clears and copies them. The report has this table for all "
+        "runs (`compile-uses`)."
     )
 
 
@@ -140,17 +142,17 @@ def elsewhere(runs: list[Run]) -> str:
     warm = {"experiment": "compile-hash", "cache": "warm"}
     poor, good = (one(runs, "hash_use_percent", warm | {"kernel.pmap.scatter": by}) for by in (1, 111))
     return paragraph(
-        "The paper's other sections have facts that nothing here was fitted to. Without a hash table the compile takes "
-        f"{without['bat']:.1f} % less on a 603 whose kernel is mapped by blocks, {without['pte']:.1f} % by pages (paper: "
-        f"5 %). Of a 604's misses {hits['604']:.0f} % find their entry in the hash table (paper: 80 to 98 %), of a "
-        f"603's {hits['603']:.0f} %. Fast handlers spare {spared['603']:.1f} % of the time that programs are charged with "
-        f"on a 603 and {spared['604']:.1f} % on a 604 (paper: 15 %). Where files come from the disk, the idle CPU clears "
-        f"{one(runs, 'hash_reclaimed', idle):,.0f} entries of address spaces that are no more, and "
-        f"{one(runs, 'hash_evictions', idle):,.0f} have to give way; without that, "
-        f"{one(runs, 'hash_evictions', busy):,.0f} have to (`compile-hash`). The constant that numbers are multiplied by "
-        f"moves the use of the table by a point: {poor:.1f} % of the places with 1, {good:.1f} % with 111 (paper: 37 and "
-        "57 %). Any odd one serves numbers that are given in turn, and in a table of 128 KB Linux's 897 does what 1 "
-        "does, since both leave 1 divided by 128."
+        "The paper's other sections have facts that nothing here was fitted to. Without a hash table the compile "
+        f"takes {without['bat']:.1f} % less on a 603 whose kernel is mapped by blocks, {without['pte']:.1f} % by "
+        f"pages (paper: 5 %). Of a 604's misses {hits['604']:.0f} % find their entry in the hash table (paper: 80 "
+        f"to 98 %), of a 603's {hits['603']:.0f} %. Fast handlers spare {spared['603']:.1f} % of the time that "
+        f"programs are charged with on a 603 and {spared['604']:.1f} % on a 604 (paper: 15 %). Where files come "
+        f"from the disk, the idle CPU clears {one(runs, 'hash_reclaimed', idle):,.0f} entries of address spaces "
+        f"that are no more, and {one(runs, 'hash_evictions', idle):,.0f} have to give way; without that, "
+        f"{one(runs, 'hash_evictions', busy):,.0f} have to (`compile-hash`). The constant that numbers are "
+        f"multiplied by moves the use of the table by a point: {poor:.1f} % of the places with 1, {good:.1f} % "
+        "with 111 (paper: 37 and 57 %). Any odd one serves numbers that are given in turn, and in a table of 128 "
+        "KB Linux's 897 does what 1 does, since both leave 1 divided by 128."
     )
 
 
