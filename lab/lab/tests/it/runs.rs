@@ -66,7 +66,8 @@ fn misses_of_a_program_are_told_by_what_is_missed() {
         ["users", "text", "data", "stacks", "tables", "files", "programs", "buffers", "devices"];
     for (machine, reload) in [("ppc603", "slow-insert"), ("ppc604", "slow")] {
         let [pages, blocks] = ["pte", "bat"].map(|mapping| {
-            let settings = ["trace=getversion-cpp", &format!("mapping={mapping}"), &format!("reload={reload}")];
+            let settings =
+                ["trace=getversion-cpp", &format!("mapping={mapping}"), &format!("reload={reload}")];
             sound("replay", machine, "linux-ppc", &settings).record
         });
         let value = |record: &Record, name: &str| record.metric(name).unwrap_or_else(|| panic!("{name}"));
