@@ -12,6 +12,7 @@
 //! whole compile; the first source is not counted for the kernel's high-water mark, which is of a machine that is warm.
 
 use super::compile_plots;
+use super::compile_worth;
 use super::files::{FileTree, Files, Route, read_by};
 use super::image::Image;
 use super::process::{Children, Ends, Next, Replay, Request, Wire};
@@ -128,7 +129,8 @@ impl Workload for Compile {
         if by_hardware || !experiment.file.curves.is_empty() {
             return Vec::new();
         }
-        compile_plots::all(of, &experiment.name)
+        let plots = compile_plots::all(of, &experiment.name).into_iter();
+        plots.chain(compile_worth::worth(of, &experiment.name)).collect()
     }
 }
 

@@ -24,14 +24,14 @@ pub(super) fn all(of: &Reproduction, experiment: &str) -> Vec<Plot> {
 
 /// What the settings of a run are called: the mapping, how misses are handled, whether there is a hash table, and
 /// whether files are found in memory.
-fn name(record: &Record) -> [String; 4] {
+pub(super) fn name(record: &Record) -> [String; 4] {
     let word = |key: &str| record.settings.get(key).map(ToString::to_string).unwrap_or_default();
     let hash = if word("kernel.refill.hash") == "false" { "none" } else { "hash table" };
     [word("kernel.pmap.mapping"), word("kernel.refill.reload"), hash.into(), word("cache")]
 }
 
 /// The runs of the experiment on a machine: by how misses are handled, then by mapping.
-fn runs<'a>(of: &'a Reproduction, experiment: &str, machine: &str) -> Vec<&'a Record> {
+pub(super) fn runs<'a>(of: &'a Reproduction, experiment: &str, machine: &str) -> Vec<&'a Record> {
     let mut runs: Vec<&Record> = of
         .firsts()
         .map(|run| &run.record)
@@ -47,7 +47,7 @@ fn runs<'a>(of: &'a Reproduction, experiment: &str, machine: &str) -> Vec<&'a Re
 }
 
 /// The run with the kernel mapped by pages that another one is held against.
-fn by_pages<'a>(runs: &[&'a Record], record: &Record) -> Option<&'a Record> {
+pub(super) fn by_pages<'a>(runs: &[&'a Record], record: &Record) -> Option<&'a Record> {
     let [_, others @ ..] = name(record);
     let is_it = |r: &&&Record| {
         let [mapping, its @ ..] = name(r);
@@ -61,7 +61,7 @@ fn base_reload(machine: &str) -> &'static str {
     if machine.starts_with("ppc603") { "slow-insert" } else { "slow" }
 }
 
-fn label(record: &Record) -> String {
+pub(super) fn label(record: &Record) -> String {
     let [mapping, reload, hash, cache] = name(record);
     let without = if hash == "none" { ", no hash table" } else { "" };
     let from = if cache == "cold" { ", from disk" } else { "" };

@@ -18,6 +18,7 @@ mod by_use;
 mod calls;
 pub(crate) mod compile;
 mod compile_plots;
+mod compile_worth;
 pub(crate) mod copies;
 mod files;
 mod image;
