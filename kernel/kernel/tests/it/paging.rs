@@ -234,8 +234,8 @@ fn sync_writes_what_is_dirty_once() {
     });
 }
 
-/// A request looks at the head of each of its blocks, and at the hash table, twice: before and when it is done. Where
-/// a head has a page of its own, and the kernel is mapped by pages, that is a miss each time.
+/// A request looks at the head of each of its blocks twice, when it is made and when it is done. Where a head has a
+/// page of its own, and the kernel is mapped by pages, that is a miss each time.
 #[test]
 fn a_request_looks_at_the_heads_of_its_blocks() {
     on_named_machines();

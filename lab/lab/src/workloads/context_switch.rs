@@ -89,7 +89,7 @@ struct Own {
 impl ContextSwitch {
     fn first(&self, user: &User<Model>) -> Result<(), CallError> {
         user.bind_cpu(Some(CpuId(0))).map_err(named("bind to a CPU"))?;
-        let null_cycles = self.null_calls(user)?;
+        let null_cycles = self.of_each(|_| user.null_call().map_err(named("make a null call")))?;
         // Pipe `i` leads to process `i`.
         let mut pipes = Vec::new();
         for _ in 0..self.processes {
@@ -209,30 +209,21 @@ impl ContextSwitch {
     fn alone(&self, user: &User<Model>, own: &Own) -> Result<f64, CallError> {
         let (from, to) = user.pipe().map_err(named("pipe"))?;
         let own = Own { from, to, ..*own };
-        let mut began = 0;
-        for hop in 0..self.warmup_rounds + self.rounds {
-            if hop == self.warmup_rounds {
-                began = self.model.now().0;
-            }
+        let cycles = self.of_each(|hop| {
             self.send(user, &own, hop)?;
-            self.receive(user, &own, hop)?;
-        }
-        let cycles = self.model.now().0 - began;
+            self.receive(user, &own, hop).map(|_| ())
+        })?;
         for fd in [from, to] {
             user.close(fd).map_err(named("close"))?;
         }
-        Ok(cycles as f64 / self.rounds as f64)
+        Ok(cycles)
     }
 
-    /// Cycles of a system call that does nothing.
-    fn null_calls(&self, user: &User<Model>) -> Result<f64, CallError> {
-        let mut began = 0;
-        for call in 0..self.warmup_rounds + self.rounds {
-            if call == self.warmup_rounds {
-                began = self.model.now().0;
-            }
-            user.null_call().map_err(named("make a null call"))?;
-        }
-        Ok((self.model.now().0 - began) as f64 / self.rounds as f64)
+    /// Cycles of each of so many as there are rounds, where the first do not count.
+    fn of_each(&self, mut work: impl FnMut(u64) -> Result<(), CallError>) -> Result<f64, CallError> {
+        (0..self.warmup_rounds).try_for_each(&mut work)?;
+        let began = self.model.now();
+        (self.warmup_rounds..self.warmup_rounds + self.rounds).try_for_each(work)?;
+        Ok((self.model.now().0 - began.0) as f64 / self.rounds as f64)
     }
 }
