@@ -14,7 +14,7 @@
 use crate::choose::Moves;
 use crate::config::CoreConfig;
 use crate::disk::Geom;
-use crate::mbuf::{Lenders, Pool};
+use crate::mbuf::{Answers, Lenders, Pool};
 use crate::sched::{Callouts, Sched, Select, SoftInts};
 use alloc::sync::Arc;
 use pageferry_ephemeral::Ephemeral;
@@ -35,6 +35,8 @@ pub struct Core<M: Machine> {
     pub sched: Arc<Sched<M>>,
     /// Where mbufs and clusters come from.
     pub mbufs: Pool<M>,
+    /// What the null protocol answers with, where that is no clusters.
+    pub answers: Answers<M>,
     /// Processes that watch what they have lent.
     pub lenders: Arc<Lenders<M>>,
     /// Threads that wait for one of several descriptors.
@@ -47,4 +49,11 @@ pub struct Core<M: Machine> {
     pub geom: Arc<Geom<M>>,
     /// What is to be done at some time.
     pub callouts: Arc<Callouts<M>>,
+}
+
+impl<M: Machine> Core<M> {
+    /// Gives back what is kept to be used again: free clusters, and an answer of the null protocol; how many pages.
+    pub fn drain(&self) -> usize {
+        self.mbufs.drain() + self.answers.drain()
+    }
 }

@@ -169,6 +169,16 @@ pub enum LentMapping {
     WhileRead,
 }
 
+/// What the null protocol answers with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NullAnswers {
+    /// Clusters of mbufs, by the receive that pipes use (UVM paper, 5.3).
+    Clusters,
+    /// Memory of its own, in a row, by a receive that knows nothing of mbufs (UVM paper, 5.2: what was done for the
+    /// null socket was not enough for pipes).
+    Memory,
+}
+
 /// Sockets and mbufs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketConfig {
@@ -183,6 +193,8 @@ pub struct SocketConfig {
     /// There is a null protocol: it frees what is sent, and answers with pages as they are, whatever they hold. That is
     /// for measuring (UVM paper, 5.1) and for nothing else.
     pub null_protocol: bool,
+    /// What it answers with.
+    pub null_answers: NullAnswers,
     /// A receive by transfer ends before a page that it could take over if its buffer began there: the next one gets
     /// that.
     pub realigns: bool,

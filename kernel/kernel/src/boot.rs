@@ -22,7 +22,7 @@ use pageferry_core::config::{CoreConfig, KernelPaths, SchedConfig};
 use pageferry_core::disk::{DevFs, Geom, MemoryDisk};
 use pageferry_core::fs::{FileTable, MOUNT_POINT, MemFs, Mount, MountTable, MountedVolume, Volumes};
 use pageferry_core::ipc::{Exports, MAX_PIPES, PIPE_BYTES, Pipes};
-use pageferry_core::mbuf::{Lenders, Pool};
+use pageferry_core::mbuf::{Answers, Lenders, Pool};
 use pageferry_core::proc::{Processes, Role, Table};
 use pageferry_core::sched::{Callouts, Due, Sched, SchedPaths, Select, SoftInt, SoftInts, Thread};
 use pageferry_ephemeral::Ephemeral;
@@ -244,6 +244,7 @@ impl<M: Machine> Kernel<M> {
         let pool_config = (&socket, paths, net_defect);
         let notified = (&sched, lenders.clone());
         let mbufs = Pool::new(vm.clone(), ephemeral.clone(), notified, pool_config, &mut arena)?;
+        let answers = Answers::new(vm.clone(), ephemeral.flush_policy().at, socket.clusters.max(1));
         let processes = Table::new(&mut arena)?;
         let pipes = Arc::new(Pipes::new(&machine, arena.zone("pipes", MAX_PIPES, PIPE_BYTES)?));
         let sockets = Arc::new(SockBufs::new(&machine, arena.zone("sockets", MAX_SOCKETS, SOCKET_BYTES)?));
@@ -315,6 +316,7 @@ impl<M: Machine> Kernel<M> {
             ephemeral,
             sched,
             mbufs,
+            answers,
             lenders,
             select: Select::default(),
             moves,
@@ -398,7 +400,7 @@ impl<M: Machine> Kernel<M> {
         self.core.sched.idle_loop();
         let _c = m.scope(Cause::Idle);
         self.core.sched.wait_for_stopped();
-        self.core.mbufs.drain();
+        self.core.drain();
         None
     }
 
@@ -434,7 +436,7 @@ impl<M: Machine> Kernel<M> {
         let kernel = self.clone();
         let body = Box::new(move |thread: Thread<M>| {
             let _c = kernel.core.machine.scope(Cause::Vm);
-            kernel.core.vm.run_page_daemon(&thread, &|| kernel.core.mbufs.drain());
+            kernel.core.vm.run_page_daemon(&thread, &|| kernel.core.drain());
             kernel.core.softints.end();
         });
         let daemon =

@@ -71,6 +71,10 @@ impl<M: Machine> Kernel<M> {
         if (sockets, mbufs, clusters) != (0, 0, 0) {
             return Err(format!("{sockets} sockets, {mbufs} mbufs and {clusters} clusters are left"));
         }
+        let (null_sockets, kept) = self.core.answers.in_use();
+        if (null_sockets, kept) != (0, 0) {
+            return Err(format!("{null_sockets} null sockets and {kept} pages for their answers are left"));
+        }
         if self.core.callouts.count() > 0 {
             return Err(format!("{} callouts are left", self.core.callouts.count()));
         }

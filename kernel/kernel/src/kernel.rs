@@ -12,6 +12,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_abi::{Errno, Pid};
 use pageferry_core::base::Core;
+use pageferry_core::config::NullAnswers;
 use pageferry_core::disk::MemoryDisk;
 use pageferry_core::fs::{MemFs, MountTable, MountedVolume, Volumes};
 use pageferry_core::ipc::{Exports, Pipes};
@@ -76,10 +77,18 @@ impl<M: Machine> Kernel<M> {
     pub fn ispc(&self) -> Option<&Arc<Ispc<M>>> {
         self.ispc.as_ref()
     }
-    /// Where the free clusters of the mbufs' pool are, the next to be used first. For experiments that put there what a
-    /// null socket answers with.
+    /// Where the free clusters of the mbufs' pool are, the next to be used first. For experiments that look at what was
+    /// sent.
     pub fn free_clusters(&self) -> Vec<Va> {
         self.core.mbufs.free_clusters()
+    }
+    /// Where the pages are that a null socket answers the next read with. For experiments that write what it is to
+    /// answer.
+    pub fn null_answer(&self) -> Vec<Va> {
+        match self.core.config.socket.null_answers {
+            NullAnswers::Clusters => self.core.mbufs.free_clusters(),
+            NullAnswers::Memory => self.core.answers.next(),
+        }
     }
     /// Blocks of the disk that no file has.
     pub fn free_file_blocks(&self) -> usize {

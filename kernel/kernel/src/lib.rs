@@ -42,7 +42,7 @@ pub use pageferry_abi::{
 };
 pub use pageferry_core::config::{
     ByTlb, DiskConfig, DiskPaths, ForwardWakeup, FrameMapping, KernelPaths, KernelStack, LentMapping,
-    PipeConfig, PipeKind, PipeMapping, PtraceBy, SchedConfig, SocketConfig, SyncerDelays,
+    NullAnswers, PipeConfig, PipeKind, PipeMapping, PtraceBy, SchedConfig, SocketConfig, SyncerDelays,
 };
 pub use pageferry_core::counter::{KernelCounter, metrics};
 pub use pageferry_core::defect::{KernelDefect, NetDefect, SchedDefect};

@@ -11,6 +11,7 @@ extern crate alloc;
 
 mod config;
 mod inet;
+mod null;
 mod sendfile;
 mod sockbuf;
 mod socket;
@@ -21,7 +22,7 @@ mod sotee;
 pub use config::{NetConfig, NetPaths, ReceiveMapping, Repack};
 pub use inet::{Counts, clusters_for_card, mbufs_for_card};
 pub use inet::{InetSocket, LOCK_CLASSES, Net, Parts, PcbId, ProtocolHost, Protocols};
+pub use null::NullSocket;
 pub use sockbuf::{MAX_SOCKETS, SOCKET_BYTES, SockBuf, SockBufs, Socket};
-pub use socket::NullSocket;
 pub use soreceive::{Receiver, deliver};
 pub use sosend::{Sender, Supply, lend_or_copy};

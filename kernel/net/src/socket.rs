@@ -1,5 +1,4 @@
-//! Sockets as open files: connected ones, each end of a pair a buffer to receive from and one to send to; and those of
-//! the null protocol, which discards what is sent and answers with pages as they are.
+//! Connected sockets as open files: each end of a pair is a buffer to receive from and one to send to.
 //!
 //! A socket owns its buffers together with the one that it is connected to.
 //!
@@ -11,8 +10,7 @@
 
 use super::sendfile::FileSupply;
 use super::sockbuf::Socket;
-use super::soreceive::receive_from_null;
-use super::sosend::{Supply, send_to_null};
+use super::sosend::Supply;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use pageferry_abi::{Errno, Placed, Readiness};
@@ -101,20 +99,3 @@ impl<M: Machine> SocketOps<M> for Socket<M> {
         Ok(self.send.as_ref().ok_or(Errno::BadFd)?.at())
     }
 }
-
-/// A socket of the null protocol.
-pub struct NullSocket;
-
-impl<M: Machine> FileOps<M> for NullSocket {
-    fn read(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
-        receive_from_null(call, uio)
-    }
-
-    fn write(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
-        send_to_null(call, uio)
-    }
-
-    fn release(self: Box<Self>, _: &Syscall<'_, M>) {}
-}
-
-impl<M: Machine> SocketOps<M> for NullSocket {}

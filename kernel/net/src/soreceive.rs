@@ -66,14 +66,7 @@ impl<'a, M: Machine> Receiver<'a, M> {
     /// [`Errno::Fault`]: only whole pages can go to an address that the kernel chooses. [`Errno::Invalid`]: a window
     /// shows whole pages.
     pub fn new(call: &'a Syscall<'a, M>, uio: &'a mut Uio, peer: Peer) -> Result<Receiver<'a, M>, Errno> {
-        let needs_no_base = matches!(uio.mode(), UioMode::Pages | UioMode::Placed | UioMode::Discarded);
-        if uio.base().is_none() && !needs_no_base {
-            return Err(Errno::Fault);
-        }
-        if uio.mode() == UioMode::Shown && (!uio.at().is_page_aligned() || uio.left() < PAGE_SIZE) {
-            return Err(Errno::Invalid);
-        }
-        let to_area = uio.base().is_none() && uio.mode() == UioMode::Pages;
+        let to_area = Receiver::<M>::goes_to_area(uio)?;
         let (refused, no_donation, no_lending, stopped) = (false, false, false, false);
         let (area, placed, mbufs) = (None, Vec::new(), VecDeque::new());
         let receiver = Receiver {
@@ -90,6 +83,21 @@ impl<'a, M: Machine> Receiver<'a, M> {
             mbufs,
         };
         Ok(receiver)
+    }
+
+    /// Whether pages go to an address that the kernel chooses.
+    ///
+    /// # Errors
+    /// As [`Receiver::new`].
+    pub(super) fn goes_to_area(uio: &Uio) -> Result<bool, Errno> {
+        let needs_no_base = matches!(uio.mode(), UioMode::Pages | UioMode::Placed | UioMode::Discarded);
+        if uio.base().is_none() && !needs_no_base {
+            return Err(Errno::Fault);
+        }
+        if uio.mode() == UioMode::Shown && (!uio.at().is_page_aligned() || uio.left() < PAGE_SIZE) {
+            return Err(Errno::Invalid);
+        }
+        Ok(uio.base().is_none() && uio.mode() == UioMode::Pages)
     }
 
     /// Bytes that there is still room for.
@@ -548,34 +556,4 @@ impl<M: Machine> SockBuf<M> {
         held.put_back(rest.into(), receiver.done() - before, freed);
         (held, result)
     }
-}
-
-/// Receives from the null protocol, which answers at once with as many bytes as are asked for: clusters as they
-/// are, or fewer when there are no more (UVM paper, 5.2).
-///
-/// # Errors
-/// [`Errno::NoMemory`] or a bad address.
-pub(super) fn receive_from_null<M: Machine>(call: &Syscall<'_, M>, uio: &mut Uio) -> Result<(), Errno> {
-    let m = call.machine();
-    let _c = m.scope(Cause::Protocol);
-    m.execute(call.core.config.paths.soreceive);
-    m.execute(call.core.config.paths.protocol);
-    let pool = &call.core.mbufs;
-    // There is nothing to wait for but memory.
-    uio.wait = WaitFlag::WaitOk;
-    let mut receiver = Receiver::new(call, uio, Peer::Null)?;
-    let len = receiver.left();
-    let (mut answered, mut answer) = (0, VecDeque::new());
-    while answered < len {
-        let piece = (len - answered).min(PAGE_SIZE);
-        match pool.cluster_for(Some(call.thread), piece) {
-            Ok(mbuf) => answer.push_back(mbuf),
-            Err(e) if answered == 0 => return Err(e),
-            Err(_) => break,
-        }
-        answered += piece;
-    }
-    let (rest, result) = receiver.deliver_all(answer);
-    rest.into_iter().for_each(|mbuf| pool.free(mbuf));
-    result
 }

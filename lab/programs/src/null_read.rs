@@ -1,6 +1,6 @@
 //! Reading from a null socket, by copy or by page transfer (UVM paper, 5.2).
 //!
-//! A process reads again and again; the null protocol answers at once, with clusters as they are. By transfer, the
+//! A process reads again and again; the null protocol answers at once, with pages as they are. By transfer, the
 //! pages go to the same buffer that copies go to, where they take the place of those before, and are freed by a flush
 //! behind each read.
 
@@ -43,7 +43,7 @@ impl NullRead {
         measure_first(os, SendMode::Copy, self.mode)?;
         let socket = os.null_socket().map_err(named("null socket"))?;
         let buffer = os.map(self.size_bytes).map_err(named("map the buffer"))?;
-        // The first read finds the clusters that all others use.
+        // The first read finds the pages that the next is answered with.
         let first = self.read(os, socket, buffer)?;
         self.flush(os, buffer, first)?;
         judge.begins(first.0);

@@ -105,6 +105,7 @@ pub(crate) fn kernel(name: &str, m: &Model, defect: Option<NetDefect>, seed: u64
             lent_mapping,
             clusters: 2048,
             null_protocol: false,
+            null_answers: NullAnswers::Memory,
             realigns: seed % 2 == 1,
         },
         skew_bytes: 0,

@@ -7,8 +7,8 @@ use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths, FlushPolicy};
 use pageferry_hal::isa::x86::{AMD64, AMD64_LAYOUT};
 use pageferry_hal::{Board, CodePath, Cycles, LockCosts, Mmu, PAGE_SIZE, Width};
 use pageferry_kernel::{
-    DiskConfig, KernelConfig, KernelPaths, LentMapping, PipeConfig, PipeKind, PipeMapping, SchedConfig,
-    SocketConfig,
+    DiskConfig, KernelConfig, KernelPaths, LentMapping, NullAnswers, PipeConfig, PipeKind, PipeMapping,
+    SchedConfig, SocketConfig,
 };
 use pageferry_pmap::{PmapConfig, PmapPaths};
 use pageferry_vm::{Anonymous, FreedTo, TransferConfig, VmConfig, VmPaths};
@@ -101,6 +101,7 @@ pub fn config(frames: usize, selection: &Selection) -> KernelConfig {
             lent_mapping: LentMapping::Run,
             clusters: 1024,
             null_protocol: true,
+            null_answers: NullAnswers::Memory,
             realigns: false,
         },
         net: None,

@@ -1,6 +1,7 @@
 //! Mbufs: the pieces that data is in on its way, the pool that they come from, and pages on loan in them.
 
 mod addresses;
+mod answers;
 mod area;
 mod chain;
 mod disposable;
@@ -13,6 +14,7 @@ mod placing;
 mod pool;
 mod receive;
 
+pub use answers::{Answer, Answers};
 pub use area::{AreaId, AreaPage, AreaUse};
 pub use chain::{Chain, from_bytes, share};
 pub use lending::Lenders;

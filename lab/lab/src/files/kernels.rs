@@ -18,7 +18,7 @@ use crate::error::LabError;
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths};
 use pageferry_hal::isa::hash::SCATTER;
 use pageferry_hal::{Board, CodePath, Cycles, Mmu, PAGE_SHIFT, Region};
-use pageferry_kernel::{KernelConfig, KernelPaths, PipeConfig, SchedConfig, SocketConfig};
+use pageferry_kernel::{KernelConfig, KernelPaths, NullAnswers, PipeConfig, SchedConfig, SocketConfig};
 use pageferry_model::MachineConfig;
 use pageferry_pmap::{EntryChoice, KernelMapping, Planted, PmapConfig, PmapPaths, RefillConfig, RefillPaths};
 use pageferry_sourced::{Constant, Fault, Ranges, Sourced, constants_of, load_extending, nearest, range};
@@ -235,6 +235,9 @@ pub struct SocketFile {
     pub clusters: Sourced<u64>,
     /// There is a null protocol.
     pub null_protocol: Sourced<bool>,
+    /// What it answers with. Absent: memory of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub null_answers: Option<Sourced<NullAnswersName>>,
     /// A receive by transfer ends before a page that only its place in the buffer keeps from being taken over. Absent:
     /// it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -505,6 +508,11 @@ impl KernelFile {
                 lent_mapping: self.socket.lent_mapping.value.into(),
                 clusters: self.socket.clusters.value as usize,
                 null_protocol: self.socket.null_protocol.value,
+                null_answers: self
+                    .socket
+                    .null_answers
+                    .as_ref()
+                    .map_or(NullAnswers::Memory, |answers| answers.value.into()),
                 realigns: self.socket.realigns.as_ref().is_some_and(|realigns| realigns.value),
             },
             disk: self.disk.config(machine.cpu.clock_mhz.value),

@@ -2,8 +2,8 @@
 
 use pageferry_ephemeral::{AccessedRule, FlushAt, FlushBy};
 use pageferry_kernel::{
-    ForwardWakeup, FrameMapping, KernelDefect, LentMapping, PipeKind, PipeMapping, Planted, PtraceBy,
-    ReceiveMapping,
+    ForwardWakeup, FrameMapping, KernelDefect, LentMapping, NullAnswers, PipeKind, PipeMapping, Planted,
+    PtraceBy, ReceiveMapping,
 };
 use pageferry_pmap::{Preload, Reload};
 use pageferry_vm::FreedTo;
@@ -41,6 +41,8 @@ words! {
     FrameMappingName for FrameMapping { Own, Ephemeral }
     /// How a debugger gets at memory. See [`PtraceBy`].
     PtraceName for PtraceBy { QuickRef, Frames }
+    /// What the null protocol answers with. See [`NullAnswers`].
+    NullAnswersName for NullAnswers { Clusters, Memory }
     /// How the kernel comes by addresses for what is lent to sockets. See [`LentMapping`].
     LentMappingName for LentMapping { Run, Pages, WhileRead }
     /// How the kernel comes by addresses for what its card receives into. See [`ReceiveMapping`].

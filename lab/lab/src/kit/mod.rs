@@ -17,6 +17,6 @@ pub use os::measure_first;
 pub use outcome::{Outcome, OutcomeCell};
 pub use pageferry_processes::receive_by;
 pub use pageferry_workloads::{CallError, named};
-pub use payload::{Payload, bytes_behind, differs, differs_behind, fill_behind};
+pub use payload::{Payload, bytes_behind, differs, differs_behind, fill_answer, fill_behind};
 pub use process::{first_process, other_process, room_for};
 pub use stopwatch::Stopwatch;

@@ -58,6 +58,13 @@ pub fn differs(model: &Model, at: Va, expected: &[u8], scratch: &mut Vec<u8>) ->
     (scratch[..] != *expected).then(|| scratch.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(0))
 }
 
+/// Writes what a null socket answers the next read with, at no modelled cost; false when that is less than `contents`.
+pub fn fill_answer(user: &User<Model>, model: &Model, contents: &[u8]) -> bool {
+    let answer = model.inspect(|| user.kernel().null_answer());
+    let pages = contents.chunks(PAGE_SIZE);
+    pages.len() <= answer.len() && pages.zip(answer).all(|(page, at)| model.poke(at, page))
+}
+
 /// Compares the data of user memory with what should be there, mapped or not, at no modelled cost. `at` is
 /// page-aligned.
 pub fn differs_behind(user: &User<Model>, model: &Model, at: Va, expected: &[u8]) -> Option<usize> {

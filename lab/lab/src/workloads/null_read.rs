@@ -1,14 +1,16 @@
 //! Reading from a null socket, by copy or by page transfer (UVM paper, 5.2).
 //!
 //! The program is [`null_read::NullRead`]: a process reads again and again; the null protocol answers at once, with
-//! clusters as they are. Before each read those get other contents from outside the machine, and what arrives is
-//! compared with it: so every byte is checked, and a page that is not the one it should be is found. By transfer, the
+//! pages as they are. Before each read those get other contents from outside the machine, and what arrives is compared
+//! with it: so every byte is checked, and a page that is not the one it should be is found. By transfer, the
 //! pages go to the same buffer that copies go to, where they take the place of those before, and are freed by `anflush`
 //! behind each read. (The transfer area would do as well: then the kernel looks for room each time, which costs nothing
 //! as long as the area is empty.)
 
 use crate::error::LabError;
-use crate::kit::{Onlooker, OutcomeCell, Payload, Process, Stopwatch, differs_behind, first_process};
+use crate::kit::{
+    Onlooker, OutcomeCell, Payload, Process, Stopwatch, differs_behind, fill_answer, first_process,
+};
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
 use pageferry_hal::{PAGE_SIZE, Va};
@@ -70,14 +72,14 @@ impl Workload for NullRead {
     }
 }
 
-/// Fills the clusters before each read, and compares what arrives.
+/// Fills what is answered with before each read, and compares what arrives.
 struct Judge<'a> {
     user: &'a User<Model>,
     model: &'a Model,
     cell: &'a OutcomeCell,
     payload: &'a Payload,
     at_once: usize,
-    /// The clusters that answer the next read have other contents.
+    /// What the next read is answered with has other contents.
     filled: bool,
     total_bytes: u64,
     watch: Stopwatch,
@@ -93,7 +95,7 @@ impl null_read::Judge for Judge<'_> {
     fn reads(&mut self, index: u64) {
         let began = ThreadTime::now();
         let contents = &self.payload.chunk(index)[..self.at_once];
-        self.filled = self.fill(contents);
+        self.filled = fill_answer(self.user, self.model, contents);
         self.watch.leave_out(began);
     }
 
@@ -113,14 +115,5 @@ impl null_read::Judge for Judge<'_> {
 
     fn flushed(&mut self, len: usize) {
         self.total_bytes += len as u64;
-    }
-}
-
-impl Judge<'_> {
-    /// Gives other contents to the clusters that will answer the next read, at no modelled cost.
-    fn fill(&self, contents: &[u8]) -> bool {
-        let clusters = self.model.inspect(|| self.user.kernel().free_clusters());
-        let pages = contents.chunks(PAGE_SIZE);
-        pages.len() <= clusters.len() && pages.zip(clusters).all(|(page, at)| self.model.poke(at, page))
     }
 }

@@ -139,6 +139,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             lent_mapping: LentMapping::Run,
             clusters: 512,
             null_protocol: true,
+            null_answers: NullAnswers::Clusters,
             realigns: false,
         },
         net: None,

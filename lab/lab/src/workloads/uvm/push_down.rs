@@ -13,7 +13,9 @@
 
 use super::Sum;
 use crate::error::LabError;
-use crate::kit::{CallError, OutcomeCell, Payload, Stopwatch, differs_behind, first_process, named};
+use crate::kit::{
+    CallError, OutcomeCell, Payload, Stopwatch, differs_behind, fill_answer, first_process, named,
+};
 use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
@@ -157,8 +159,7 @@ impl PushDown {
     /// Receives other contents each time.
     fn read(&self, user: &User<Model>, socket: Fd, at: Va, round: u64) -> Result<(), CallError> {
         let contents = self.payload.chunk(round);
-        let clusters = self.model.inspect(|| user.kernel().free_clusters());
-        let filled = contents.chunks(PAGE_SIZE).zip(clusters).all(|(page, at)| self.model.poke(at, page));
+        let filled = fill_answer(user, &self.model, contents);
         let len = self.receive(user, socket, at)?;
         if !filled || len != contents.len() {
             self.cell.borrow_mut().damage(format!("round {round} brought {len} bytes"));

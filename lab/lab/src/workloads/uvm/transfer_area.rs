@@ -9,7 +9,9 @@
 
 use super::{Sum, entries};
 use crate::error::LabError;
-use crate::kit::{CallError, OutcomeCell, Payload, Stopwatch, differs_behind, first_process, named};
+use crate::kit::{
+    CallError, OutcomeCell, Payload, Stopwatch, differs_behind, fill_answer, first_process, named,
+};
 use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
@@ -158,8 +160,7 @@ impl TransferArea {
     /// Receives other contents each time; where they are.
     fn read(&self, user: &User<Model>, socket: Fd, given: Option<Va>, index: u64) -> Result<Va, CallError> {
         let contents = self.payload.chunk(index);
-        let clusters = self.model.inspect(|| user.kernel().free_clusters());
-        let filled = contents.chunks(PAGE_SIZE).zip(clusters).all(|(page, at)| self.model.poke(at, page));
+        let filled = fill_answer(user, &self.model, contents);
         let got =
             self.receive.add(user, "receive", || user.receive_transfer(socket, given, contents.len()))?;
         let wrong = differs_behind(user, &self.model, got.at, contents);
