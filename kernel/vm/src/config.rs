@@ -55,6 +55,18 @@ pub struct VmConfig {
     pub zero_fill_pages: usize,
     /// What a transfer does once and what for each page, and where the pages go that it replaces.
     pub transfer: TransferConfig,
+    /// Structures of other sizes than [`StructureSizes::of`] says, and how pages are found.
+    pub structures: Option<StructuresConfig>,
+}
+
+/// The structures of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StructuresConfig {
+    /// Their sizes.
+    pub sizes: StructureSizes,
+    /// Pages of objects and of the kernel are found by a hash table, as in NetBSD; without, by what an object has of
+    /// its own (a tree of pages, as in FreeBSD 5), which takes no line beside the object's.
+    pub page_hash: bool,
 }
 
 /// How far a transfer of several pages is one step, and where the pages go that it replaces.
@@ -185,22 +197,52 @@ impl PagingConfig {
 }
 
 impl VmConfig {
-    /// Bytes of the arena of kernel structures that [`crate::Vm::new`] takes on this machine without paging, at most.
+    /// Bytes of the arena of kernel structures that [`crate::Vm::new`] takes on this machine without paging, at most,
+    /// where structures have the usual sizes.
     pub fn arena_bytes(board: Board) -> usize {
-        VmConfig::arena_bytes_with(board, None)
+        VmConfig::arena_bytes_with(board, None, None)
     }
 
-    /// The same with paging: anonymous memory may then be more than memory.
-    pub fn arena_bytes_with(board: Board, paging: Option<&PagingConfig>) -> usize {
-        let sizes = Sizes::of(board.pointer);
+    /// The same with paging: anonymous memory may then be more than memory; and for other structures.
+    pub fn arena_bytes_with(
+        board: Board,
+        paging: Option<&PagingConfig>,
+        structures: Option<&StructuresConfig>,
+    ) -> usize {
+        let sizes = structures.map_or(StructureSizes::of(board.pointer), |its| its.sizes);
         let virtual_pages = virtual_pages(board, paging);
         let zones: usize =
             Kind::ALL.iter().map(|&k| sizes.item_bytes(k) * k.capacity(virtual_pages) + PAGE_SIZE).sum();
         // Chains of shadow objects take less than the anons that they stand for.
         let kernel_entries = kernel_entries(board.frames) * sizes.entry_bytes + PAGE_SIZE;
         let heads = paging.and_then(|paging| paging.heads).map_or(0, BufferHeads::arena_bytes);
-        zones + heads + kernel_entries + board.frames * sizes.page_bytes + PAGE_SIZE
+        let hash = match structures {
+            Some(its) if its.page_hash => page_hash_buckets(board) * bucket_bytes(board) + PAGE_SIZE,
+            _ => 0,
+        };
+        zones + heads + hash + kernel_entries + board.frames * sizes.page_bytes + PAGE_SIZE
     }
+
+    /// The sizes of structures on this machine.
+    pub(crate) fn sizes_on(&self, board: Board) -> StructureSizes {
+        let sizes = self.structures.map_or(StructureSizes::of(board.pointer), |its| its.sizes);
+        sizes.with(board.pointer, &self.anonymous)
+    }
+
+    /// Pages are found by a hash table.
+    pub(crate) fn has_page_hash(&self) -> bool {
+        self.structures.is_some_and(|its| its.page_hash)
+    }
+}
+
+/// Lists of the hash table of pages: at least as many as frames (`uvm_page_rehash`).
+pub(crate) fn page_hash_buckets(board: Board) -> usize {
+    board.frames.next_power_of_two()
+}
+
+/// The head of one: two pointers.
+pub(crate) fn bucket_bytes(board: Board) -> usize {
+    2 * board.pointer.bytes()
 }
 
 /// Pages of anonymous memory that there can be: in frames and in the swap area.
@@ -274,22 +316,29 @@ pub(crate) fn kernel_entries(frames: usize) -> usize {
 }
 
 /// Bytes of each structure.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes {
-    pub(crate) page_bytes: usize,
-    pub(crate) anon_bytes: usize,
-    pub(crate) entry_bytes: usize,
-    pub(crate) amap_bytes: usize,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StructureSizes {
+    /// `vm_page`, one for each frame.
+    pub page_bytes: usize,
+    /// `vm_anon`.
+    pub anon_bytes: usize,
+    /// `vm_map_entry`.
+    pub entry_bytes: usize,
+    /// The fixed part of a `vm_amap`.
+    pub amap_bytes: usize,
     /// One slot: its anon pointer and its share of the indices of used slots.
-    pub(crate) slot_bytes: usize,
-    pub(crate) object_bytes: usize,
-    pub(crate) space_bytes: usize,
+    pub slot_bytes: usize,
+    /// `uvm_object`.
+    pub object_bytes: usize,
+    /// `vmspace`.
+    pub space_bytes: usize,
 }
 
-impl Sizes {
-    pub(crate) const fn of(pointer: Width) -> Sizes {
+impl StructureSizes {
+    /// Those of FreeBSD 5 and NetBSD 1.6, the larger.
+    pub const fn of(pointer: Width) -> StructureSizes {
         match pointer {
-            Width::Four => Sizes {
+            Width::Four => StructureSizes {
                 page_bytes: 72,
                 anon_bytes: 24,
                 entry_bytes: 72,
@@ -298,7 +347,7 @@ impl Sizes {
                 object_bytes: 32,
                 space_bytes: 256,
             },
-            Width::Eight => Sizes {
+            Width::Eight => StructureSizes {
                 page_bytes: 120,
                 anon_bytes: 40,
                 entry_bytes: 128,
@@ -312,13 +361,13 @@ impl Sizes {
 
     /// The same where `anonymous` says what memory is made of: 4.4BSD's `vm_object` has a shadow, a copy, a pager and
     /// their offsets, too.
-    pub(crate) const fn with(self, pointer: Width, anonymous: &Anonymous) -> Sizes {
+    const fn with(self, pointer: Width, anonymous: &Anonymous) -> StructureSizes {
         let object_bytes = match (anonymous, pointer) {
             (Anonymous::Amaps, _) => self.object_bytes,
             (Anonymous::Shadows(_), Width::Four) => 68,
             (Anonymous::Shadows(_), Width::Eight) => 120,
         };
-        Sizes { object_bytes, ..self }
+        StructureSizes { object_bytes, ..self }
     }
 
     pub(crate) const fn item_bytes(&self, kind: Kind) -> usize {

@@ -5,7 +5,7 @@
 //! registers hold weak references (`S` is an address space, which lies above this file): they serve the check of the
 //! conservation laws.
 
-use crate::config::{Kind, Sizes, VmConfig};
+use crate::config::{Kind, VmConfig};
 use crate::error::VmError;
 use crate::object::Object;
 use crate::probe::{Probes, Register};
@@ -59,7 +59,7 @@ impl<M: Machine, S> Structures<M, S> {
         arena: &mut StructArena,
         probes: Probes,
     ) -> Result<Structures<M, S>, VmError> {
-        let sizes = Sizes::of(board.pointer).with(board.pointer, &config.anonymous);
+        let sizes = config.sizes_on(board);
         let mut zones = Vec::with_capacity(Kind::ALL.len());
         for kind in Kind::ALL {
             let asked = if kind == Kind::Object { config.objects } else { 0 };

@@ -6,7 +6,7 @@
 //! its spaces. What they do is in the rooms. Making the system fails, at boot, for want of memory.
 
 use crate::config::{
-    Anonymous, PagingConfig, ShadowConfig, Sizes, TransferConfig, VmConfig, VmPaths, virtual_pages,
+    Anonymous, PagingConfig, ShadowConfig, StructureSizes, TransferConfig, VmConfig, VmPaths, virtual_pages,
 };
 use crate::counter::VmCounter;
 use crate::error::VmError;
@@ -27,7 +27,7 @@ use pageferry_pmap::{Pmap, Pmaps};
 pub struct Vm<M: Machine> {
     machine: M,
     config: VmConfig,
-    sizes: Sizes,
+    sizes: StructureSizes,
     user: VaRange,
     pmaps: Arc<Pmaps<M>>,
     frames: Frames<M>,
@@ -62,7 +62,7 @@ impl<M: Machine> Vm<M> {
         let board = machine.board();
         let io = Io::new(&machine, disk, config.paging, arena)?;
         let probes = Probes::default();
-        let (paths, paging) = (config.paths, config.paging);
+        let paging = config.paging;
         let swap_pages = paging.map_or(0, |p| p.swap_pages);
         let rows = config.zero_fill_pages.is_power_of_two()
             && (config.zero_fill_pages == 1 || config.anonymous == Anonymous::Amaps);
@@ -70,7 +70,7 @@ impl<M: Machine> Vm<M> {
             return Err(VmError::Invalid);
         }
         let frames = Frames::new(machine.clone(), &config, board, arena, first_free, probes.clone())?;
-        let kernel_map = KernelMap::new(machine.clone(), paths, board, arena, kva, probes.clone())?;
+        let kernel_map = KernelMap::new(machine.clone(), &config, board, arena, kva, probes.clone())?;
         let virtual_pages = virtual_pages(board, paging.as_ref());
         let structures = Structures::new(&machine, board, (virtual_pages, &config), arena, probes.clone())?;
         Ok(Arc::new(Vm {
@@ -80,7 +80,7 @@ impl<M: Machine> Vm<M> {
             chains: machine.new_lock(LockClass::AMAP, Chains::default()),
             machine,
             config,
-            sizes: Sizes::of(board.pointer).with(board.pointer, &config.anonymous),
+            sizes: config.sizes_on(board),
             user: pmaps.user_range(),
             pmaps,
             frames,
@@ -207,7 +207,7 @@ impl<M: Machine> Vm<M> {
     pub(crate) fn demand(&self) -> &Demand<M> {
         &self.demand
     }
-    pub(crate) fn sizes(&self) -> &Sizes {
+    pub(crate) fn sizes(&self) -> &StructureSizes {
         &self.sizes
     }
     /// The addresses of user space.

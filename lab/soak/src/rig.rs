@@ -185,13 +185,18 @@ fn lay_out(board: &Board, pmap: &mut PmapConfig, vm: &mut VmConfig) -> Text {
 
 /// Boots the kernel that the machine's `name` chooses.
 fn boot(m: &Model, name: &str, paging: Option<PagingConfig>, defect: Option<PmapDefect>) -> Rig {
-    let bound = VmConfig::arena_bytes_with(m.board(), paging.as_ref());
+    // NetBSD's way to find pages.
+    let tabled = choices(name).any(|word| word == "tabled");
+    let structures =
+        tabled.then(|| StructuresConfig { sizes: StructureSizes::of(m.board().pointer), page_hash: true });
+    let bound = VmConfig::arena_bytes_with(m.board(), paging.as_ref(), structures.as_ref());
     let arena_bytes = bound * 4 / 3 + 4 * PAGE_SIZE;
     let paths = PmapPaths::all(PATH);
     let mut config = PmapConfig::new(arena_bytes, paths);
     config.refill.paths = RefillPaths::all(PATH);
     config.defect = defect.into();
     let mut vm_config = VmConfig {
+        structures,
         paths: PATHS,
         paging,
         objects: 0,
@@ -202,6 +207,7 @@ fn boot(m: &Model, name: &str, paging: Option<PagingConfig>, defect: Option<Pmap
     };
     for word in choices(name) {
         match word {
+            "tabled" => {}
             "tail" => vm_config.freed_to = FreedTo::Tail,
             // Pages by sixteen, which an SH-4 maps by one entry.
             "rows" => {

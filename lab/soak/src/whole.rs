@@ -76,6 +76,7 @@ pub(crate) fn kernel(name: &str, m: &Model, defect: Option<NetDefect>, seed: u64
     KernelConfig {
         pmap,
         vm: VmConfig {
+            structures: None,
             paths: VmPaths::all(PATH),
             paging: None,
             objects: 0,

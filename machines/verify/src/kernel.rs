@@ -63,6 +63,7 @@ pub fn config(frames: usize, selection: &Selection) -> KernelConfig {
             ..PmapConfig::new(arena_bytes(frames), PmapPaths::all(NONE))
         },
         vm: VmConfig {
+            structures: None,
             paths: VmPaths::all(NONE),
             paging: None,
             objects: 0,

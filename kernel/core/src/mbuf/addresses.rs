@@ -31,6 +31,7 @@ impl<M: Machine> Addresses<M> {
             return Ok(None);
         }
         let range = KernelAddresses::alloc(&*self.vm, frames.len()).ok_or(VmError::NoMemory)?;
+        self.vm.kernel_pages_change(range);
         let mapped = self.vm.pmaps().kenter(range.start(), frames, prot);
         if self.flush_at.unmaps() {
             mapped.not_cached(self.vm.pmaps());
@@ -43,6 +44,7 @@ impl<M: Machine> Addresses<M> {
     pub(super) fn unmap(&self, mapped: Option<VaRange>) {
         if let Some(range) = mapped {
             self.vm.pmaps().kremove(range).flush(self.vm.pmaps());
+            self.vm.kernel_pages_change(range);
             KernelAddresses::free(&*self.vm, range);
         }
     }

@@ -141,6 +141,7 @@ impl<M: Machine> Answers<M> {
         let given_up = mapped.map(|range| VaRange::pages_from(range.start(), count));
         if let Some(range) = given_up {
             self.vm.pmaps().kremove(range).flush(self.vm.pmaps());
+            self.vm.kernel_pages_change(range);
         }
         let (first, result) = match give(pages) {
             Ok((given, exchanged)) => {
@@ -155,6 +156,7 @@ impl<M: Machine> Answers<M> {
             return (None, result);
         };
         if let Some(range) = given_up {
+            self.vm.kernel_pages_change(range);
             self.vm.pmaps().kenter(range.start(), pages.frames(), Prot::RW).not_cached(self.vm.pmaps());
         }
         pages.append(rest);

@@ -509,6 +509,7 @@ impl<M: Machine> Pool<M> {
             };
             if let Some(va) = cluster.mapped_at {
                 change.merge(self.vm.pmaps().kremove(VaRange::pages_from(va, 1)));
+                self.vm.kernel_pages_change(VaRange::pages_from(va, 1));
             }
             match &mut pages {
                 None => pages = Some(cluster.pages),
@@ -568,6 +569,7 @@ impl<M: Machine> Pool<M> {
         self.machine.touch(at, HEADER_BYTES, Access::Write);
         let pages = page.or_else(|| self.vm.kernel_pages(1).ok());
         if let (Some(va), Some(pages)) = (mapped_at, &pages) {
+            self.vm.kernel_pages_change(VaRange::pages_from(va, 1));
             self.vm.pmaps().kenter(va, pages.frames(), Prot::RW).not_cached(self.vm.pmaps());
         }
         let mut state = self.state.lock();
@@ -590,6 +592,7 @@ impl<M: Machine> Pool<M> {
             let rest = pages.split_off(1);
             let pages = core::mem::replace(&mut pages, rest);
             if let Some(va) = mapped_at {
+                self.vm.kernel_pages_change(VaRange::pages_from(va, 1));
                 self.vm.pmaps().kenter(va, pages.frames(), Prot::RW).not_cached(self.vm.pmaps());
             }
             let storage = Storage::Cluster(Arc::new(Cluster::new(mapped_at, pages)));

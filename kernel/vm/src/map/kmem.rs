@@ -72,8 +72,15 @@ impl<M: Machine> Vm<M> {
             }
         };
         frames.iter().for_each(|&f| self.zero(f));
+        self.kernel_pages_change(range);
         self.pmaps().kenter(range.start(), &frames, Prot::RW).flush(self.pmaps());
         Ok(KernelMemory { range, frames })
+    }
+
+    /// The kernel's own pages at these addresses are another's from now on, or were: where a hash table has them, their
+    /// lists change (UVM paper, 4.2.1: pages are removed from the kernel's data structures).
+    pub fn kernel_pages_change(&self, at: VaRange) {
+        self.frames().kernel_pages_change(at);
     }
 
     /// `len_pages` frames for the kernel, each waited for if a `t` may sleep; or none. A waiting caller keeps what it
@@ -117,6 +124,7 @@ impl<M: Machine> Vm<M> {
             "kernel memory is what was allocated"
         );
         self.pmaps().kremove(range).flush(self.pmaps());
+        self.kernel_pages_change(range);
         frames.iter().rev().for_each(|&f| self.frames().free_kernel(f, KernelUse::Memory));
         self.kernel_map().free(range);
     }

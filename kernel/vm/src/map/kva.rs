@@ -9,7 +9,7 @@
 //! is left; giving back cannot fail. Addresses say nothing of mappings: the caller that maps them unmaps them, and
 //! flushes, before it gives them back.
 
-use crate::config::{Sizes, VmPaths, kernel_entries};
+use crate::config::{VmConfig, VmPaths, kernel_entries};
 use crate::counter::VmCounter;
 use crate::error::VmError;
 use crate::probe::Probes;
@@ -46,13 +46,13 @@ struct KvaEntry {
 impl<M: Machine> KernelMap<M> {
     pub(crate) fn new(
         machine: M,
-        paths: VmPaths,
+        config: &VmConfig,
         board: Board,
         arena: &mut StructArena,
         bounds: VaRange,
         probes: Probes,
     ) -> Result<KernelMap<M>, VmError> {
-        let entry_bytes = Sizes::of(board.pointer).entry_bytes;
+        let (paths, entry_bytes) = (config.paths, config.sizes_on(board).entry_bytes);
         let capacity = kernel_entries(board.frames);
         let zone = arena.zone("kernel map entries", capacity, entry_bytes)?;
         let state = State { bounds, used: BTreeMap::new(), live: 0, capacity, zone };

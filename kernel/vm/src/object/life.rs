@@ -124,7 +124,9 @@ impl<M: Machine> Object<M> {
         if state.busy.contains(&page) {
             return Err(ObjectPageError::NotResident);
         }
-        if let Some(&frame) = state.pages.get(&page) {
+        let found = state.pages.get(&page).copied();
+        vm.frames().look_up(self, page, found);
+        if let Some(frame) = found {
             return Ok(frame);
         }
         if self.is_on_disk(state, page) {

@@ -14,8 +14,9 @@
 //! the caller that allocates it must clear or overwrite all of it. Before a frame is given back, no mapping of it
 //! stands and none is cached in a TLB.
 
+use super::hash::PageHash;
 use crate::anon::Anon;
-use crate::config::{FreedTo, PagingConfig, Sizes, VmConfig, VmPaths};
+use crate::config::{FreedTo, PagingConfig, VmConfig, VmPaths};
 use crate::counter::VmCounter;
 use crate::error::VmError;
 use crate::object::Object;
@@ -24,8 +25,8 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use pageferry_hal::{
-    Access, Board, Cause, Flow, FlowStep, IndexList, Level, Links, LockClass, Machine, MemoryUse, Pfn,
-    SpinLock, StructArena, StructVa,
+    Access, Board, Cause, IndexList, Level, Links, LockClass, Machine, MemoryUse, Pfn, SpinLock, StructArena,
+    StructVa,
 };
 use pageferry_pmap::FrameSource;
 
@@ -161,7 +162,7 @@ impl<M: Machine> Frame<M> {
         matches!(self.owner, Owner::Anon(_) | Owner::Object(..)) && self.wire_count == 0 && !self.busy
     }
     /// True when a wire or a loan still needs the frame.
-    fn is_held(&self) -> bool {
+    pub(super) fn is_held(&self) -> bool {
         self.wire_count > 0 || self.loan_count > 0
     }
 }
@@ -216,6 +217,7 @@ pub(crate) struct Frames<M: Machine> {
     /// Where the array of `vm_page` lies.
     array: StructVa,
     page_bytes: usize,
+    pub(super) hash: Option<PageHash>,
     colours: u32,
     freed_to: FreedTo,
     pub(super) probes: Probes,
@@ -256,11 +258,12 @@ impl<M: Machine> Frames<M> {
         first_free: Pfn,
         probes: Probes,
     ) -> Result<Frames<M>, VmError> {
-        let page_bytes = Sizes::of(board.pointer).page_bytes;
+        let page_bytes = config.sizes_on(board).page_bytes;
         if first_free.index() >= board.frames {
             return Err(VmError::NoMemory);
         }
         let array = arena.array("vm_page", board.frames, page_bytes)?;
+        let hash = if config.has_page_hash() { Some(PageHash::new(board, arena)?) } else { None };
         let first_free = first_free.index();
         let mut frames = Vec::with_capacity(board.frames);
         frames.extend((0..first_free).map(|_| Frame::new(Owner::Kernel(KernelUse::Boot), 1)));
@@ -297,6 +300,7 @@ impl<M: Machine> Frames<M> {
             paths,
             array,
             page_bytes,
+            hash,
             colours,
             freed_to,
             probes,
@@ -305,6 +309,11 @@ impl<M: Machine> Frames<M> {
             refusals,
             table,
         })
+    }
+
+    /// Where its `vm_page` lies.
+    pub(super) fn page_at(&self, frame: Pfn) -> StructVa {
+        self.array.element(frame.index(), self.page_bytes)
     }
 
     pub(crate) fn lock(&self) -> FramesGuard<'_, M> {
@@ -437,7 +446,7 @@ impl<M: Machine> FramesGuard<'_, M> {
 
     pub(super) fn touch(&self, frame: Pfn) {
         let f = self.frames;
-        f.machine.touch(f.array.element(frame.index(), f.page_bytes), f.page_bytes, Access::Write);
+        f.machine.touch(f.page_at(frame), f.page_bytes, Access::Write);
     }
 
     /// Tells the machine what the frame is for, after its owner has changed.
@@ -449,8 +458,7 @@ impl<M: Machine> FramesGuard<'_, M> {
 
     pub(crate) fn touch_counts(&self, frame: Pfn, access: Access) {
         let f = self.frames;
-        let at = f.array.element(frame.index(), f.page_bytes);
-        f.machine.touch(StructVa(at.0 + COUNTS_OFFSET), COUNTS_BYTES, access);
+        f.machine.touch(StructVa(f.page_at(frame).0 + COUNTS_OFFSET), COUNTS_BYTES, access);
     }
 
     /// Takes the first free frame, of a colour if there is one. There is a free frame.
@@ -494,6 +502,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         f.wire_count = u32::from(wired);
         f.busy = busy;
         f.dirty = true;
+        self.list_changes(frame);
         self.tell_use(frame);
         self.frames.free_now.store(self.table.free_count(), Ordering::Relaxed);
         self.frames.machine.count(VmCounter::FramesAllocated, 1);
@@ -501,9 +510,10 @@ impl<M: Machine> FramesGuard<'_, M> {
         Ok(frame)
     }
 
-    fn push_free(&mut self, frame: Pfn) {
+    pub(super) fn push_free(&mut self, frame: Pfn) {
         self.frames.machine.execute(self.frames.paths.frame);
         self.touch(frame);
+        self.list_changes(frame);
         let f = self.get_mut(frame);
         assert!(!matches!(f.owner, Owner::Free), "{frame:?} is freed twice");
         assert!(!f.is_held() && f.borrower.is_none(), "{frame:?} is freed while wired or lent");
@@ -540,13 +550,16 @@ impl<M: Machine> FramesGuard<'_, M> {
         }
         if let Some(borrower) = f.borrower.take() {
             assert!(matches!(f.owner, Owner::Object(..)), "{frame:?} is on loan from an object");
+            self.list_changes(frame);
+            let f = self.get_mut(frame);
             f.owner = Owner::Anon(borrower);
             f.loan_count -= 1;
             self.frames.machine.trace_level(Level::Loans, -1);
             self.touch(frame);
             self.place(frame);
         } else if f.is_held() {
-            f.owner = Owner::Orphan;
+            self.list_changes(frame);
+            self.get_mut(frame).owner = Owner::Orphan;
             self.touch(frame);
             self.place(frame);
         } else {
@@ -581,53 +594,6 @@ impl<M: Machine> FramesGuard<'_, M> {
         self.touch_counts(frame, Access::Write);
     }
 
-    /// Lends a frame to the kernel. If this is its first loan, nothing may map it writable any more.
-    pub(crate) fn lend_to_kernel(&mut self, frame: Pfn) {
-        let f = self.get_mut(frame);
-        assert!(!matches!(f.owner, Owner::Kernel(_)), "the kernel's own {frame:?} is not lent to it");
-        f.loan_count = f.loan_count.checked_add(1).expect("loan count overflows");
-        self.frames.machine.trace_level(Level::Loans, 1);
-        self.wire(frame);
-    }
-
-    /// Ends a loan to the kernel; an orphan is freed with the last one.
-    pub(crate) fn end_kernel_loan(&mut self, frame: Pfn) {
-        let f = self.get_mut(frame);
-        assert!(f.kernel_loans() > 0, "{frame:?} is given back but not on loan to the kernel");
-        f.loan_count -= 1;
-        self.frames.machine.trace_level(Level::Loans, -1);
-        self.frames.machine.trace_flow(Flow::Page(frame), FlowStep::Done);
-        let early = self.frames.probes.planted.is(VmDefect::OrphanFreedEarly);
-        let f = self.get_mut(frame);
-        if early && matches!(f.owner, Owner::Orphan) && f.loan_count > 0 {
-            (f.loan_count, f.wire_count) = (0, 1);
-        }
-        if self.drop_wire(frame) && !self.frames.probes.planted.is(VmDefect::UnloanInTwoSteps) {
-            self.push_free(frame);
-        }
-    }
-
-    /// What [`VmDefect::UnloanInTwoSteps`] does when it has the lock again: it looks, and believes what it sees.
-    pub(crate) fn is_unused_orphan(&self, frame: Pfn) -> bool {
-        let f = self.get(frame);
-        matches!(f.owner, Owner::Orphan) && !f.is_held()
-    }
-
-    /// See [`FramesGuard::is_unused_orphan`].
-    pub(crate) fn free_orphan(&mut self, frame: Pfn) {
-        self.push_free(frame);
-    }
-
-    /// Lends an object's frame to its one anon. If this is its first loan, nothing may map it writable any more.
-    pub(crate) fn lend_to_anon(&mut self, frame: Pfn, anon: &Arc<Anon<M>>) {
-        let f = self.get_mut(frame);
-        assert!(matches!(f.owner, Owner::Object(..)) && f.borrower.is_none(), "{frame:?} has its borrower");
-        f.borrower = Some(Arc::downgrade(anon));
-        f.loan_count = f.loan_count.checked_add(1).expect("loan count overflows");
-        self.frames.machine.trace_level(Level::Loans, 1);
-        self.touch(frame);
-    }
-
     /// True when `anon` owns the frame, and does not have it on loan.
     pub(crate) fn is_owned_by(&self, frame: Pfn, anon: &Arc<Anon<M>>) -> bool {
         matches!(&self.get(frame).owner, Owner::Anon(owner) if core::ptr::eq(owner.as_ptr(), Arc::as_ptr(anon)))
@@ -647,6 +613,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         f.owner = Owner::Object(Arc::downgrade(object), page);
         f.dirty = true;
         self.touch(frame);
+        self.list_changes(frame);
         if let Some(anon) = borrower {
             self.lend_to_anon(frame, anon);
         }
@@ -657,8 +624,10 @@ impl<M: Machine> FramesGuard<'_, M> {
     pub(crate) fn rename(&mut self, frame: Pfn, object: &Arc<Object<M>>, page: u64) {
         let f = self.get_mut(frame);
         assert!(matches!(f.owner, Owner::Object(..)) && f.borrower.is_none(), "{frame:?} is no object's own");
-        f.owner = Owner::Object(Arc::downgrade(object), page);
+        self.list_changes(frame);
+        self.get_mut(frame).owner = Owner::Object(Arc::downgrade(object), page);
         self.touch(frame);
+        self.list_changes(frame);
     }
 
     /// Gives an orphan, or a frame of the kernel's data, to an anon.

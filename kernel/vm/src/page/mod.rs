@@ -3,14 +3,17 @@
 
 mod demand;
 mod frame;
+mod hash;
 mod heads;
 mod io;
+mod lent;
 mod pdaemon;
 mod queues;
 mod rows;
 mod shown;
 mod swap;
 mod swap_slot;
+mod tabled;
 mod wired;
 
 pub(crate) use demand::Demand;

@@ -20,6 +20,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         self.table.held_wires += 1;
         self.frames.machine.count(VmCounter::FramesWired, 1);
         self.touch(frame);
+        self.list_changes(frame);
         self.place(frame);
     }
 
@@ -34,7 +35,8 @@ impl<M: Machine> FramesGuard<'_, M> {
             self.disown(frame);
             return false;
         }
-        f.owner = Owner::Kernel(KernelUse::Data);
+        self.list_changes(frame);
+        self.get_mut(frame).owner = Owner::Kernel(KernelUse::Data);
         self.table.held_wires -= 1;
         self.frames.machine.count(VmCounter::FramesUnwired, 1);
         self.touch(frame);

@@ -1,16 +1,17 @@
-//! Memory: `[frames]`, `[shadows]`, `[transfer]` and `[paging]` of a kernel's file.
+//! Memory: `[frames]`, `[structures]`, `[shadows]`, `[transfer]` and `[paging]` of a kernel's file.
 //!
-//! In which order frames are used again, what anonymous memory is made of, how pages are moved into it, and what takes
-//! back frames that are used no longer. A kernel without the second has amaps and anons; one without the third does all
-//! of a transfer for each page, and frees what is replaced; one without the fourth has memory that stays full when it
-//! is full.
+//! In which order frames are used again, how large structures are, what anonymous memory is made of, how pages are
+//! moved into it, and what takes back frames that are used no longer. A kernel without the second has those that
+//! [`StructureSizes::of`] says; one without the third has amaps and anons; one without the fourth does all of a transfer
+//! for each page, and frees what is replaced; one without the fifth has memory that stays full when it is full.
 
 use super::locks::LocksFile;
 use super::words::FreedToName;
-use pageferry_hal::CodePath;
+use pageferry_hal::{CodePath, Width};
 use pageferry_sourced::{Fault, Sourced};
 use pageferry_vm::{
-    Anonymous, BufferHeads, FreedTo, PagingConfig, PagingPaths, ShadowConfig, ShadowPaths, TransferConfig,
+    Anonymous, BufferHeads, FreedTo, PagingConfig, PagingPaths, ShadowConfig, ShadowPaths, StructureSizes,
+    StructuresConfig, TransferConfig,
 };
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,64 @@ impl FramesFile {
     /// What a file that has this table, or none, says.
     pub(super) fn freed_to(table: Option<&FramesFile>) -> FreedTo {
         table.map_or(FreedTo::Head, |frames| frames.freed_to.value.into())
+    }
+}
+
+/// The kernel's structures: bytes of each where pointers have 4 bytes, and where they have 8. See [`StructuresConfig`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StructuresFile {
+    /// `vm_page`.
+    pub page_bytes: Sourced<u32>,
+    /// With pointers of 8 bytes.
+    pub page_bytes_64: Sourced<u32>,
+    /// `vm_anon`.
+    pub anon_bytes: Sourced<u32>,
+    /// With pointers of 8 bytes.
+    pub anon_bytes_64: Sourced<u32>,
+    /// `vm_map_entry`.
+    pub entry_bytes: Sourced<u32>,
+    /// With pointers of 8 bytes.
+    pub entry_bytes_64: Sourced<u32>,
+    /// The fixed part of a `vm_amap`.
+    pub amap_bytes: Sourced<u32>,
+    /// With pointers of 8 bytes.
+    pub amap_bytes_64: Sourced<u32>,
+    /// What an amap has for each slot.
+    pub slot_bytes: Sourced<u32>,
+    /// With pointers of 8 bytes.
+    pub slot_bytes_64: Sourced<u32>,
+    /// `uvm_object`.
+    pub object_bytes: Sourced<u32>,
+    /// With pointers of 8 bytes.
+    pub object_bytes_64: Sourced<u32>,
+    /// `vmspace`.
+    pub space_bytes: Sourced<u32>,
+    /// With pointers of 8 bytes.
+    pub space_bytes_64: Sourced<u32>,
+    /// Pages of objects and of the kernel are found by a hash table; if not, by what objects have of their own.
+    pub page_hash: Sourced<bool>,
+}
+
+impl StructuresFile {
+    /// What it says for pointers of this width.
+    pub fn config(&self, pointer: Width) -> StructuresConfig {
+        let of = |four: &Sourced<u32>, eight: &Sourced<u32>| match pointer {
+            Width::Four => four.value as usize,
+            Width::Eight => eight.value as usize,
+        };
+        StructuresConfig {
+            sizes: StructureSizes {
+                page_bytes: of(&self.page_bytes, &self.page_bytes_64),
+                anon_bytes: of(&self.anon_bytes, &self.anon_bytes_64),
+                entry_bytes: of(&self.entry_bytes, &self.entry_bytes_64),
+                amap_bytes: of(&self.amap_bytes, &self.amap_bytes_64),
+                slot_bytes: of(&self.slot_bytes, &self.slot_bytes_64),
+                object_bytes: of(&self.object_bytes, &self.object_bytes_64),
+                space_bytes: of(&self.space_bytes, &self.space_bytes_64),
+            },
+            page_hash: self.page_hash.value,
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 use super::catalogue::{self, AsRead, Kind, Source};
 use super::disk::DiskFile;
 use super::ephemeral::{EphemeralFile, SchemeName};
-use super::frames::{FramesFile, PagingFile, ShadowsFile, TransferFile};
+use super::frames::{FramesFile, PagingFile, ShadowsFile, StructuresFile, TransferFile};
 use super::ispc::IspcFile;
 use super::locks::LocksFile;
 use super::net::{self, NetFile};
@@ -17,12 +17,12 @@ use super::words::*;
 use crate::error::LabError;
 use pageferry_ephemeral::{EphemeralConfig, EphemeralPaths};
 use pageferry_hal::isa::hash::SCATTER;
-use pageferry_hal::{Board, CodePath, Cycles, Mmu, PAGE_SHIFT, Region};
+use pageferry_hal::{Board, CodePath, Cycles, Mmu, PAGE_SHIFT, Region, Width};
 use pageferry_kernel::{KernelConfig, KernelPaths, NullAnswers, PipeConfig, SchedConfig, SocketConfig};
 use pageferry_model::MachineConfig;
 use pageferry_pmap::{EntryChoice, KernelMapping, Planted, PmapConfig, PmapPaths, RefillConfig, RefillPaths};
 use pageferry_sourced::{Constant, Fault, Ranges, Sourced, constants_of, load_extending, nearest, range};
-use pageferry_vm::{PagingConfig, VmConfig, VmPaths};
+use pageferry_vm::{PagingConfig, StructuresConfig, VmConfig, VmPaths};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -51,6 +51,9 @@ pub struct KernelFile {
     /// Physical memory; without this table as `head` says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frames: Option<FramesFile>,
+    /// The kernel's structures; without this table those of [`pageferry_vm::StructureSizes::of`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structures: Option<StructuresFile>,
     /// Chains of shadow objects, in place of amaps and anons; without this table there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadows: Option<ShadowsFile>,
@@ -494,6 +497,7 @@ impl KernelFile {
                 zero_fill_pages: TlbFile::zero_fill_pages(self.tlb.as_ref(), &machine.board()),
                 anonymous: ShadowsFile::anonymous(self.shadows.as_ref()),
                 transfer: TransferFile::config(self.transfer.as_ref()),
+                structures: self.structures(machine.board().pointer),
             },
             ephemeral: EphemeralConfig {
                 scheme: self.ephemeral.scheme_on(&machine.board()),
@@ -573,6 +577,11 @@ impl KernelFile {
     pub fn paging(&self) -> Option<PagingConfig> {
         self.paging.as_ref().map(PagingFile::config)
     }
+
+    /// Its structures, if it says what they are.
+    pub fn structures(&self, pointer: Width) -> Option<StructuresConfig> {
+        self.structures.as_ref().map(|its| its.config(pointer))
+    }
 }
 
 fn fault<T>(key: &str, problem: impl Into<String>) -> Result<T, Fault> {
@@ -605,6 +614,9 @@ pub(crate) const RANGES: Ranges = Ranges(&[
     range("sched.timer_accesses", 0, 1000),
     range("sched.stack_bytes", 0, 65_536),
     range("sched.stack_frame_bytes", 0, 65_536),
+    range("structures.page_bytes", 48, 256),
+    range("structures.page_bytes_64", 48, 256),
+    range("structures.*", 4, 1024),
     range("shadows.cluster_pages", 1, 1024),
     range("shadows.*", 0, MAX_INSTRUCTIONS),
     range("transfer.*", 0, 1000),

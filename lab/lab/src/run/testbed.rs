@@ -168,8 +168,9 @@ impl Testbed {
     /// Room for the kernel's structures: the VM system's, the mapping cache's, the network's, and some for processes
     /// and queues. Reverse mappings take a quarter of the whole.
     fn arena_bytes(&self) -> usize {
-        let paging = self.kernel.file.paging();
-        let vm = VmConfig::arena_bytes_with(self.model.board(), paging.as_ref());
+        let (board, file) = (self.model.board(), &self.kernel.file);
+        let (paging, structures) = (file.paging(), file.structures(board.pointer));
+        let vm = VmConfig::arena_bytes_with(board, paging.as_ref(), structures.as_ref());
         let entries = self.kernel.file.ephemeral.entries.value as usize;
         let cache = entries.saturating_mul(64);
         let net = self.net.map_or(0, |net| net.sockets.saturating_mul(256));

@@ -98,6 +98,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             )
         },
         vm: VmConfig {
+            structures: None,
             paths: VmPaths {
                 fault: n(600),
                 map_entry: n(160),
