@@ -55,6 +55,8 @@ pub struct VmConfig {
     pub zero_fill_pages: usize,
     /// What a transfer does once and what for each page, and where the pages go that it replaces.
     pub transfer: TransferConfig,
+    /// How loans between objects and anons are locked.
+    pub loan_locking: LoanLocking,
     /// Structures of other sizes than [`StructureSizes::of`] says, and how pages are found.
     pub structures: Option<StructuresConfig>,
 }
@@ -67,6 +69,19 @@ pub struct StructuresConfig {
     /// Pages of objects and of the kernel are found by a hash table, as in NetBSD; without, by what an object has of
     /// its own (a tree of pages, as in FreeBSD 5), which takes no line beside the object's.
     pub page_hash: bool,
+}
+
+/// How an anon and the object that its page is on loan from come to know of each other's end (UVM paper, 4.1.1, 4.1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LoanLocking {
+    /// The counts and the owner of a frame change under the lock of the page queues, in one step: an object that lets a
+    /// lent frame go makes the borrower its owner. Nobody needs the other's lock.
+    #[default]
+    OneStep,
+    /// As published: who locks an anon for its page, locks the page queues if that is on loan, and then tries the
+    /// object's lock, against the order; where that is taken, all starts over. An object that lets a lent frame go
+    /// leaves it without an owner; the anon adopts it when it is next locked.
+    Published,
 }
 
 /// How far a transfer of several pages is one step, and where the pages go that it replaces.

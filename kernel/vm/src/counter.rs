@@ -7,6 +7,8 @@ pageferry_hal::counters! {
         KvaAllocations = "kva_allocations",
         /// Ranges of kernel virtual addresses freed.
         KvaFrees = "kva_frees",
+        /// Locks of objects that were taken when an anon that has a page of theirs on loan tried them.
+        LoanLocksRefused = "loan_locks_refused",
         /// Page faults taken.
         PageFaults = "page_faults",
         /// Faults that allocated and cleared a frame.

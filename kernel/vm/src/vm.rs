@@ -6,7 +6,8 @@
 //! its spaces. What they do is in the rooms. Making the system fails, at boot, for want of memory.
 
 use crate::config::{
-    Anonymous, PagingConfig, ShadowConfig, StructureSizes, TransferConfig, VmConfig, VmPaths, virtual_pages,
+    Anonymous, LoanLocking, PagingConfig, ShadowConfig, StructureSizes, TransferConfig, VmConfig, VmPaths,
+    virtual_pages,
 };
 use crate::counter::VmCounter;
 use crate::error::VmError;
@@ -100,6 +101,11 @@ impl<M: Machine> Vm<M> {
     /// So many pages of anonymous memory are filled at once ([`VmConfig::zero_fill_pages`]).
     pub(crate) fn zero_fill_pages(&self) -> usize {
         self.config.zero_fill_pages
+    }
+
+    /// How loans between objects and anons are locked.
+    pub fn loan_locking(&self) -> LoanLocking {
+        self.config.loan_locking
     }
 
     /// The machine-dependent layer.

@@ -19,6 +19,9 @@ pub enum Planted {
     Area(AreaDefect),
 }
 
+/// A machine whose kernel locks loans as published.
+const PUBLISHED: &str = "mini-soft+published+tabled:4";
+
 impl Planted {
     /// All that random programs must find. (No process of theirs has a block of its own that could stay, or a piece
     /// that a large page attaches. What is wrong with entries loaded ahead, or for rows of pages, the tests of the pmap
@@ -61,11 +64,12 @@ impl Planted {
         }
     }
 
-    /// The machine that shows it, where not every one does.
+    /// The machine, with the kernel, that shows it, where not every one does.
     pub const fn machine(self) -> Option<&'static str> {
         let defect = match self {
             Planted::Pmap(defect) => defect,
             Planted::Ispc(_) | Planted::Area(_) => return Some("sh7751r+unused"),
+            Planted::Vm(VmDefect::AdoptedStillLent | VmDefect::BorrowedOrphanKept) => return Some(PUBLISHED),
             Planted::Vm(_) | Planted::Net(_) => return None,
         };
         Some(match defect {

@@ -17,11 +17,13 @@ use std::sync::{Arc, Weak};
 pub type AddressSpace = Arc<Space<Model>>;
 
 /// The machines that programs run on, by name: one, two and four CPUs, and every kind of MMU. `mini-soft:4` is the
-/// machine `mini-soft` with four CPUs; what follows a `+` is a choice of the kernel ([`PmapConfig::choose`]; `tail` and
-/// `shadows` are some of its VM system, [`FreedTo`] and [`Anonymous`]).
-pub const MACHINES: [&str; 23] = [
+/// machine `mini-soft` with four CPUs; what follows a `+` is a choice of the kernel ([`PmapConfig::choose`]; `tail`,
+/// `shadows`, `published` and `tabled` are some of its VM system, [`FreedTo`], [`Anonymous`], [`LoanLocking`] and
+/// [`StructuresConfig::page_hash`]).
+pub const MACHINES: [&str; 25] = [
     "xeon-up",
     "xeon-mp",
+    "xeon-mp+published+tabled",
     "xeon-mp-htt",
     "opteron-mp",
     "today+tags",
@@ -29,6 +31,7 @@ pub const MACHINES: [&str; 23] = [
     "today-invlpgb+tags",
     "mini-soft",
     "mini-soft:4",
+    "mini-soft+published+tabled:4",
     "mini-hash",
     "mini-hash:2",
     "mini-blocks",
@@ -197,6 +200,7 @@ fn boot(m: &Model, name: &str, paging: Option<PagingConfig>, defect: Option<Pmap
     config.defect = defect.into();
     let mut vm_config = VmConfig {
         structures,
+        loan_locking: LoanLocking::OneStep,
         paths: PATHS,
         paging,
         objects: 0,
@@ -208,6 +212,7 @@ fn boot(m: &Model, name: &str, paging: Option<PagingConfig>, defect: Option<Pmap
     for word in choices(name) {
         match word {
             "tabled" => {}
+            "published" => vm_config.loan_locking = LoanLocking::Published,
             "tail" => vm_config.freed_to = FreedTo::Tail,
             // Pages by sixteen, which an SH-4 maps by one entry.
             "rows" => {

@@ -8,7 +8,7 @@ use pageferry_kernel::*;
 use pageferry_model::Model;
 use pageferry_model::testing::{choices, small};
 use pageferry_pmap::{PmapConfig, PmapPaths, RefillPaths};
-use pageferry_vm::{Anonymous, FreedTo, TransferConfig, VmConfig, VmPaths};
+use pageferry_vm::{Anonymous, FreedTo, LoanLocking, TransferConfig, VmConfig, VmPaths};
 use std::cell::{Cell, RefCell};
 use std::net::Ipv4Addr;
 use std::rc::Rc;
@@ -77,6 +77,7 @@ pub(crate) fn kernel(name: &str, m: &Model, defect: Option<NetDefect>, seed: u64
         pmap,
         vm: VmConfig {
             structures: None,
+            loan_locking: LoanLocking::OneStep,
             paths: VmPaths::all(PATH),
             paging: None,
             objects: 0,

@@ -64,6 +64,7 @@ pub fn config(frames: usize, selection: &Selection) -> KernelConfig {
         },
         vm: VmConfig {
             structures: None,
+            loan_locking: LoanLocking::OneStep,
             paths: VmPaths::all(NONE),
             paging: None,
             objects: 0,

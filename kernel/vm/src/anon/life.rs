@@ -84,6 +84,7 @@ impl<M: Machine> Anon<M> {
         self.touch(vm, Access::Write);
         let has = state.refs > 0 && state.frame == Some(frame);
         if has {
+            self.adopt_orphan(vm, &state);
             state.refs = state.refs.checked_add(1).expect("anon reference count overflows");
         }
         has

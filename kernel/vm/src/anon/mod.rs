@@ -3,6 +3,7 @@
 
 mod amap;
 mod anon;
+mod lent_page;
 mod life;
 mod ppref;
 mod slots;

@@ -10,7 +10,7 @@ use super::paging;
 use super::shadow::check_chains;
 use crate::anon::{Amap, Anon};
 
-use crate::config::Kind;
+use crate::config::{Kind, LoanLocking};
 use crate::map::Entry;
 use crate::object::Object;
 use crate::page::{FrameState, Holder, KernelUse, Owner};
@@ -213,6 +213,9 @@ impl<M: Machine> Census<M> {
             let has = match &f.owner {
                 Owner::Anon(anon) => is(anon) && f.borrower.is_none(),
                 Owner::Object(..) => f.borrower.as_ref().is_some_and(is),
+                Owner::Orphan => {
+                    vm.loan_locking() == LoanLocking::Published && f.borrower.as_ref().is_some_and(is)
+                }
                 _ => false,
             };
             law!(has, "{frame:?} of an anon belongs to {:?}", f.info().state);

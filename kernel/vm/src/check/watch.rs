@@ -10,7 +10,7 @@
 
 use super::laws::{Cover, OwnerRef, check_cover, check_locked, check_map, check_mapping, law};
 use crate::anon::{Amap, Anon};
-use crate::config::Kind;
+use crate::config::{Kind, LoanLocking};
 use crate::map::{Attributes, Entry};
 use crate::object::Object;
 use crate::page::{FrameState, KernelUse, Owner, Queue};
@@ -307,6 +307,9 @@ impl<M: Machine> Watch<M> {
         let has = match &f.owner {
             Owner::Anon(owner) => is(owner) && f.borrower.is_none(),
             Owner::Object(..) => f.borrower.as_ref().is_some_and(is),
+            Owner::Orphan => {
+                self.vm.loan_locking() == LoanLocking::Published && f.borrower.as_ref().is_some_and(is)
+            }
             _ => false,
         };
         law!(has, "{frame:?} of an anon belongs to {:?}", f.info().state);

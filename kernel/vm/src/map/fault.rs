@@ -212,32 +212,33 @@ impl<M: Machine> PageFault<'_, M> {
         if self.writes() && needs_copy {
             return Ok(Step::NeedsOwn);
         }
-        let mut state = anon.lock();
-        anon.touch(self.vm, Access::Read);
-        let Some(frame) = state.usable() else { return Ok(Step::PageIn(anon.clone())) };
-        let lent = self.vm.frames().loan_count(frame) > 0;
-        if self.writes() && (lent || state.refs > 1) && !self.vm.batches().all_flushed() {
-            return Ok(Step::Unflushed);
-        }
-        let in_place = self.vm.has(VmDefect::SharedAnonWritten) && !lent;
-        if self.writes() && state.refs > 1 && !in_place {
-            let old = self.install(amap, slot, Some(frame))?;
-            assert!(old.is_some_and(|old| Arc::ptr_eq(&old, anon)), "the slot changed under its lock");
-            anon.touch(self.vm, Access::Write);
-            state.refs -= 1;
-            self.space.loan_history().loan_broken();
-            return Ok(Step::Done);
-        }
-        if self.writes() && lent {
-            self.break_anon_loan(anon, &mut state)?;
-            return Ok(Step::Done);
-        }
-        let mut prot = self.entry.attributes.prot;
-        if needs_copy || state.refs > 1 && !in_place || lent {
-            prot.remove(Prot::WRITE);
-        }
-        self.enter(frame, prot, TlbFlush::new())?;
-        Ok(Step::Done)
+        anon.with_page(self.vm, |mut state| {
+            anon.touch(self.vm, Access::Read);
+            let Some(frame) = state.usable() else { return Ok(Step::PageIn(anon.clone())) };
+            let lent = self.vm.frames().loan_count(frame) > 0;
+            if self.writes() && (lent || state.refs > 1) && !self.vm.batches().all_flushed() {
+                return Ok(Step::Unflushed);
+            }
+            let in_place = self.vm.has(VmDefect::SharedAnonWritten) && !lent;
+            if self.writes() && state.refs > 1 && !in_place {
+                let old = self.install(amap, slot, Some(frame))?;
+                assert!(old.is_some_and(|old| Arc::ptr_eq(&old, anon)), "the slot changed under its lock");
+                anon.touch(self.vm, Access::Write);
+                state.refs -= 1;
+                self.space.loan_history().loan_broken();
+                return Ok(Step::Done);
+            }
+            if self.writes() && lent {
+                self.break_anon_loan(anon, &mut state)?;
+                return Ok(Step::Done);
+            }
+            let mut prot = self.entry.attributes.prot;
+            if needs_copy || state.refs > 1 && !in_place || lent {
+                prot.remove(Prot::WRITE);
+            }
+            self.enter(frame, prot, TlbFlush::new())?;
+            Ok(Step::Done)
+        })
     }
 
     /// The page is the object's; `upper` is the hole above it.

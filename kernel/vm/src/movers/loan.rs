@@ -19,8 +19,8 @@
 //! its own. For the same reason a borrower need not be locked for its frame to become its own: when an object releases
 //! a lent frame (it dies, or breaks the loan), the table of frames makes the borrower the owner in the same step, and
 //! the loan ends. So an orphan never has an anon, and there is no moment between to get wrong. (The paper has the anon
-//! adopt when it is next locked, and locks the queues and then tries the object; here the field that both need has a
-//! lock of its own.)
+//! adopt when it is next locked, and locks the queues and then tries the object: that is
+//! [`LoanLocking::Published`](crate::LoanLocking::Published). Here the field that both need has a lock of its own.)
 //!
 //! # What write-protection does not reach
 //! A loan takes write permission from the *managed* mappings of a frame, those of user space. The frame's address in
@@ -290,8 +290,7 @@ pub(crate) fn loan_anon<M: Machine>(
             let state = table.get(frame);
             match &state.owner {
                 Owner::Anon(owner) => Some(owner.clone()),
-                Owner::Object(..) => state.borrower.clone(),
-                Owner::Orphan => None,
+                Owner::Object(..) | Owner::Orphan => state.borrower.clone(),
                 Owner::Free | Owner::Kernel(_) => panic!("{frame:?} has no owner to lend it"),
             }
         };
@@ -306,7 +305,7 @@ pub(crate) fn loan_anon<M: Machine>(
         let mut table = vm.frames().lock();
         let state = table.get(frame);
         let settled = match &state.owner {
-            Owner::Orphan => {
+            Owner::Orphan if state.borrower.is_none() => {
                 table.adopt(frame, &anon);
                 Some(Ok(()))
             }
@@ -508,12 +507,13 @@ impl<M: Machine> Space<M> {
                 }
             };
             if let Some(anon) = anon {
-                let mut state = anon.lock();
-                anon.touch(vm, Access::Write);
-                let Some(frame) = state.usable() else { return Ok(Step::Missing(page)) };
-                target.take_anon(vm, &anon, &mut state, pending)?;
-                target.trace(vm, frame, Place::User(page));
-                return Ok(Step::Done);
+                return anon.with_page(vm, |mut state| {
+                    anon.touch(vm, Access::Write);
+                    let Some(frame) = state.usable() else { return Ok(Step::Missing(page)) };
+                    target.take_anon(vm, &anon, &mut state, pending)?;
+                    target.trace(vm, frame, Place::User(page));
+                    Ok(Step::Done)
+                });
             }
         }
         let Some(oref) = &entry.object else { return Ok(Step::Missing(page)) };

@@ -133,6 +133,7 @@ fn push_page<M: Machine>(
         return Err(VmError::Bus(at));
     }
     let Some(frame) = upper.usable() else { return Ok(Step::Missing(anon.clone())) };
+    anon.adopt_orphan(vm, &upper);
     if how == PushDown::Give && upper.refs > 1 || lower.busy().contains(&number) {
         return Err(VmError::Busy);
     }

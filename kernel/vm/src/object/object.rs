@@ -208,6 +208,11 @@ impl<M: Machine> Object<M> {
         self.state.lock()
     }
 
+    /// For who has locked what comes behind it.
+    pub(crate) fn try_lock(&self) -> Option<ObjectGuard<'_, M>> {
+        self.state.try_lock()
+    }
+
     /// Gives page `page` another frame; returns the old one, which the caller releases once nothing maps it.
     pub(crate) fn replace(&self, state: &mut ObjectState, page: u64, frame: Pfn) -> Pfn {
         state.pages.insert(page, frame).expect("only a resident page is replaced")

@@ -16,7 +16,7 @@
 
 use super::hash::PageHash;
 use crate::anon::Anon;
-use crate::config::{FreedTo, PagingConfig, VmConfig, VmPaths};
+use crate::config::{FreedTo, LoanLocking, PagingConfig, VmConfig, VmPaths};
 use crate::counter::VmCounter;
 use crate::error::VmError;
 use crate::object::Object;
@@ -157,9 +157,14 @@ impl<M: Machine> Frame<M> {
     pub(crate) fn is_pinned(&self) -> bool {
         self.wire_count > self.kernel_loans()
     }
+    /// True when its object has let it go, and its borrower has not adopted it yet ([`LoanLocking::Published`]).
+    pub(crate) fn awaits_adoption(&self) -> bool {
+        matches!(self.owner, Owner::Orphan) && self.borrower.is_some()
+    }
     /// True when the page daemon may take the frame.
     pub(crate) fn is_pageable(&self) -> bool {
-        matches!(self.owner, Owner::Anon(_) | Owner::Object(..)) && self.wire_count == 0 && !self.busy
+        let owned = matches!(self.owner, Owner::Anon(_) | Owner::Object(..)) || self.awaits_adoption();
+        owned && self.wire_count == 0 && !self.busy
     }
     /// True when a wire or a loan still needs the frame.
     pub(super) fn is_held(&self) -> bool {
@@ -220,6 +225,7 @@ pub(crate) struct Frames<M: Machine> {
     pub(super) hash: Option<PageHash>,
     colours: u32,
     freed_to: FreedTo,
+    pub(super) loan_locking: LoanLocking,
     pub(super) probes: Probes,
     /// `None`: no page daemon will look, and paging queues are not kept.
     paging: Option<PagingConfig>,
@@ -293,7 +299,7 @@ impl<M: Machine> Frames<M> {
         let (free_now, refusals) = (AtomicUsize::new(table.free_count()), AtomicU32::new(0));
         machine.trace_level(Level::FreeFrames, table.free_count() as i64);
         let table = machine.new_lock(LockClass::PAGE_QUEUES, table);
-        let VmConfig { paths, paging, freed_to, .. } = *config;
+        let VmConfig { paths, paging, freed_to, loan_locking, .. } = *config;
         let colours = board.colours;
         Ok(Frames {
             machine,
@@ -303,6 +309,7 @@ impl<M: Machine> Frames<M> {
             hash,
             colours,
             freed_to,
+            loan_locking,
             probes,
             paging,
             free_now,
@@ -535,6 +542,7 @@ impl<M: Machine> FramesGuard<'_, M> {
     }
 
     pub(crate) fn disown(&mut self, frame: Pfn) {
+        let adopts_now = self.frames.loan_locking == LoanLocking::OneStep;
         let (early, forget) = (
             self.frames.probes.planted.is(VmDefect::LentFrameFreed),
             self.frames.probes.planted.is(VmDefect::BorrowerForgotten),
@@ -548,7 +556,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         if forget && f.borrower.take().is_some() {
             f.loan_count -= 1;
         }
-        if let Some(borrower) = f.borrower.take() {
+        if let Some(borrower) = f.borrower.take_if(|_| adopts_now) {
             assert!(matches!(f.owner, Owner::Object(..)), "{frame:?} is on loan from an object");
             self.list_changes(frame);
             let f = self.get_mut(frame);
@@ -581,17 +589,27 @@ impl<M: Machine> FramesGuard<'_, M> {
     }
 
     pub(crate) fn release(&mut self, frame: Pfn, anon: &Anon<M>) {
+        let kept = self.frames.probes.planted.is(VmDefect::BorrowedOrphanKept);
         let f = self.get_mut(frame);
         let is = |weak: &Weak<Anon<M>>| core::ptr::eq(weak.as_ptr(), anon);
         if matches!(&f.owner, Owner::Anon(owner) if is(owner)) {
             return self.disown(frame);
         }
         assert!(f.borrower.as_ref().is_some_and(is), "{frame:?} is not this anon's");
-        assert!(matches!(f.owner, Owner::Object(..)), "a borrower adopts what has no owner");
         f.borrower = None;
         f.loan_count -= 1;
         self.frames.machine.trace_level(Level::Loans, -1);
         self.touch_counts(frame, Access::Write);
+        let f = self.get(frame);
+        match (&f.owner, f.is_held()) {
+            (Owner::Object(..), _) => {}
+            (Owner::Orphan, true) => self.place(frame),
+            (Owner::Orphan, false) if kept => {}
+            (Owner::Orphan, false) => self.push_free(frame),
+            (Owner::Free | Owner::Kernel(_) | Owner::Anon(_), _) => {
+                panic!("{frame:?} is on loan from nobody")
+            }
+        }
     }
 
     /// True when `anon` owns the frame, and does not have it on loan.

@@ -5,9 +5,20 @@
 
 use super::frame::{FramesGuard, Owner};
 use crate::anon::Anon;
+use crate::object::Object;
 use crate::probe::VmDefect;
 use alloc::sync::Arc;
 use pageferry_hal::{Flow, FlowStep, Level, Machine, Pfn};
+
+/// Who has lent an anon the frame that its page is in.
+pub(crate) enum Lender<M: Machine> {
+    /// This object, which lives as long as the page queues are locked.
+    Object(Option<Arc<Object<M>>>),
+    /// An object that has let it go.
+    Gone,
+    /// Nobody: it is the anon's own, or its anon has another by now.
+    Nobody,
+}
 
 impl<M: Machine> FramesGuard<'_, M> {
     /// Lends a frame to the kernel. If this is its first loan, nothing may map it writable any more.
@@ -55,5 +66,30 @@ impl<M: Machine> FramesGuard<'_, M> {
         f.loan_count = f.loan_count.checked_add(1).expect("loan count overflows");
         self.frames.machine.trace_level(Level::Loans, 1);
         self.touch(frame);
+    }
+
+    /// What a frame that an anon has is to it.
+    pub(crate) fn lender_of(&self, frame: Pfn, anon: &Anon<M>) -> Lender<M> {
+        let f = self.get(frame);
+        let borrows = f.borrower.as_ref().is_some_and(|borrower| core::ptr::eq(borrower.as_ptr(), anon));
+        match &f.owner {
+            Owner::Object(object, _) if borrows => Lender::Object(object.upgrade()),
+            Owner::Orphan if borrows => Lender::Gone,
+            _ => Lender::Nobody,
+        }
+    }
+
+    /// Makes the borrower of a frame that its object has let go its owner (UVM paper, 4.1.2).
+    pub(crate) fn adopt_borrowed(&mut self, frame: Pfn) {
+        let still_lent = self.frames.probes.planted.is(VmDefect::AdoptedStillLent);
+        let f = self.get_mut(frame);
+        assert!(f.awaits_adoption(), "{frame:?} waits for no borrower to adopt it");
+        f.owner = Owner::Anon(f.borrower.take().expect("just seen"));
+        if !still_lent {
+            f.loan_count -= 1;
+        }
+        self.frames.machine.trace_level(Level::Loans, -1);
+        self.touch(frame);
+        self.place(frame);
     }
 }

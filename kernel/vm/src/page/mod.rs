@@ -20,6 +20,7 @@ pub(crate) use demand::Demand;
 pub(crate) use frame::{Frame, Frames, Owner};
 pub use frame::{FrameInfo, FrameState, KernelUse, Queue};
 pub(crate) use io::Io;
+pub(crate) use lent::Lender;
 pub use swap::SwapCensus;
 pub(crate) use swap::{Holder, Swap};
 pub(crate) use swap_slot::SwapSlot;

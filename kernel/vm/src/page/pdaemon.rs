@@ -39,7 +39,7 @@ use crate::object::{Object, ObjectState};
 use crate::probe::VmDefect;
 use crate::shadow::collapse;
 use crate::vm::Vm;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use pageferry_hal::{Cause, DiskError, Machine, Pfn, Prot, Threads, Transfer};
 use pageferry_pmap::TlbFlush;
@@ -242,8 +242,13 @@ impl<M: Machine> Vm<M> {
             self.machine().count(VmCounter::PagesScanned, 1);
             let mut table = self.frames().lock();
             let Some(frame) = table.rotate(Queue::Inactive) else { break };
-            let (anon, page) = match &table.get(frame).owner {
+            let state = table.get(frame);
+            let (anon, page) = match &state.owner {
                 Owner::Anon(anon) => (anon.upgrade(), None),
+                // The anon is locked for its page, and adopts it.
+                Owner::Orphan if state.awaits_adoption() => {
+                    (state.borrower.as_ref().and_then(Weak::upgrade), None)
+                }
                 Owner::Object(object, page) => (None, object.upgrade().map(|o| (o, *page))),
                 _ => panic!("{frame:?} is on a paging queue without an owner"),
             };
@@ -274,23 +279,24 @@ impl<M: Machine> Vm<M> {
         even_used: bool,
         pending: &mut TlbFlush<M>,
     ) -> Scan<M> {
-        let mut state = anon.lock();
-        if state.usable() != Some(frame) {
-            return Scan::Passed;
-        }
-        if state.swap.is_none() && self.swap().is_full() {
-            // It could not go out, so its mappings stay: a fault that had just made one would be back at once, for
-            // ever.
-            self.machine().count(VmCounter::SwapFull, 1);
-            self.frames().lock().move_to(frame, Queue::Active);
-            return Scan::Passed;
-        }
-        if !self.claim_frame(frame, even_used, pending) {
-            return Scan::Passed;
-        }
-        anon.begin_move(&mut state);
-        drop(state);
-        Scan::Claimed(Victim { frame, owner: VictimOwner::Anon(anon) })
+        let claimed = anon.with_page(self, |mut state| {
+            if state.usable() != Some(frame) {
+                return false;
+            }
+            if state.swap.is_none() && self.swap().is_full() {
+                // It could not go out, so its mappings stay: a fault that had just made one would be back at once, for
+                // ever.
+                self.machine().count(VmCounter::SwapFull, 1);
+                self.frames().lock().move_to(frame, Queue::Active);
+                return false;
+            }
+            if !self.claim_frame(frame, even_used, pending) {
+                return false;
+            }
+            anon.begin_move(&mut state);
+            true
+        });
+        if claimed { Scan::Claimed(Victim { frame, owner: VictimOwner::Anon(anon) }) } else { Scan::Passed }
     }
 
     /// A shadow object that was never in the swap area takes in what it can: once it was there it takes in nothing.

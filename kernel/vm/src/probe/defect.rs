@@ -30,6 +30,8 @@ defects! {
                            uvm_loan.c 1.104).",
         LentFrameFreed: "An owner that lets a lent frame go frees it.",
         BorrowerForgotten: "A lent frame that an object lets go is not given to its borrower.",
+        AdoptedStillLent: "An anon that adopts a page that it had on loan goes on having it on loan.",
+        BorrowedOrphanKept: "A page that its object has let go stays when the borrower lets it go, too.",
         LoanAtWrongOffset: "Lending a mapped file ignores where in the file the mapping begins (as in uvm_loan.c \
                             1.27).",
         LoanUnsettled: "A loan does not wait for write-protection that is under way on other CPUs.",

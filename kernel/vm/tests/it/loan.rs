@@ -298,8 +298,7 @@ fn an_objects_page_has_one_borrower() {
         assert_eq!(rig.vm.frame_info(frame).state, FrameState::Object, "the object stays the owner");
         rig.check();
         rig.store(&s, va, b"new").unwrap();
-        let info = rig.vm.frame_info(frame);
-        assert_eq!((info.state, info.loan_count), (FrameState::Anon, 0), "the borrower has become the owner");
+        assert_eq!(let_go(rig, frame), (FrameState::Anon, 0), "the borrower has become the owner");
         let third = s.loan_to_anons(t, va, PAGE).unwrap();
         rig.check();
         let receiver = rig.vm.space().unwrap();

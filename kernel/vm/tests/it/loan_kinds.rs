@@ -239,7 +239,7 @@ const EVENTS: [Event; 7] = [
             rig.vm.release_object(c.object);
             rig.check();
             expect(rig, &c.receiver, c.at, 1);
-            assert_eq!(counts(rig, c.frame), (FrameState::Anon, 1, 1));
+            assert_eq!(let_go(rig, c.frame), (FrameState::Anon, 1));
             // The loan alone is left of it.
             rig.exit(c.receiver);
             rig.check();

@@ -8,6 +8,7 @@ mod loan;
 mod loan_kinds;
 mod paging;
 mod pass;
+mod published;
 mod push_down;
 mod quick_ref;
 mod races;

@@ -498,6 +498,7 @@ impl KernelFile {
                 anonymous: ShadowsFile::anonymous(self.shadows.as_ref()),
                 transfer: TransferFile::config(self.transfer.as_ref()),
                 structures: self.structures(machine.board().pointer),
+                loan_locking: LocksFile::loans(self.locks.as_ref()),
             },
             ephemeral: EphemeralConfig {
                 scheme: self.ephemeral.scheme_on(&machine.board()),

@@ -4,9 +4,11 @@
 //! modelled has in their places: a lock that releases by a store, none at all, or a locked instruction where it counts
 //! references. Each is counted in that kernel's source. Nothing of this changes what excludes what.
 
+use super::words::LoanLockingName;
 use pageferry_hal::{CodePath, LockClass, LockCosts, LockSet};
 use pageferry_kernel::{KernelConfig, NetPaths, lock_classes};
 use pageferry_sourced::{Fault, Sourced, nearest};
+use pageferry_vm::LoanLocking;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -22,6 +24,9 @@ pub struct LocksFile {
     /// Classes of locks that the kernel does not have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent: Option<Sourced<Vec<String>>>,
+    /// How loans between objects and anons are locked: with one lock, in one step, if this is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loans: Option<Sourced<LoanLockingName>>,
     /// Locked instructions beside those of locks, by the path that they are on: `kernel.soreceive`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub on_path: BTreeMap<String, BTreeMap<String, Sourced<u32>>>,
@@ -38,6 +43,11 @@ const FLOORS: [(&str, &[&str]); 6] = [
 ];
 
 impl LocksFile {
+    /// What a file that has this table, or none, says of loans.
+    pub(super) fn loans(table: Option<&LocksFile>) -> LoanLocking {
+        table.and_then(|locks| locks.loans.as_ref()).map_or(LoanLocking::OneStep, |loans| loans.value.into())
+    }
+
     /// What the kernel's locks are.
     pub(super) fn costs(&self) -> LockCosts {
         let absent = self.absent.iter().flat_map(|absent| &absent.value);

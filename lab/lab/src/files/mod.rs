@@ -57,6 +57,6 @@ pub use settings::Settings;
 pub(crate) use settings::{kernel_range, machine_range};
 pub use tlb::TlbFile;
 pub use words::{
-    DefectName, ForwardName, FrameMappingName, FreedToName, LentMappingName, MappingName, NullAnswersName,
-    PipeKindName, PreloadName, PtraceName, RuleName,
+    DefectName, ForwardName, FrameMappingName, FreedToName, LentMappingName, LoanLockingName, MappingName,
+    NullAnswersName, PipeKindName, PreloadName, PtraceName, RuleName,
 };

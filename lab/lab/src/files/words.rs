@@ -6,7 +6,7 @@ use pageferry_kernel::{
     PtraceBy, ReceiveMapping,
 };
 use pageferry_pmap::{Preload, Reload};
-use pageferry_vm::FreedTo;
+use pageferry_vm::{FreedTo, LoanLocking};
 use serde::{Deserialize, Serialize};
 
 /// Policies of the floors below under the words of these files.
@@ -43,6 +43,8 @@ words! {
     PtraceName for PtraceBy { QuickRef, Frames }
     /// What the null protocol answers with. See [`NullAnswers`].
     NullAnswersName for NullAnswers { Clusters, Memory }
+    /// How loans between objects and anons are locked. See [`LoanLocking`].
+    LoanLockingName for LoanLocking { OneStep, Published }
     /// How the kernel comes by addresses for what is lent to sockets. See [`LentMapping`].
     LentMappingName for LentMapping { Run, Pages, WhileRead }
     /// How the kernel comes by addresses for what its card receives into. See [`ReceiveMapping`].

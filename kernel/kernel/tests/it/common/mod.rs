@@ -99,6 +99,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
         },
         vm: VmConfig {
             structures: None,
+            loan_locking: LoanLocking::OneStep,
             paths: VmPaths {
                 fault: n(600),
                 map_entry: n(160),

@@ -4,11 +4,12 @@
     reason = "the interface has Arcs; a modelled machine stays on one thread"
 )]
 
+use pageferry_hal::Pfn;
 use pageferry_model::Schedule;
 pub(crate) use pageferry_model::testing::or_other_kind;
 pub(crate) use pageferry_soak::rig::{AddressSpace, Job, PAGING, Rig, pattern};
 use pageferry_soak::rig::{Site, run};
-use pageferry_vm::PagingConfig;
+use pageferry_vm::{FrameState, LoanLocking, PagingConfig};
 
 /// One for each kind of MMU.
 pub(crate) const MACHINES: [&str; 5] = ["xeon-up", "opteron-mp", "mini-soft", "mini-hash", "mini-blocks"];
@@ -45,5 +46,15 @@ pub(crate) fn on_each(body: impl Fn(&Rig) + Clone + 'static) {
     for machine in MACHINES {
         let body = body.clone();
         with_rig(machine, 24, Schedule::Timed, move |rig| body(rig));
+    }
+}
+
+/// What owns a frame that its object has let go while a borrower had it, and how many loans there are beside that: the
+/// borrower, at once, or where loans are locked as published, when it is next locked for its page.
+pub(crate) fn let_go(rig: &Rig, frame: Pfn) -> (FrameState, u32) {
+    let info = rig.vm.frame_info(frame);
+    match (rig.vm.loan_locking(), info.state) {
+        (LoanLocking::Published, FrameState::Orphan) => (FrameState::Anon, info.loan_count - 1),
+        (_, state) => (state, info.loan_count),
     }
 }
