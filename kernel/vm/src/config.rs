@@ -212,6 +212,20 @@ impl PagingConfig {
 }
 
 impl VmConfig {
+    /// Chooses what `word` names, as tests name it; false when it names nothing here.
+    pub fn choose(&mut self, word: &str, pointer: Width) -> bool {
+        match word {
+            "tail" => self.freed_to = FreedTo::Tail,
+            "published" => self.loan_locking = LoanLocking::Published,
+            "tabled" => {
+                let sizes = StructureSizes::of(pointer);
+                self.structures = Some(StructuresConfig { sizes, page_hash: true });
+            }
+            _ => return false,
+        }
+        true
+    }
+
     /// Bytes of the arena of kernel structures that [`crate::Vm::new`] takes on this machine without paging, at most,
     /// where structures have the usual sizes.
     pub fn arena_bytes(board: Board) -> usize {

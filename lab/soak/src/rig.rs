@@ -188,18 +188,8 @@ fn lay_out(board: &Board, pmap: &mut PmapConfig, vm: &mut VmConfig) -> Text {
 
 /// Boots the kernel that the machine's `name` chooses.
 fn boot(m: &Model, name: &str, paging: Option<PagingConfig>, defect: Option<PmapDefect>) -> Rig {
-    // NetBSD's way to find pages.
-    let tabled = choices(name).any(|word| word == "tabled");
-    let structures =
-        tabled.then(|| StructuresConfig { sizes: StructureSizes::of(m.board().pointer), page_hash: true });
-    let bound = VmConfig::arena_bytes_with(m.board(), paging.as_ref(), structures.as_ref());
-    let arena_bytes = bound * 4 / 3 + 4 * PAGE_SIZE;
-    let paths = PmapPaths::all(PATH);
-    let mut config = PmapConfig::new(arena_bytes, paths);
-    config.refill.paths = RefillPaths::all(PATH);
-    config.defect = defect.into();
     let mut vm_config = VmConfig {
-        structures,
+        structures: None,
         loan_locking: LoanLocking::OneStep,
         paths: PATHS,
         paging,
@@ -209,11 +199,16 @@ fn boot(m: &Model, name: &str, paging: Option<PagingConfig>, defect: Option<Pmap
         anonymous: Anonymous::Amaps,
         transfer: TransferConfig { returns: true, ..TransferConfig::default() },
     };
-    for word in choices(name) {
+    let pointer = m.board().pointer;
+    let others: Vec<&str> = choices(name).filter(|word| !vm_config.choose(word, pointer)).collect();
+    let bound = VmConfig::arena_bytes_with(m.board(), paging.as_ref(), vm_config.structures.as_ref());
+    let arena_bytes = bound * 4 / 3 + 4 * PAGE_SIZE;
+    let paths = PmapPaths::all(PATH);
+    let mut config = PmapConfig::new(arena_bytes, paths);
+    config.refill.paths = RefillPaths::all(PATH);
+    config.defect = defect.into();
+    for word in others {
         match word {
-            "tabled" => {}
-            "published" => vm_config.loan_locking = LoanLocking::Published,
-            "tail" => vm_config.freed_to = FreedTo::Tail,
             // Pages by sixteen, which an SH-4 maps by one entry.
             "rows" => {
                 vm_config.zero_fill_pages = 16;

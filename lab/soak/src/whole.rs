@@ -23,8 +23,20 @@ const PATH: CodePath = CodePath::of(20);
 pub(crate) fn kernel(name: &str, m: &Model, defect: Option<NetDefect>, seed: u64) -> KernelConfig {
     let mut pmap = PmapConfig::new(16 << 20, PmapPaths::all(PATH));
     pmap.refill.paths = RefillPaths::all(PATH);
+    let mut vm = VmConfig {
+        structures: None,
+        loan_locking: LoanLocking::OneStep,
+        paths: VmPaths::all(PATH),
+        paging: None,
+        objects: 0,
+        freed_to: FreedTo::Head,
+        zero_fill_pages: 1,
+        anonymous: Anonymous::Amaps,
+        transfer: TransferConfig::default(),
+    };
     for word in choices(name) {
-        assert!(pmap.choose(word), "{name}: no kernel has a choice called {word}");
+        let known = vm.choose(word, m.board().pointer) || pmap.choose(word);
+        assert!(known, "{name}: no kernel has a choice called {word}");
     }
     let scheme = match m.board().layout.direct_map {
         Some(_) if seed.is_multiple_of(2) => Scheme::Hybrid { entries: 8 },
@@ -75,17 +87,7 @@ pub(crate) fn kernel(name: &str, m: &Model, defect: Option<NetDefect>, seed: u64
     };
     KernelConfig {
         pmap,
-        vm: VmConfig {
-            structures: None,
-            loan_locking: LoanLocking::OneStep,
-            paths: VmPaths::all(PATH),
-            paging: None,
-            objects: 0,
-            freed_to: FreedTo::Head,
-            zero_fill_pages: 1,
-            anonymous: Anonymous::Amaps,
-            transfer: TransferConfig::default(),
-        },
+        vm,
         ephemeral: EphemeralConfig {
             scheme,
             honour_private: true,

@@ -11,7 +11,7 @@ use pageferry_kernel::{
     SchedConfig, SocketConfig,
 };
 use pageferry_pmap::{PmapConfig, PmapPaths};
-use pageferry_vm::{Anonymous, FreedTo, TransferConfig, VmConfig, VmPaths};
+use pageferry_vm::{Anonymous, FreedTo, LoanLocking, TransferConfig, VmConfig, VmPaths};
 
 const NONE: CodePath = CodePath::of(0);
 

@@ -6,6 +6,7 @@ use pageferry_ephemeral::Scheme;
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;
+use pageferry_vm::Inherit;
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -654,4 +655,110 @@ fn no_memory_at_any_point_loses_nothing() {
         }
     }
     assert!(tried.get() > 20, "only {} allocations failed", tried.get());
+}
+
+/// Sockets whose null protocol answers with memory of its own.
+fn answering() -> KernelConfig {
+    let mut config = sockets();
+    config.socket.null_answers = NullAnswers::Memory;
+    config
+}
+
+#[test]
+fn the_null_protocol_answers_with_memory_of_its_own() {
+    on_named_machines();
+    for machine in ["xeon-mp", "opteron-mp", "mini-soft", "mini-blocks"] {
+        let ended = run(machine, Schedule::Timed, answering(), |u| {
+            let null = u.null_socket().unwrap();
+            let (at, len) = (map(u, 8 * PAGE), 4 * PAGE + 100);
+            assert!(u.machine().inspect(|| u.kernel().null_answer()).is_empty(), "none is made ahead");
+            assert_eq!(u.receive(null, at, len), Ok(len));
+            for round in 0..6u8 {
+                // What it answers next is written from outside; by each way it is what comes.
+                let pages = u.machine().inspect(|| u.kernel().null_answer());
+                assert_eq!(pages.len(), 5, "as many pages as the largest read has asked for");
+                let wanted = bytes(round.into(), 1, 5 * PAGE);
+                let fill = |(page, &at): (&[u8], &Va)| assert!(u.machine().poke(at, page));
+                wanted.chunks(PAGE).zip(&pages).for_each(fill);
+                let mut found = vec![0; len];
+                let at = match round {
+                    0 | 3 => {
+                        assert_eq!(u.receive(null, at, len), Ok(len));
+                        at
+                    }
+                    1 | 4 => {
+                        let got = u.receive_transfer(null, Some(at), len).unwrap();
+                        assert_eq!((got.len_bytes, got.donated_pages), (len, 4), "the rest is copied");
+                        at
+                    }
+                    2 => {
+                        let got = u.receive_transfer(null, None, len).unwrap();
+                        assert_eq!(
+                            (got.len_bytes, got.donated_pages),
+                            (4 * PAGE, 4),
+                            "whole pages, in a run"
+                        );
+                        found.truncate(4 * PAGE);
+                        got.at
+                    }
+                    // Not at a page: all is copied.
+                    _ => {
+                        let got = u.receive_transfer(null, Some(at + 1), len).unwrap();
+                        assert_eq!((got.len_bytes, got.donated_pages), (len, 0));
+                        at + 1
+                    }
+                };
+                u.load(at, &mut found);
+                assert!(found == wanted[..found.len()], "round {round}");
+            }
+            // Less than a page goes to the area in a page that is clear behind it.
+            let got = u.receive_transfer(null, None, 10).unwrap();
+            let mut found = vec![1; PAGE];
+            u.load(got.at, &mut found);
+            assert_eq!((got.len_bytes, &found[10..]), (10, &[0; PAGE - 10][..]));
+            assert_eq!(u.send(null, at, 8 * PAGE, SendMode::Copy), Ok(8 * PAGE));
+            // A second socket shares the answer, and the last that is closed gives it back.
+            let second = u.null_socket().unwrap();
+            u.close(null).unwrap();
+            assert_eq!(u.machine().inspect(|| u.kernel().null_answer()).len(), 5);
+            u.close(second).unwrap();
+            assert!(u.machine().inspect(|| u.kernel().null_answer()).is_empty());
+        });
+        assert_eq!(ended.counter(KernelCounter::PagesDonated), 13);
+    }
+}
+
+#[test]
+fn an_answer_that_cannot_be_had_or_given_loses_nothing() {
+    run("xeon-mp", Schedule::Timed, answering(), |u| {
+        let null = u.null_socket().unwrap();
+        let at = map(u, 4 * PAGE);
+        // Memory that may not be written refuses pages, and then bytes; a hole does.
+        let closed = u.map(4 * PAGE, Prot::READ, Inherit::Copy).unwrap();
+        assert_eq!(u.receive_transfer(null, Some(closed), 4 * PAGE).map(drop), Err(Errno::Fault));
+        u.unmap(closed, 4 * PAGE).unwrap();
+        assert_eq!(u.receive_transfer(null, Some(closed), 4 * PAGE).map(drop), Err(Errno::Fault));
+        for after in 0..12 {
+            u.kernel().vm().fail_after(Some(after));
+            let got = u.receive_transfer(null, Some(at), 4 * PAGE);
+            u.kernel().vm().fail_after(None);
+            match got {
+                Ok(got) => assert_eq!(got.len_bytes, 4 * PAGE, "what has no pages is copied"),
+                Err(e) => assert_eq!(e, Errno::NoMemory),
+            }
+            assert_eq!(u.receive(null, at, 4 * PAGE), Ok(4 * PAGE));
+        }
+        // Two readers at a time, of one socket.
+        let reads = move |u: &U| {
+            let at = map(u, 2 * PAGE);
+            for _ in 0..20 {
+                assert_eq!(u.receive(null, at, 2 * PAGE), Ok(2 * PAGE));
+            }
+        };
+        u.fork("reader", Box::new(reads)).unwrap();
+        for _ in 0..20 {
+            assert_eq!(u.receive_transfer(null, Some(at), 4 * PAGE).unwrap().donated_pages, 4);
+        }
+        u.wait().unwrap();
+    });
 }

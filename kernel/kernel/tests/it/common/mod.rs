@@ -12,8 +12,8 @@ use pageferry_model::testing::{assert_sound, choices, or_other_kind, small};
 use pageferry_model::{Jitter, LateSleep, MachineConfig, Model, Options, RunError, Schedule, Snapshot};
 use pageferry_pmap::{PmapConfig, PmapCounter, PmapPaths, RefillConfig, RefillPaths};
 use pageferry_vm::{
-    Anonymous, BufferHeads, FreedTo, Inherit, KernelPages, PagingConfig, PagingPaths, TransferConfig,
-    VmConfig, VmCounter, VmPaths,
+    Anonymous, BufferHeads, FreedTo, Inherit, KernelPages, LoanLocking, PagingConfig, PagingPaths,
+    TransferConfig, VmConfig, VmCounter, VmPaths,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -345,7 +345,8 @@ pub fn try_run(
 /// As [`try_run`], on a machine that is there, which is called `name`.
 pub fn try_run_on(m: Model, name: &str, mut config: KernelConfig, init: impl FnOnce(&U) + 'static) -> Ended {
     for word in choices(&kind_for(name)) {
-        assert!(config.pmap.choose(word), "{word}: no such choice");
+        let known = config.vm.choose(word, m.board().pointer) || config.pmap.choose(word);
+        assert!(known, "{word}: no such choice");
     }
     let direct = matches!(config.ephemeral.scheme, Scheme::Direct | Scheme::Hybrid { .. });
     if direct && m.board().layout.direct_map.is_none() {
