@@ -14,7 +14,16 @@ import measured
 from measured import Run, one, table
 
 PAGE = Path(__file__).parent / "src" / "movers.md"
-EXPERIMENTS = ["pass-modes", "quick-reference", "transfer-area", "push-down", "card-send", "relatives"]
+EXPERIMENTS = [
+    "pass-modes",
+    "quick-reference",
+    "null-answers",
+    "transfer-area",
+    "push-down",
+    "loan-locks",
+    "card-send",
+    "relatives",
+]
 SIZES = {"4 KB": 4096, "64 KB": 65536, "1 MB": 1048576}
 #: Ways into a file, with the copies that each makes, by how the experiment calls them.
 INTO_FILES = {
@@ -88,6 +97,35 @@ def into_files(runs: list[Run]) -> str:
     return table(["copies", *SIZES], rows)
 
 
+def answers(runs: list[Run]) -> str:
+    """MB a second from a null socket, by what it answers with."""
+    rows = []
+    for name, receive in {"copied": "copy", "transferred": "transfer"}.items():
+        for source, kind in {"memory of its own": "memory", "clusters": "clusters"}.items():
+            of = {"experiment": "null-answers", "machine": "pentium-pro", "receive": receive}
+            of |= {"kernel.socket.null_answers": kind}
+            sizes = [*SIZES.values(), 2097152]
+            values = (one(runs, "bandwidth_mb_s", of | {"size_bytes": size}) for size in sizes)
+            rows.append([f"{name}, {source}", *(f"{value:.0f}" for value in values)])
+    return table([*SIZES, "2 MB"], rows)
+
+
+def locks(runs: list[Run]) -> str:
+    """Cycles a page of what is done with a page on loan from a file, by how loans are locked."""
+    columns = {
+        "Pentium Pro": {"machine": "pentium-pro"},
+        "xeon-mp": {"machine": "xeon-mp", "others": 0},
+        "xeon-mp, another reads": {"machine": "xeon-mp", "others": 1},
+    }
+    rows = []
+    for name, then in {"lent on": "lend", "stored to": "store", "stored to, the file gone": "orphans"}.items():
+        for how, loans in {"in one step": "one-step", "as published": "published"}.items():
+            of = {"experiment": "loan-locks", "then": then, "kernel.locks.loans": loans}
+            cells = [f"{one(runs, 'then_cycles_per_page', of | column):,.0f}" for column in columns.values()]
+            rows.append([f"{name}, {how}", *cells])
+    return table(list(columns), rows)
+
+
 def card(runs: list[Run]) -> str:
     """The CPU's load at the rate of the wire."""
     rows = []
@@ -117,4 +155,4 @@ def relatives(runs: list[Run]) -> str:
 
 
 if __name__ == "__main__":
-    measured.main(__doc__, PAGE, EXPERIMENTS, [modes, looks, areas, into_files, card, relatives])
+    measured.main(__doc__, PAGE, EXPERIMENTS, [modes, looks, answers, areas, into_files, locks, card, relatives])

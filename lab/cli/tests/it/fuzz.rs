@@ -404,7 +404,7 @@ struct Shipped {
 }
 
 /// Parameters for the smallest run of an experiment that is worth the name.
-const TINY: [(&str, u64); 38] = [
+const TINY: [(&str, u64); 39] = [
     ("total_bytes", 65_536),
     ("times", 2),
     ("size_bytes", 8192),
@@ -413,6 +413,7 @@ const TINY: [(&str, u64); 38] = [
     ("steps", 4),
     ("looks", 2),
     ("kept", 2),
+    ("others", 1),
     ("reads", 2),
     ("warmup_rounds", 1),
     ("warmup_chunks", 1),

@@ -67,6 +67,7 @@ impl Registry {
             .with::<sound::Sound>()
             .with::<uvm::card_send::CardSend>()
             .with::<uvm::fork_chains::ForkChains>()
+            .with::<uvm::loan_locks::LoanLocks>()
             .with::<uvm::page_out::PageOut>()
             .with::<uvm::pass_modes::PassModes>()
             .with::<uvm::push_down::PushDown>()

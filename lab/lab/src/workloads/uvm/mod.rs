@@ -6,12 +6,14 @@
 //! * `transfer_area`: the transfer area or an address given; `anflush` or `munmap` (4.2.1, 4.2.2).
 //! * `push_down`: pages that become a file's (4.2.2).
 //! * `fork_chains`: what copy-on-write leaves behind, and what a fault costs then (2.1).
+//! * `loan_locks`: what keeps objects and borrowing anons in step (4.1.1).
 //! * `page_out`: anonymous memory that goes to the swap area (abstract).
 //! * `card_send`: a stream through a network card that is slower than the CPU (5.1).
 //! * `relatives`: what the paper compares UVM with, on UVM's floor (2.2, 2.3, 5.5).
 
 pub(super) mod card_send;
 pub(super) mod fork_chains;
+pub(super) mod loan_locks;
 pub(super) mod page_out;
 pub(super) mod pass_modes;
 pub(super) mod push_down;
