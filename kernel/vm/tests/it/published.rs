@@ -126,8 +126,8 @@ fn the_page_daemon_has_the_borrower_adopt_what_it_takes() {
     }
 }
 
-/// A CPU lends pages that it has on loan from an object, while others lend the object's: the object's lock is tried, and
-/// refused at some time; and what is lent is right.
+/// A CPU lends pages that it has on loan from an object, while others lend the object's: the object's lock is tried,
+/// and refused at some time; and what is lent is right.
 #[test]
 fn a_lock_that_is_refused_is_tried_again() {
     let refused = Rc::new(Cell::new(0));

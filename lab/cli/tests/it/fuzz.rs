@@ -11,7 +11,6 @@
 //! ([`TINY`], [`MEMORY_MB`], mostly one variant of a scenario), because it is the input that is tried.
 //!
 //! `PAGEFERRY_FUZZ_SECONDS` says for how long, [`SECONDS`] if it is not set; `PAGEFERRY_FUZZ_SEED` where it begins.
-
 use crate::common::part;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;

@@ -2,8 +2,9 @@
 //!
 //! In which order frames are used again, how large structures are, what anonymous memory is made of, how pages are
 //! moved into it, and what takes back frames that are used no longer. A kernel without the second has those that
-//! [`StructureSizes::of`] says; one without the third has amaps and anons; one without the fourth does all of a transfer
-//! for each page, and frees what is replaced; one without the fifth has memory that stays full when it is full.
+//! [`StructureSizes::of`] says; one without the third has amaps and anons; one without the fourth does all of a
+//! transfer for each page, and frees what is replaced; one without the fifth has memory that stays full when it is
+//! full.
 
 use super::locks::LocksFile;
 use super::words::FreedToName;

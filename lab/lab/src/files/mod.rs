@@ -22,6 +22,7 @@ mod papers;
 mod parameters;
 mod paths;
 mod quotes;
+mod ranges;
 mod reads;
 mod rule_check;
 mod rules;

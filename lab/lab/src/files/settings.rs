@@ -4,8 +4,9 @@
 //! `kernel.ephemeral.entries=6144` are keys of the machine and kernel files (elements of a list go by their `name`:
 //! `machine.cache.L2.size_bytes=1048576`). A changed constant says in its source that it was changed.
 
-use super::kernels::{KernelChoice, KernelFile, RANGES as KERNEL};
+use super::kernels::{KernelChoice, KernelFile};
 use super::machines::MachineChoice;
+use super::ranges::RANGES as KERNEL;
 use super::setting::{Setting, parse_integer};
 use super::units::{hint_of, unit_of};
 use crate::error::LabError;

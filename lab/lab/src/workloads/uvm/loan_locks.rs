@@ -1,5 +1,5 @@
-//! What it takes to keep objects and the anons that borrow from them in step (UVM paper, 4.1.1 and 4.1.2): as published,
-//! or as it is done here. See `pageferry_vm::LoanLocking`.
+//! What it takes to keep objects and the anons that borrow from them in step (UVM paper, 4.1.1 and 4.1.2): as
+//! published, or as it is done here. See `pageferry_vm::LoanLocking`.
 //!
 //! A process reads a file by transfer: its anons have the file's pages on loan. What it then does with each page locks
 //! the anon for it:
@@ -8,8 +8,8 @@
 //! * *store*: it stores to each page, which breaks the loan: the page is copied.
 //! * *orphans*: the file ends first, and nobody owns the pages but their borrower; then it stores to each.
 //!
-//! `others` processes read the same file meanwhile, each into a buffer of its own, and lend on what they get. Each round
-//! has a file of its own. Every byte is compared.
+//! `others` processes read the same file meanwhile, each into a buffer of its own, and lend on what they get. Each
+//! round has a file of its own. Every byte is compared.
 
 use super::Sum;
 use crate::error::LabError;
