@@ -202,7 +202,7 @@ fn loans_are_locked_in_two_ways() {
     for then in ["then=lend", "then=store", "then=orphans"] {
         let [one, published] = ["one-step", "published"].map(|loans| run(then, "others=0", loans));
         assert!(is(&published, "then_cycles_per_page") > is(&one, "then_cycles_per_page"), "{then}");
-        assert_eq!(published.counters.get("loan_locks_refused"), None, "{then}");
+        assert_eq!(published.counters["loan_locks_refused"], 0, "{then}");
     }
     assert!(run("then=store", "others=1", "published").counters["loan_locks_refused"] > 0);
     // What an object let go is its borrower's own: no page is copied.
