@@ -63,7 +63,7 @@ fn copying_from_a_null_socket_drops_where_two_buffers_leave_a_cache() {
     let at = |size: u64| bandwidth(&run("null-read", &["receive=copy"], size));
     let (page, level): (f64, Vec<f64>) = (at(4 * KB), sizes(8 * KB, 64 * KB).into_iter().map(at).collect());
     assert!(
-        level.iter().all(|b| *b < page / 1.4),
+        level.iter().all(|b| *b < page / 1.25),
         "two pages are all of the first level: {page}, then {level:?}"
     );
     let (min, max) =
@@ -72,6 +72,8 @@ fn copying_from_a_null_socket_drops_where_two_buffers_leave_a_cache() {
     assert!(max < 1.25 * min, "as long as all is in the second level: {level:?}");
     let cost = |size: u64| byte_cycles(&run("null-read", &["receive=copy"], size));
     let (first, others) = (cost(8 * KB), sizes(16 * KB, 64 * KB).into_iter().map(cost));
+    // But for the lines that the kernel takes for itself.
+    assert!(first > 2.5 * cost(4 * KB), "two pages are all of the first level: {first} a byte beyond it");
     others
         .for_each(|other| assert!((other / first - 1.0).abs() < 0.02, "a byte costs {first}, then {other}"));
     let (inside, outside) = (at(128 * KB), at(256 * KB));
