@@ -167,7 +167,7 @@ fn meets(name: &str, trouble: Trouble, slots: u64, defect: Option<NetDefect>, se
 
 #[test]
 fn whatever_happens_to_a_packet_an_area_has_what_came() {
-    on_named_machines();
+    on_named_machines!();
     for trouble in TROUBLES {
         for slots in [FLOW_SLOTS, 0] {
             let seen = Complaint::default();
@@ -234,7 +234,7 @@ fn keeps_all(slots: u64, defect: Option<NetDefect>, seen: &Complaint) -> Ended {
 
 #[test]
 fn a_process_that_has_all_of_its_area_is_told_so_and_goes_on_when_it_gives_some_back() {
-    on_named_machines();
+    on_named_machines!();
     for slots in [FLOW_SLOTS, 0] {
         let seen = Complaint::default();
         sound(&keeps_all(slots, None, &seen), "keeps all");
@@ -310,7 +310,7 @@ fn local_sockets_copy_into_an_area_and_what_is_none_is_refused() {
 /// is unmapped is filled on without harm. Of two sockets, the card fills the area of the first.
 #[test]
 fn an_area_is_its_process_s_whatever_becomes_of_its_memory() {
-    on_named_machines();
+    on_named_machines!();
     for inherit in [Inherit::Copy, Inherit::Share, Inherit::None] {
         const LEN: usize = 30 * PAGE;
         let m = Trouble::None.with_flow_ring("xeon-mp", LEN as u64, FLOW_SLOTS);
@@ -356,7 +356,7 @@ fn an_area_is_its_process_s_whatever_becomes_of_its_memory() {
 /// again.
 #[test]
 fn an_area_outlives_its_card() {
-    on_named_machines();
+    on_named_machines!();
     for moment in 0..12 {
         const LEN: usize = 60 * PAGE;
         let trouble = if moment % 2 == 0 { Trouble::None } else { Trouble::Joined };
@@ -389,7 +389,7 @@ fn an_area_outlives_its_card() {
 
 #[test]
 fn every_defect_of_areas_is_found() {
-    on_named_machines();
+    on_named_machines!();
     use Found::*;
     for (defect, trouble, slots, expected) in [
         (NetDefect::AreaPageReused, Trouble::None, 8, Bytes),

@@ -255,7 +255,7 @@ fn meets(name: &str, how: How, trouble: Trouble) -> u64 {
 #[test]
 fn whatever_happens_to_a_packet_its_bytes_come_once_and_nothing_beside_them() {
     // A slower one sends so late that the far end gives up.
-    on_named_machines();
+    on_named_machines!();
     for trouble in TROUBLES {
         let frames = [How::Copy, How::Flip, How::Exchange].map(|how| meets("xeon-mp", how, trouble));
         if trouble == Trouble::None {

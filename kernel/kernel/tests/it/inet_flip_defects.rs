@@ -263,7 +263,7 @@ const DEFECTS: [(Plant, Scene, Found); 19] = [
 #[test]
 fn every_defect_of_a_flip_is_found_by_what_is_there_for_it() {
     // A kernel that has all frames at addresses for ever has no mapping of them that could be stale.
-    on_named_machines();
+    on_named_machines!();
     let mut wrong = Vec::new();
     for (plant, scene, by) in DEFECTS {
         let sound = found(scene, Plant::None);

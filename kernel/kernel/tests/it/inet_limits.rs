@@ -125,7 +125,7 @@ fn the_last_packets_wait_for_a_neighbour() {
 /// Ports are given in turn, from 49152 to the last, and again.
 #[test]
 fn ports_are_given_in_turn_to_the_last() {
-    on_named_machines();
+    on_named_machines!();
     by_hand(|u, _| {
         let mut before = None;
         for _ in 0..=u16::MAX - 49_151 {

@@ -142,7 +142,7 @@ fn meets(name: &str, trouble: Trouble, mapping: ReceiveMapping) {
 
 #[test]
 fn whatever_happens_to_a_packet_a_window_shows_what_came() {
-    on_named_machines();
+    on_named_machines!();
     for trouble in TROUBLES {
         for mapping in [ReceiveMapping::Permanent, ReceiveMapping::Ephemeral] {
             meets("xeon-mp", trouble, mapping);
@@ -225,7 +225,7 @@ fn calls_over(low_water: usize, mtu: u64, slots: Option<u64>, clusters: Option<u
 
 #[test]
 fn a_reader_that_waits_for_more_gets_more_at_a_time_and_never_waits_for_ever() {
-    on_named_machines();
+    on_named_machines!();
     let (at_once, sixteen) = (calls_with(1, None, None), calls_with(16 * PAGE, None, None));
     assert!(sixteen <= 5 && sixteen < at_once, "{at_once} calls, {sixteen} for 16 pages at a time");
     // More than the buffer holds is half of it.

@@ -30,7 +30,7 @@ fn spread(u: &U) -> Va {
 
 #[test]
 fn a_request_whose_pieces_cannot_be_attached_is_still_there() {
-    on_named_machines();
+    on_named_machines!();
     for name in ["pentium-pro", "xeon-up"] {
         let failed = Rc::new(Cell::new(0));
         let count = failed.clone();
@@ -81,7 +81,7 @@ fn a_request_whose_pieces_cannot_be_attached_is_still_there() {
 
 #[test]
 fn a_call_whose_pieces_cannot_be_attached_has_none() {
-    on_named_machines();
+    on_named_machines!();
     for name in ["pentium-pro", "xeon-up"] {
         for method in [Method::Random, Method::Migrating] {
             let failed = Rc::new(Cell::new(0));

@@ -54,7 +54,7 @@ fn ms(u: &U, count: u64) -> Cycles {
 /// lost in between either; what is lost on another is sent again.
 #[test]
 fn two_hosts_talk_through_servers() {
-    on_named_machines();
+    on_named_machines!();
     let plan = Plan { echoed: 60_000, heard: 20_000, answered: 30_000, chunk: 9000, closes_first: false };
     for (name, method) in served() {
         let config = with_servers(name, method, Planted::NONE);
@@ -86,7 +86,7 @@ fn two_hosts_talk_through_servers() {
 /// Both ends on this machine, by calls that wait.
 #[test]
 fn both_ends_may_be_here() {
-    on_named_machines();
+    on_named_machines!();
     for (name, method) in served() {
         for (to, up, down, chunk) in
             [(LOCALHOST, 0, 5000, 777), (OUR_ADDRESS, 123_457, 65_432, 10_000), (LOCALHOST, 1, 1, PAGE)]
@@ -215,7 +215,7 @@ fn calls(u: &U, seed: u64, steps: u64, log: &RefCell<Vec<String>>) {
 /// the same errors.
 #[test]
 fn answers_and_bytes_are_those_of_a_kernel_that_has_its_protocols_itself() {
-    on_named_machines();
+    on_named_machines!();
     let (mut moved, mut refused) = (0, 0);
     for seed in 1..5 {
         let log = Rc::new(RefCell::new(Vec::new()));
@@ -243,7 +243,7 @@ fn answers_and_bytes_are_those_of_a_kernel_that_has_its_protocols_itself() {
 /// Datagrams to and from the wire, whole or cut; a call that waits is woken, or interrupted.
 #[test]
 fn datagrams_go_over_the_wire() {
-    on_named_machines();
+    on_named_machines!();
     for (name, method) in served() {
         let (m, puppet) = on_strings(name);
         let config = with_servers(name, method, Planted::NONE);
@@ -299,7 +299,7 @@ fn datagrams_go_over_the_wire() {
 /// A file of the kernel's own is sent by it.
 #[test]
 fn a_file_is_sent() {
-    on_named_machines();
+    on_named_machines!();
     for (name, method) in served() {
         let ended = try_with((name, method), Planted::NONE, echoing(1), |u| {
             let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
@@ -323,7 +323,7 @@ fn a_file_is_sent() {
 /// Programs may not speak to the servers themselves, nor be them; who they are is known.
 #[test]
 fn the_services_are_the_kernels() {
-    on_named_machines();
+    on_named_machines!();
     for method in [Method::Random, Method::Previous, Method::Proposed] {
         let ended = try_with(("sh7751r", method), Planted::NONE, far_end(1), |u| {
             assert_eq!(u.kernel().net_servers(), (None, None), "nobody has asked");
@@ -370,7 +370,7 @@ fn talk_until_it_fails(u: &U, at: Va, over: &Cell<bool>) -> Errno {
 /// the next server knows nothing of what there was.
 #[test]
 fn a_protocol_server_that_is_killed_in_the_middle() {
-    on_named_machines();
+    on_named_machines!();
     let seen = Rc::new(RefCell::new(BTreeMap::new()));
     for (at, which) in served().into_iter().enumerate() {
         for moment in 0..7u64 {
@@ -425,7 +425,7 @@ fn a_protocol_server_that_is_killed_in_the_middle() {
 /// The driver's server is killed at many moments: another one takes its place, and what was lost is sent again.
 #[test]
 fn a_driver_that_is_killed_in_the_middle() {
-    on_named_machines();
+    on_named_machines!();
     let lost = Rc::new(Cell::new(0));
     for which in served() {
         for moment in 0..7u64 {
@@ -459,7 +459,7 @@ fn a_driver_that_is_killed_in_the_middle() {
 /// others go on.
 #[test]
 fn a_program_that_is_killed_in_the_middle() {
-    on_named_machines();
+    on_named_machines!();
     for which in served() {
         for moment in 0..6u64 {
             let ended = try_with(which, Planted::NONE, echoing(moment), move |u| {
@@ -483,7 +483,7 @@ fn a_program_that_is_killed_in_the_middle() {
 /// The card is taken out at any time: calls fail, and nothing is left.
 #[test]
 fn a_card_that_is_removed_ends_its_connections() {
-    on_named_machines();
+    on_named_machines!();
     for which in served() {
         for moment in 0..5u64 {
             let ended = try_with(which, Planted::NONE, echoing(moment), move |u| {
@@ -507,7 +507,7 @@ fn a_card_that_is_removed_ends_its_connections() {
 /// Reserved entries may be few, and rings small: frames wait, or are lost and sent again.
 #[test]
 fn little_is_enough() {
-    on_named_machines();
+    on_named_machines!();
     for (method, reserved) in [(Method::Previous, 8), (Method::Previous, 4), (Method::Proposed, 11)] {
         let mut config = with_servers("sh7751r", method, Planted::NONE);
         let ispc = config.ispc.as_mut().unwrap();
@@ -590,7 +590,7 @@ fn judge(u: &U) {
 
 #[test]
 fn planted_defects_are_found() {
-    on_named_machines();
+    on_named_machines!();
     for which in served() {
         let found = |defect| {
             let (name, method) = which;
@@ -612,7 +612,7 @@ fn planted_defects_are_found() {
 /// Many processes wait for one socket, and are served one after the other.
 #[test]
 fn many_clients_of_one_server() {
-    on_named_machines();
+    on_named_machines!();
     for which in served() {
         let ended = try_with(which, Planted::NONE, echoing(1), |u| {
             let listening = our_server(u, 8);
@@ -644,7 +644,7 @@ fn many_clients_of_one_server() {
 /// Whose turn it is decides a seed, and servers die: whoever asks is told, and nothing is left.
 #[test]
 fn servers_that_die_under_any_schedule() {
-    on_named_machines();
+    on_named_machines!();
     for (seed, method) in (0..16).flat_map(|seed| [(seed, Method::Random), (seed, Method::Migrating)]) {
         let m = machine_with("xeon-mp", Schedule::Seeded(seed), Wire::default(), echoing(seed));
         let config = with_servers("xeon-mp", method, Planted::NONE);
@@ -699,7 +699,7 @@ fn servers_that_die_under_any_schedule() {
 /// Frames are short while connections are at work: packets are lost then, or a call says so, and nothing else.
 #[test]
 fn memory_that_is_short_loses_packets_only() {
-    on_named_machines();
+    on_named_machines!();
     let which = [("xeon-mp", Method::Random), ("sh7751r", Method::Proposed), ("xeon-mp", Method::Migrating)];
     for (which, left) in which.into_iter().flat_map(|which| [0, 5, 30].map(|left| (which, left))) {
         let ended = try_with(which, Planted::NONE, echoing(1), move |u| {
@@ -733,7 +733,7 @@ fn memory_that_is_short_loses_packets_only() {
 /// this host has no need of it.
 #[test]
 fn a_driver_that_cannot_serve() {
-    on_named_machines();
+    on_named_machines!();
     let mut config = with_servers("sh7751r", Method::Proposed, Planted::NONE);
     config.ispc.as_mut().unwrap().server_entries = 2;
     config.net.as_mut().unwrap().retransmissions = 2;

@@ -238,7 +238,7 @@ fn sync_writes_what_is_dirty_once() {
 /// page of its own, and the kernel is mapped by pages, that is a miss each time.
 #[test]
 fn a_request_looks_at_the_heads_of_its_blocks() {
-    on_named_machines();
+    on_named_machines!();
     // Their heads are more than a TLB has entries.
     const PAGES: usize = 64;
     let misses = |heads: Option<BufferHeads>| {

@@ -112,7 +112,7 @@ fn what_is_pinned_outlives_its_sender() {
 /// sender that writes too early sends what it wrote, and one that waits does not.
 #[test]
 fn a_page_is_back_when_the_far_end_has_it() {
-    on_named_machines();
+    on_named_machines!();
     for name in ["xeon-mp", "today"] {
         for waits in [true, false] {
             const ROUNDS: u64 = 12;

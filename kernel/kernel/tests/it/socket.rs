@@ -666,7 +666,7 @@ fn answering() -> KernelConfig {
 
 #[test]
 fn the_null_protocol_answers_with_memory_of_its_own() {
-    on_named_machines();
+    on_named_machines!();
     for machine in ["xeon-mp", "opteron-mp", "mini-soft", "mini-blocks"] {
         let ended = run(machine, Schedule::Timed, answering(), |u| {
             let null = u.null_socket().unwrap();

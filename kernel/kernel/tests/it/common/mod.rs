@@ -29,9 +29,21 @@ thread_local! {
     static NAMED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From here on the test runs on the machines that it names, whatever kind others run on: it is about what these have.
-pub fn on_named_machines() {
+/// From here on the test runs on the machines that it names: it is about what these have. Where others run on a kind
+/// that the environment says, it has nothing to do: it would do there what it does where none is said.
+macro_rules! on_named_machines {
+    () => {
+        if $crate::common::runs_elsewhere() {
+            return;
+        }
+    };
+}
+pub(crate) use on_named_machines;
+
+/// See [`on_named_machines`].
+pub fn runs_elsewhere() -> bool {
     NAMED.set(true);
+    other_kind().is_some()
 }
 
 /// The machine that a test runs on where it names this one.
