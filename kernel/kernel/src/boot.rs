@@ -244,7 +244,8 @@ impl<M: Machine> Kernel<M> {
         let pool_config = (&socket, paths, net_defect);
         let notified = (&sched, lenders.clone());
         let mbufs = Pool::new(vm.clone(), ephemeral.clone(), notified, pool_config, &mut arena)?;
-        let answers = Answers::new(vm.clone(), ephemeral.flush_policy().at, socket.clusters.max(1));
+        let flush_at = ephemeral.flush_policy().at;
+        let answers = Answers::new(vm.clone(), flush_at, socket.clusters.max(1), net_defect);
         let processes = Table::new(&mut arena)?;
         let pipes = Arc::new(Pipes::new(&machine, arena.zone("pipes", MAX_PIPES, PIPE_BYTES)?));
         let sockets = Arc::new(SockBufs::new(&machine, arena.zone("sockets", MAX_SOCKETS, SOCKET_BYTES)?));

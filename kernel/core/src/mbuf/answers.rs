@@ -13,9 +13,11 @@
 
 use super::addresses::Addresses;
 use crate::counter::KernelCounter;
+use crate::defect::NetDefect;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pageferry_abi::Errno;
+use pageferry_defects::Planted;
 use pageferry_ephemeral::FlushAt;
 use pageferry_hal::{LockClass, Machine, PAGE_SIZE, Pfn, Prot, SpinLock, Threads, Va, VaRange};
 use pageferry_pmap::Reach;
@@ -26,6 +28,7 @@ pub struct Answers<M: Machine> {
     vm: Arc<Vm<M>>,
     addresses: Addresses<M>,
     max_pages: usize,
+    defect: Planted<NetDefect>,
     state: M::Lock<State>,
 }
 
@@ -58,9 +61,14 @@ impl Answer {
 
 impl<M: Machine> Answers<M> {
     /// None yet; each will have `max_pages` at most.
-    pub fn new(vm: Arc<Vm<M>>, flush_at: FlushAt, max_pages: usize) -> Answers<M> {
+    pub fn new(
+        vm: Arc<Vm<M>>,
+        flush_at: FlushAt,
+        max_pages: usize,
+        defect: Planted<NetDefect>,
+    ) -> Answers<M> {
         let state = vm.machine().new_lock(LockClass::MBUF, State { sockets: 0, kept: None });
-        Answers { addresses: Addresses::new(vm.clone(), flush_at), vm, max_pages, state }
+        Answers { addresses: Addresses::new(vm.clone(), flush_at), vm, max_pages, defect, state }
     }
 
     /// A socket that answers is opened.
@@ -140,7 +148,11 @@ impl<M: Machine> Answers<M> {
         let rest = pages.split_off(count);
         let given_up = mapped.map(|range| VaRange::pages_from(range.start(), count));
         if let Some(range) = given_up {
-            self.vm.pmaps().kremove(range).flush(self.vm.pmaps());
+            let change = self.vm.pmaps().kremove(range);
+            match self.defect.is(NetDefect::FlippedNotFlushed) {
+                true => change.not_cached(self.vm.pmaps()),
+                false => _ = change.flush(self.vm.pmaps()),
+            }
             self.vm.kernel_pages_change(range);
         }
         let (first, result) = match give(pages) {
@@ -151,8 +163,8 @@ impl<M: Machine> Answers<M> {
             Err((error, pages)) => (Ok(pages), Err(error)),
         };
         let Ok(mut pages) = first else {
-            self.vm.free_kernel_pages(rest);
             self.addresses.unmap(mapped);
+            self.vm.free_kernel_pages(rest);
             return (None, result);
         };
         if let Some(range) = given_up {

@@ -762,3 +762,27 @@ fn an_answer_that_cannot_be_had_or_given_loses_nothing() {
         u.wait().unwrap();
     });
 }
+
+/// Reads by transfer and then by copy, with the net's `defect`: whether a stale translation was used.
+fn reads_both_ways(defect: Option<NetDefect>) -> bool {
+    let mut config = internet();
+    (config.socket, config.pipe) = (answering().socket, answering().pipe);
+    config.net.as_mut().expect("it has one").defect = defect.into();
+    let ended = try_run("xeon-mp", Schedule::Timed, config, |u| {
+        let null = u.null_socket().unwrap();
+        let at = map(u, 4 * PAGE);
+        for _ in 0..3 {
+            assert_eq!(u.receive(null, at, 4 * PAGE), Ok(4 * PAGE));
+            assert_eq!(u.receive_transfer(null, Some(at), 4 * PAGE).unwrap().donated_pages, 4);
+        }
+    });
+    !ended.m.stale_uses().is_empty()
+}
+
+#[test]
+fn an_answer_whose_pages_went_is_not_read_through_what_a_tlb_knows() {
+    // Where all frames are at addresses for ever, no address of an answer changes.
+    on_named_machines!();
+    assert!(!reads_both_ways(None));
+    assert!(reads_both_ways(Some(NetDefect::FlippedNotFlushed)), "the planted defect is not noticed");
+}
