@@ -136,6 +136,8 @@ pub struct PmapConfig {
     pub area: Option<AreaConfig>,
     /// Which entry of the TLB a refill takes, where the kernel loads it and hardware has a counter.
     pub choice: EntryChoice,
+    /// Bytes of a reverse mapping (`pv_entry`), if not those of FreeBSD 5: 24, with pointers of 8 bytes 48.
+    pub pv_bytes: Option<usize>,
     /// A defect to plant; [`Planted::NONE`] but in tests.
     pub defect: Planted<PmapDefect>,
 }
@@ -195,6 +197,7 @@ impl PmapConfig {
             low_memory: false,
             area: None,
             choice: EntryChoice::Hardware,
+            pv_bytes: None,
             defect: Planted::NONE,
         }
     }

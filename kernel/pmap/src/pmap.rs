@@ -104,10 +104,10 @@ impl<M: Machine> Pmaps<M> {
         let _c = machine.scope(Cause::Boot);
         let board = machine.board();
         let Built { tables, mut arena, paged, first_free } = bootstrap::build(&machine, &config)?;
-        let entry_bytes = match board.pointer {
+        let entry_bytes = config.pv_bytes.unwrap_or(match board.pointer {
             Width::Four => 24,
             Width::Eight => 48,
-        };
+        });
         let capacity = (arena.left_bytes() / 4 / entry_bytes).min(2 * board.frames);
         let entries = arena.array("reverse mappings", capacity, entry_bytes)?;
         let request = arena.array("shootdown request", 1, REQUEST_BYTES)?;

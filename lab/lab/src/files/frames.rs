@@ -63,11 +63,24 @@ pub struct StructuresFile {
     pub space_bytes: Sourced<u32>,
     /// With pointers of 8 bytes.
     pub space_bytes_64: Sourced<u32>,
+    /// `pv_entry`, a reverse mapping.
+    pub pv_bytes: Sourced<u32>,
+    /// With pointers of 8 bytes.
+    pub pv_bytes_64: Sourced<u32>,
     /// Pages of objects and of the kernel are found by a hash table; if not, by what objects have of their own.
     pub page_hash: Sourced<bool>,
 }
 
 impl StructuresFile {
+    /// Bytes of a reverse mapping, for pointers of this width.
+    pub fn pv_bytes(&self, pointer: Width) -> usize {
+        let bytes = match pointer {
+            Width::Four => &self.pv_bytes,
+            Width::Eight => &self.pv_bytes_64,
+        };
+        bytes.value as usize
+    }
+
     /// What it says for pointers of this width.
     pub fn config(&self, pointer: Width) -> StructuresConfig {
         let of = |four: &Sourced<u32>, eight: &Sourced<u32>| match pointer {

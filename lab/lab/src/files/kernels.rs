@@ -488,6 +488,7 @@ impl KernelFile {
                     .ispc
                     .as_ref()
                     .map_or(EntryChoice::Hardware, |ispc| ispc.choice(&machine.board())),
+                pv_bytes: self.structures.as_ref().map(|its| its.pv_bytes(machine.board().pointer)),
                 defect: Planted::NONE,
             },
             vm: VmConfig {
