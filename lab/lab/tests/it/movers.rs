@@ -7,10 +7,14 @@ use pageferry_lab::run::{Choices, RunSpec, Schedule};
 use std::sync::Arc;
 
 fn try_run(experiment: &str, machine: &str, settings: &[&str]) -> Result<Record, String> {
+    try_run_under("uvm", experiment, machine, settings)
+}
+
+fn try_run_under(kernel: &str, experiment: &str, machine: &str, settings: &[&str]) -> Result<Record, String> {
     let choices = Choices { quick: true, schedule: Schedule::Timed, ..Choices::default() };
     let experiment = Arc::new(Registry::standard().experiment(experiment).expect("there is one"));
     let machine = MachineChoice::find(machine).expect("there is one");
-    let kernel = KernelChoice::find("uvm").expect("there is one");
+    let kernel = KernelChoice::find(kernel).expect("there is one");
     let settings = Settings::parse(settings).expect("they are well formed");
     let spec = RunSpec::new(&Registry::standard(), &experiment, machine, kernel, &settings, choices)
         .map_err(|e| e.to_string())?;
@@ -208,4 +212,6 @@ fn loans_are_locked_in_two_ways() {
     // What an object let go is its borrower's own: no page is copied.
     let allocated = |then: &str| run(then, "others=0", "published").counters["frames_allocated"];
     assert_eq!(allocated("then=store"), allocated("then=orphans") + 8 * 16);
+    let told = try_run_under("bsd-vm", "loan-locks", "pentium-pro", &[]).expect_err("nothing is lent there");
+    assert!(told.contains("expected a kernel that lends pages"), "{told}");
 }

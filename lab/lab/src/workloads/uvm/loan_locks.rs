@@ -77,6 +77,9 @@ impl Workload for LoanLocks {
 
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
         testbed.needs_whole_pages("size_bytes", p.size_bytes)?;
+        if testbed.kernel.file.shadows.is_some() {
+            return Err(testbed.incompatible("expected a kernel that lends pages, without [shadows]"));
+        }
         let buffers = (6 + 2 * p.others) * p.size_bytes;
         let work = LoanLocks {
             model: testbed.model.clone(),
