@@ -114,8 +114,8 @@ fn what_nobody_adopted_goes_with_its_borrower() {
 
 #[test]
 fn the_page_daemon_has_the_borrower_adopt_what_it_takes() {
-    for machine in ["mini-soft+published", "xeon-up+published"] {
-        with_paging(machine, 24, Schedule::Timed, Some(PAGING), |rig| {
+    for machine in ["mini-soft", "xeon-up"] {
+        with_paging_and_choice((machine, "published"), 24, Schedule::Timed, Some(PAGING), |rig| {
             let mut two = Two::new(rig);
             two.ends(rig);
             assert_eq!(rig.vm.reclaim(rig.t()), PAGES, "it takes each page");
@@ -133,7 +133,8 @@ fn a_lock_that_is_refused_is_tried_again() {
     let refused = Rc::new(Cell::new(0));
     for seed in 0..20 {
         let refused = refused.clone();
-        with_rig("xeon-mp-htt+published", 24, Schedule::Seeded(seed), move |rig| {
+        let machine = ("xeon-mp-htt", "published");
+        with_paging_and_choice(machine, 24, Schedule::Seeded(seed), None, move |rig| {
             let two = Two::new(rig);
             let job = |cpu: usize| {
                 let whose = if cpu == 0 { (&two.receiver, two.at) } else { (&two.lender, two.va) };

@@ -34,10 +34,21 @@ pub(crate) fn with_paging(
 
 /// As [`with_rig`], by a kernel that chooses `word` too.
 pub(crate) fn with_choice(machine: &str, word: &str, memory_mb: u64, body: impl FnOnce(&Rig) + 'static) {
+    with_paging_and_choice((machine, word), memory_mb, Schedule::Timed, None, body);
+}
+
+/// As [`with_paging`], by a kernel that chooses `word` too.
+pub(crate) fn with_paging_and_choice(
+    (machine, word): (&str, &str),
+    memory_mb: u64,
+    schedule: Schedule,
+    paging: Option<PagingConfig>,
+    body: impl FnOnce(&Rig) + 'static,
+) {
     let machine = or_other_kind(machine);
     let (name, cpus) = machine.split_at(machine.find(':').unwrap_or(machine.len()));
     let machine = &format!("{name}+{word}{cpus}");
-    let site = Site { machine, memory_mb, schedule: Schedule::Timed, paging: None, flat: false };
+    let site = Site { machine, memory_mb, schedule, paging, flat: false };
     run(site, body).unwrap_or_else(|e| panic!("{machine}: {e}"));
 }
 
