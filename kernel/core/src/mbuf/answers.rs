@@ -23,7 +23,7 @@ use pageferry_hal::{LockClass, Machine, PAGE_SIZE, Pfn, Prot, SpinLock, Threads,
 use pageferry_pmap::Reach;
 use pageferry_vm::{KernelPages, Vm, VmError};
 
-/// See the [module](self).
+/// Makes what the null protocol answers with, and keeps one answer for the next read.
 pub struct Answers<M: Machine> {
     vm: Arc<Vm<M>>,
     addresses: Addresses<M>,
