@@ -101,6 +101,13 @@ impl IndexList {
         Some(first)
     }
 
+    /// Takes the last index out.
+    pub fn pop_back(&mut self, links: &mut [Links]) -> Option<u32> {
+        let last = self.last()?;
+        self.remove(links, last);
+        Some(last)
+    }
+
     /// Takes `index` out, which is on this list. Returns its neighbours until now.
     ///
     /// # Panics

@@ -45,8 +45,8 @@ pub struct VmConfig {
     pub paging: Option<PagingConfig>,
     /// Objects at a time that there is room for at least; for 0, as many as memory suggests.
     pub objects: usize,
-    /// Where in the free list frames come that are freed.
-    pub freed_to: FreedTo,
+    /// The lists of free frames.
+    pub lists: FreeLists,
     /// What anonymous memory is made of.
     pub anonymous: Anonymous,
     /// Anonymous memory that is used for the first time is made so many pages at once, a power of two, in frames in a
@@ -150,6 +150,30 @@ pub enum FreedTo {
     Tail,
 }
 
+/// The lists of free frames: how many there are, where a frame comes that is freed, and where one is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreeLists {
+    /// Where a frame comes that is freed.
+    pub freed_to: FreedTo,
+    /// A page that is to be clear takes its frame from the list's tail, where what is known to be clear would be, and
+    /// others theirs from its head (FreeBSD, `vm_pageq_find`). If not, all take it from the head.
+    pub clear_from_tail: bool,
+    /// How many lists there are, each of the frames of one colour, so that the pages of an object, one after the other,
+    /// lie beside each other in a cache that is looked up by physical addresses (FreeBSD, `PQ_L2_SIZE`): a power of
+    /// two; 1 for none. On a board that gives pages colours by their addresses those count, and these do not.
+    pub colours: u32,
+    /// The first page of an object has the colour that many behind that of the object made before it, or as many as
+    /// that has pages, if those are fewer (FreeBSD, `_vm_object_allocate`).
+    pub max_colour_step: u32,
+}
+
+impl FreeLists {
+    /// One list.
+    pub const fn one(freed_to: FreedTo) -> FreeLists {
+        FreeLists { freed_to, clear_from_tail: false, colours: 1, max_colour_step: 0 }
+    }
+}
+
 paths! {
     /// Path lengths of paging.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,7 +239,11 @@ impl VmConfig {
     /// Chooses what `word` names, as tests name it; false when it names nothing here.
     pub fn choose(&mut self, word: &str, pointer: Width) -> bool {
         match word {
-            "tail" => self.freed_to = FreedTo::Tail,
+            "tail" => self.lists = FreeLists::one(FreedTo::Tail),
+            "coloured" => {
+                let freed_to = self.lists.freed_to;
+                self.lists = FreeLists { freed_to, clear_from_tail: true, colours: 8, max_colour_step: 5 };
+            }
             "published" => self.loan_locking = LoanLocking::Published,
             "tabled" => {
                 let sizes = StructureSizes::of(pointer);

@@ -68,7 +68,7 @@ pub use check::StructureCensus;
 #[cfg(feature = "verify")]
 pub use check::Watch;
 pub use config::{
-    Anonymous, BufferHeads, FreedTo, LoanLocking, PagingConfig, PagingPaths, ShadowConfig, ShadowPaths,
+    Anonymous, BufferHeads, FreeLists, FreedTo, LoanLocking, PagingConfig, PagingPaths, ShadowConfig, ShadowPaths,
     StructureSizes, StructuresConfig, TransferConfig, VmConfig, VmPaths,
 };
 pub use counter::VmCounter;

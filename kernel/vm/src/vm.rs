@@ -134,6 +134,12 @@ impl<M: Machine> Vm<M> {
         self.frames.lock().get(frame).info()
     }
 
+    /// The colours that pages have, by their addresses or as the kernel gives them ([`crate::FreeLists`]); each has a
+    /// list of free frames.
+    pub fn page_colours(&self) -> u32 {
+        self.frames().colours
+    }
+
     /// Kernel pages now allocated in the kernel map, and the map entries they take.
     pub fn kernel_map_census(&self) -> (usize, usize) {
         self.kernel_map.census()

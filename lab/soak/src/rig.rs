@@ -18,12 +18,13 @@ pub type AddressSpace = Arc<Space<Model>>;
 
 /// The machines that programs run on, by name: one, two and four CPUs, and every kind of MMU. `mini-soft:4` is the
 /// machine `mini-soft` with four CPUs; what follows a `+` is a choice of the kernel ([`PmapConfig::choose`]; `tail`,
-/// `shadows`, `published` and `tabled` are some of its VM system, [`FreedTo`], [`Anonymous`], [`LoanLocking`] and
-/// [`StructuresConfig::page_hash`]).
-pub const MACHINES: [&str; 25] = [
+/// `coloured`, `shadows`, `published` and `tabled` are some of its VM system, [`FreeLists`], [`Anonymous`],
+/// [`LoanLocking`] and [`StructuresConfig::page_hash`]).
+pub const MACHINES: [&str; 26] = [
     "xeon-up",
     "xeon-mp",
     "xeon-mp+published+tabled",
+    "xeon-mp+coloured",
     "xeon-mp-htt",
     "opteron-mp",
     "today+tags",
@@ -194,7 +195,7 @@ fn boot(m: &Model, name: &str, paging: Option<PagingConfig>, defect: Option<Pmap
         paths: PATHS,
         paging,
         objects: 0,
-        freed_to: FreedTo::Head,
+        lists: FreeLists::one(FreedTo::Head),
         zero_fill_pages: 1,
         anonymous: Anonymous::Amaps,
         transfer: TransferConfig { returns: true, ..TransferConfig::default() },

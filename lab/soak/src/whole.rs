@@ -8,7 +8,7 @@ use pageferry_kernel::*;
 use pageferry_model::Model;
 use pageferry_model::testing::{choices, small};
 use pageferry_pmap::{PmapConfig, PmapPaths, RefillPaths};
-use pageferry_vm::{Anonymous, FreedTo, LoanLocking, TransferConfig, VmConfig, VmPaths};
+use pageferry_vm::{Anonymous, FreeLists, FreedTo, LoanLocking, TransferConfig, VmConfig, VmPaths};
 use std::cell::{Cell, RefCell};
 use std::net::Ipv4Addr;
 use std::rc::Rc;
@@ -29,7 +29,7 @@ pub(crate) fn kernel(name: &str, m: &Model, defect: Option<NetDefect>, seed: u64
         paths: VmPaths::all(PATH),
         paging: None,
         objects: 0,
-        freed_to: FreedTo::Head,
+        lists: FreeLists::one(FreedTo::Head),
         zero_fill_pages: 1,
         anonymous: Anonymous::Amaps,
         transfer: TransferConfig::default(),

@@ -11,7 +11,7 @@ use pageferry_kernel::{
     SchedConfig, SocketConfig,
 };
 use pageferry_pmap::{PmapConfig, PmapPaths};
-use pageferry_vm::{Anonymous, FreedTo, LoanLocking, TransferConfig, VmConfig, VmPaths};
+use pageferry_vm::{Anonymous, FreeLists, FreedTo, LoanLocking, TransferConfig, VmConfig, VmPaths};
 
 const NONE: CodePath = CodePath::of(0);
 
@@ -68,7 +68,7 @@ pub fn config(frames: usize, selection: &Selection) -> KernelConfig {
             paths: VmPaths::all(NONE),
             paging: None,
             objects: 0,
-            freed_to: FreedTo::Head,
+            lists: FreeLists::one(FreedTo::Head),
             zero_fill_pages: 1,
             anonymous: Anonymous::Amaps,
             transfer: TransferConfig::default(),

@@ -641,7 +641,9 @@ impl<M: Machine> Pool<M> {
         let count = free.len();
         let mut change = TlbFlush::new();
         for va in free.iter().filter_map(|cluster| cluster.mapped_at) {
-            change.merge(self.vm.pmaps().kremove(VaRange::pages_from(va, 1)));
+            let at = VaRange::pages_from(va, 1);
+            change.merge(self.vm.pmaps().kremove(at));
+            self.vm.kernel_pages_change(at);
         }
         change.flush(self.vm.pmaps());
         for Cluster { mapped_at, pages, .. } in free {

@@ -21,12 +21,16 @@ use pageferry_hal::{Machine, SpinLock, StructVa};
 
 pub(crate) struct Amap<M: Machine> {
     pub(super) at: StructVa,
+    /// That of the page of its first slot, where pages have colours that the kernel gives them.
+    pub(crate) first_colour: u32,
     pub(super) state: M::Lock<AmapState<M>>,
 }
 
 pub(crate) struct AmapState<M: Machine> {
     /// As in [`Amap`].
     pub(super) at: StructVa,
+    /// As in [`Amap`].
+    pub(super) first_colour: u32,
     /// Map entries that refer to this amap.
     pub(super) refs: u32,
     pub(super) slot_refs: SlotRefs,

@@ -7,20 +7,20 @@
 use super::anon::{Anon, AnonGuard, AnonState};
 use crate::config::Kind;
 use crate::error::VmError;
-use crate::page::Owner;
+use crate::page::{Owner, Wanted};
 use crate::probe::VmDefect;
 use crate::vm::Vm;
 use alloc::sync::Arc;
 use pageferry_hal::{Access, Cause, LockClass, Machine, Pfn, Threads, Transfer};
 
 impl<M: Machine> Anon<M> {
-    /// An anon with one reference and a frame of its own, of a colour if there is one, whose bytes the caller clears or
+    /// An anon with one reference and a frame of its own, as it is wanted, whose bytes the caller clears or
     /// overwrites; then it is to be published ([`crate::page::Frames::publish`]).
     ///
     /// # Errors
     /// [`VmError::NoMemory`].
-    pub(crate) fn with_frame(vm: &Vm<M>, colour: Option<u32>) -> Result<(Arc<Anon<M>>, Pfn), VmError> {
-        Anon::with_a_frame(vm, |owner| vm.frames().alloc_of_colour(owner, colour))
+    pub(crate) fn with_frame(vm: &Vm<M>, wanted: Wanted) -> Result<(Arc<Anon<M>>, Pfn), VmError> {
+        Anon::with_a_frame(vm, |owner| vm.frames().alloc(owner, wanted))
     }
 
     fn with_a_frame(
@@ -106,8 +106,8 @@ impl<M: Machine> Anon<M> {
         let Some(frame) = state.frame.filter(|&frame| vm.frames().lock().get(frame).is_pinned()) else {
             return Ok(None);
         };
-        let colour = vm.frames().colour_of_page(u64::from(vm.pmaps().best_colour(frame)));
-        let (anon, copy) = Anon::with_frame(vm, colour)?;
+        let colour = vm.frames().colour_in_place_of(frame, vm.pmaps().best_colour(frame));
+        let (anon, copy) = Anon::with_frame(vm, Wanted::of(colour))?;
         vm.copy(frame, copy);
         vm.frames().publish(copy);
         Ok(Some(anon))
@@ -197,7 +197,7 @@ impl<M: Machine> Anon<M> {
     pub(crate) fn page_in(self: &Arc<Self>, vm: &Vm<M>, t: &dyn Threads) -> Result<(), VmError> {
         let _c = vm.machine().scope(Cause::Fault);
         let Some(slot) = self.slot_if_out(t) else { return Ok(()) };
-        let frame = vm.frame_or_wait(t, || Owner::Anon(Arc::downgrade(self)))?;
+        let frame = vm.frame_or_wait(t, || Owner::Anon(Arc::downgrade(self)), Wanted::ANY)?;
         let mut state = self.lock();
         self.touch(vm, Access::Write);
         let changed = state.swap != Some(slot) || state.frame.is_some() || state.busy || state.refs == 0;

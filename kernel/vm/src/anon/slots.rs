@@ -18,12 +18,13 @@ use core::ops::Range;
 use pageferry_hal::{Access, LockClass, Machine};
 
 impl<M: Machine> Amap<M> {
-    /// An amap of `len` holes with one reference, by an entry that covers all of it.
+    /// An amap of `len` holes with one reference, by an entry that covers all of it. The page of the first has this
+    /// colour.
     ///
     /// # Errors
     /// [`VmError::NoMemory`].
-    pub(crate) fn new(vm: &Vm<M>, len: u64) -> Result<Arc<Amap<M>>, VmError> {
-        Ok(AmapState::new(vm, len)?.publish(vm))
+    pub(crate) fn new(vm: &Vm<M>, len: u64, first_colour: u32) -> Result<Arc<Amap<M>>, VmError> {
+        Ok(AmapState::new(vm, len, first_colour)?.publish(vm))
     }
 
     /// One more entry refers to `slots`.
@@ -80,15 +81,16 @@ impl<M: Machine> Amap<M> {
 
 impl<M: Machine> AmapState<M> {
     /// What is to become an amap, not yet behind a lock: so it can be filled while another amap is locked.
-    fn new(vm: &Vm<M>, len: u64) -> Result<AmapState<M>, VmError> {
+    fn new(vm: &Vm<M>, len: u64, first_colour: u32) -> Result<AmapState<M>, VmError> {
         vm.machine().execute(vm.paths().anon);
         let at = vm.structures().alloc(Kind::Amap)?.keep();
         vm.machine().touch(at, vm.sizes().amap_bytes, Access::Write);
-        Ok(AmapState { at, refs: 1, slot_refs: SlotRefs::new(len), chunks: BTreeMap::new() })
+        Ok(AmapState { at, first_colour, refs: 1, slot_refs: SlotRefs::new(len), chunks: BTreeMap::new() })
     }
 
     fn publish(self, vm: &Vm<M>) -> Arc<Amap<M>> {
-        Arc::new(Amap { at: self.at, state: vm.machine().new_lock(LockClass::AMAP, self) })
+        let AmapState { at, first_colour, .. } = self;
+        Arc::new(Amap { at, first_colour, state: vm.machine().new_lock(LockClass::AMAP, self) })
     }
 
     /// Undoes [`AmapState::new`].
@@ -110,7 +112,8 @@ impl<M: Machine> AmapState<M> {
         slots: Range<u64>,
         copy_wired: bool,
     ) -> Result<Arc<Amap<M>>, VmError> {
-        let mut copy = AmapState::new(vm, slots.end - slots.start)?;
+        let first_colour = self.first_colour.wrapping_add(slots.start as u32);
+        let mut copy = AmapState::new(vm, slots.end - slots.start, first_colour)?;
         for (slot, anon) in self.anons(slots.clone()) {
             let slot = slot - slots.start;
             let stand = copy.reserve(vm, slot).and_then(|()| match copy_wired {

@@ -104,7 +104,10 @@ impl<M: Machine> Entry<M> {
             return self.shadow(vm);
         }
         match &self.amap {
-            None => self.amap = Some(AmapRef { amap: Amap::new(vm, self.len_pages())?, slot: 0 }),
+            None => {
+                let amap = Amap::new(vm, self.len_pages(), self.lower_colour(vm))?;
+                self.amap = Some(AmapRef { amap, slot: 0 });
+            }
             Some(old) => {
                 let slots = self.slots(old);
                 let state = old.amap.lock();

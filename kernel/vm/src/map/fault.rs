@@ -21,7 +21,7 @@ use crate::anon::{AmapState, Anon, AnonState};
 use crate::counter::VmCounter;
 use crate::error::VmError;
 use crate::object::{Object, ObjectPageError};
-use crate::page::Owner;
+use crate::page::{Owner, Wanted};
 use crate::probe::VmDefect;
 use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
@@ -271,7 +271,7 @@ impl<M: Machine> PageFault<'_, M> {
             return Ok(Step::Unflushed);
         }
         if self.writes() && lent {
-            let new = self.vm.frames().alloc(Owner::Object(Arc::downgrade(&oref.object), page))?;
+            let new = oref.object.frame_for(self.vm, page, Wanted::of)?;
             self.replace(frame, new)?;
             let old = oref.object.replace(&mut state, page, new);
             self.vm.frames().publish(new);
@@ -286,9 +286,9 @@ impl<M: Machine> PageFault<'_, M> {
         Ok(Step::Done)
     }
 
-    /// The colour of the page, where pages have colours.
-    pub(super) fn colour(&self) -> Option<u32> {
-        self.vm.frames().colour_of_page(self.va.0 >> PAGE_SHIFT)
+    /// The colour of a page of anonymous memory, where pages have colours.
+    fn colour(&self) -> Option<u32> {
+        self.entry.anon_colour(self.vm, self.va)
     }
 
     /// How many pages behind this one may come in with it.
@@ -359,7 +359,9 @@ impl<M: Machine> PageFault<'_, M> {
         from: Option<Pfn>,
     ) -> Result<Option<Arc<Anon<M>>>, VmError> {
         let vm = self.vm;
-        let (anon, frame) = Anon::with_frame(vm, self.colour())?;
+        let colour = self.colour();
+        let wanted = if from.is_some() { Wanted::of(colour) } else { Wanted::clear(colour) };
+        let (anon, frame) = Anon::with_frame(vm, wanted)?;
         match from {
             Some(from) => vm.copy(from, frame),
             None => vm.zero(frame),
@@ -387,7 +389,7 @@ impl<M: Machine> PageFault<'_, M> {
     fn break_anon_loan(&self, anon: &Arc<Anon<M>>, state: &mut AnonState) -> Result<(), VmError> {
         assert!(state.refs == 1, "a shared anon is copied, its loan is not broken");
         let old = state.usable().expect("the caller has seen it");
-        let new = self.vm.frames().alloc_of_colour(Owner::Anon(Arc::downgrade(anon)), self.colour())?;
+        let new = self.vm.frames().alloc(Owner::Anon(Arc::downgrade(anon)), Wanted::of(self.colour()))?;
         self.replace(old, new)?;
         state.frame = Some(new);
         self.vm.frames().publish(new);

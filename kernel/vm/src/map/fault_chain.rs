@@ -12,11 +12,11 @@ use super::fault::{PageFault, Step};
 use crate::counter::VmCounter;
 use crate::error::VmError;
 use crate::object::ObjectPageError;
-use crate::page::Owner;
+use crate::page::{Owner, Wanted};
 use crate::probe::VmDefect;
 use crate::shadow::collapse;
 use alloc::sync::Arc;
-use pageferry_hal::{Machine, Prot};
+use pageferry_hal::{Machine, Pfn, Prot};
 use pageferry_pmap::TlbFlush;
 
 impl<M: Machine> PageFault<'_, M> {
@@ -56,7 +56,7 @@ impl<M: Machine> PageFault<'_, M> {
                 self.enter(frame, prot, TlbFlush::new())?;
                 return Ok(Step::Done);
             }
-            let own = self.alloc_first()?;
+            let own = self.alloc_first(Wanted::of)?;
             vm.copy(frame, own);
             let mut revoked = TlbFlush::new();
             if !vm.has(VmDefect::PromoteWithoutRevoke) {
@@ -72,7 +72,7 @@ impl<M: Machine> PageFault<'_, M> {
         let frame = match new {
             Some(frame) => frame,
             None => {
-                let frame = self.alloc_first()?;
+                let frame = self.alloc_first(Wanted::clear)?;
                 vm.machine().count(VmCounter::ZeroFills, 1);
                 vm.zero(frame);
                 let mut prot = attributes.prot;
@@ -96,9 +96,10 @@ impl<M: Machine> PageFault<'_, M> {
     }
 
     /// A frame for the page in the first object of the chain.
-    fn alloc_first(&self) -> Result<pageferry_hal::Pfn, VmError> {
+    fn alloc_first(&self, wanted: fn(Option<u32>) -> Wanted) -> Result<Pfn, VmError> {
         let top = self.entry.object.as_ref().expect("the caller has seen it");
-        let owner = Owner::Object(Arc::downgrade(&top.object), self.entry.object_page(top, self.va));
-        self.vm.frames().alloc_of_colour(owner, self.colour())
+        let page = self.entry.object_page(top, self.va);
+        let colour = self.vm.frames().colour_of_mapped(self.va, top.object.first_colour, page);
+        self.vm.frames().alloc(Owner::Object(Arc::downgrade(&top.object), page), wanted(colour))
     }
 }

@@ -627,6 +627,8 @@ fn area_entry<M: Machine>(vm: &Vm<M>, range: VaRange) -> Result<Entry<M>, VmErro
         advice: Advice::Normal,
     };
     let structure = vm.structures().alloc(Kind::Entry)?;
-    let amap = Some(AmapRef { amap: Amap::new(vm, range.len_pages() as u64)?, slot: 0 });
+    let len_pages = range.len_pages() as u64;
+    let amap = Amap::new(vm, len_pages, vm.frames().next_first_colour(len_pages))?;
+    let amap = Some(AmapRef { amap, slot: 0 });
     Ok(Entry { at: structure.keep(), range, attributes, amap, object: None, locked: Vec::new() })
 }

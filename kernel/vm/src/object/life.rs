@@ -7,7 +7,7 @@
 use super::object::{Backing, Block, Object, ObjectGuard, ObjectPageError, ObjectState, Store, VnodePager};
 use crate::config::Kind;
 use crate::error::VmError;
-use crate::page::{Owner, SwapSlot};
+use crate::page::{Owner, SwapSlot, Wanted};
 use crate::vm::Vm;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -19,6 +19,20 @@ use pageferry_hal::{Access, LockClass, Machine, PAGE_SIZE, Pfn, Threads};
 pub(crate) type Contents = (BTreeMap<u64, Pfn>, BTreeMap<u64, SwapSlot>);
 
 impl<M: Machine> Object<M> {
+    /// A frame for a page of the object, of its colour where pages have colours.
+    ///
+    /// # Errors
+    /// [`VmError::NoMemory`].
+    pub(crate) fn frame_for(
+        self: &Arc<Self>,
+        vm: &Vm<M>,
+        page: u64,
+        wanted: fn(Option<u32>) -> Wanted,
+    ) -> Result<Pfn, VmError> {
+        let colour = vm.frames().colour_of_page(self.first_colour, page);
+        vm.frames().alloc(Owner::Object(Arc::downgrade(self), page), wanted(colour))
+    }
+
     pub(crate) fn add_ref(&self, vm: &Vm<M>) {
         let mut state = self.lock();
         vm.machine().touch(self.at, vm.sizes().object_bytes, Access::Write);
@@ -135,8 +149,11 @@ impl<M: Machine> Object<M> {
         if self.is_window() {
             return Err(ObjectPageError::BehindEnd);
         }
-        let owner = Owner::Object(Arc::downgrade(self), page);
-        let frame = vm.frames().alloc(owner).map_err(|_| ObjectPageError::NoMemory)?;
+        let wanted = match self.store {
+            Store::Memory(Backing::Zero) => Wanted::clear,
+            _ => Wanted::of,
+        };
+        let frame = self.frame_for(vm, page, wanted).map_err(|_| ObjectPageError::NoMemory)?;
         if let Err(e) = self.fill(vm, frame, page) {
             vm.frames().free_busy(frame);
             return Err(e);
@@ -198,7 +215,7 @@ impl<M: Machine> Vm<M> {
         if len_pages == 0 {
             return Err(VmError::Invalid);
         }
-        self.new_object(len_pages, Store::Memory(backing), Vec::new())
+        self.new_object(len_pages, self.frames().next_first_colour(len_pages), Store::Memory(backing), Vec::new())
     }
 
     /// An object whose pages are the blocks `blocks` of the disk, one each, which are not written yet: a file of clear
@@ -208,7 +225,8 @@ impl<M: Machine> Vm<M> {
     /// [`VmError::NoMemory`].
     pub fn file_object(&self, blocks: Vec<u64>) -> Result<Arc<Object<M>>, VmError> {
         let blocks: Vec<Block> = blocks.into_iter().map(|at| Block { at, written: false }).collect();
-        self.new_object(blocks.len() as u64, Store::Disk, blocks)
+        let len_pages = blocks.len() as u64;
+        self.new_object(len_pages, self.frames().next_first_colour(len_pages), Store::Disk, blocks)
     }
 
     /// An object whose pages are those of a file of a file system, which `pager` moves. The caller holds the one
@@ -221,7 +239,7 @@ impl<M: Machine> Vm<M> {
         len_pages: u64,
         pager: Arc<dyn VnodePager>,
     ) -> Result<Arc<Object<M>>, VmError> {
-        self.new_object(len_pages, Store::Vnode(pager), Vec::new())
+        self.new_object(len_pages, self.frames().next_first_colour(len_pages), Store::Vnode(pager), Vec::new())
     }
 
     /// An object whose `len_pages` pages are a device's memory, clear at first: they are always in the same frames, and
@@ -233,10 +251,9 @@ impl<M: Machine> Vm<M> {
         if len_pages == 0 {
             return Err(VmError::Invalid);
         }
-        let object = self.new_object(0, Store::Device, Vec::new())?;
+        let object = self.new_object(0, self.frames().next_first_colour(len_pages), Store::Device, Vec::new())?;
         for page in 0..len_pages {
-            let owner = Owner::Object(Arc::downgrade(&object), page);
-            let frame = match self.frames().alloc(owner) {
+            let frame = match object.frame_for(self, page, Wanted::clear) {
                 Ok(frame) => frame,
                 Err(e) => {
                     object.drop_ref(self);
@@ -261,21 +278,22 @@ impl<M: Machine> Vm<M> {
         if len_pages == 0 {
             return Err(VmError::Invalid);
         }
-        self.new_object(len_pages, Store::Window, Vec::new())
+        self.new_object(len_pages, self.frames().next_first_colour(len_pages), Store::Window, Vec::new())
     }
 
-    /// An object of `len_pages` pages that are in none of its frames yet, for a copy-on-write mapping. The caller holds
-    /// the one reference, and puts it in the chains.
+    /// An object of `len_pages` pages that are in none of its frames yet, for a copy-on-write mapping. The first one
+    /// has this colour. The caller holds the one reference, and puts it in the chains.
     ///
     /// # Errors
     /// [`VmError::NoMemory`].
-    pub(crate) fn internal_object(&self, len_pages: u64) -> Result<Arc<Object<M>>, VmError> {
-        self.new_object(len_pages, Store::Internal, Vec::new())
+    pub(crate) fn internal_object(&self, len_pages: u64, first_colour: u32) -> Result<Arc<Object<M>>, VmError> {
+        self.new_object(len_pages, first_colour, Store::Internal, Vec::new())
     }
 
     fn new_object(
         &self,
         len_pages: u64,
+        first_colour: u32,
         store: Store,
         blocks: Vec<Block>,
     ) -> Result<Arc<Object<M>>, VmError> {
@@ -291,7 +309,7 @@ impl<M: Machine> Vm<M> {
             blocks,
         };
         let state = self.machine().new_lock(LockClass::OBJECT, state);
-        let object = Arc::new(Object { at, store, state });
+        let object = Arc::new(Object { at, store, first_colour, state });
         self.structures().register_object(&object);
         Ok(object)
     }

@@ -96,6 +96,8 @@ pub(crate) struct Block {
 pub struct Object<M: Machine> {
     pub(super) at: StructVa,
     pub(crate) store: Store,
+    /// That of its first page, where pages have colours that the kernel gives them.
+    pub(crate) first_colour: u32,
     pub(super) state: M::Lock<ObjectState>,
 }
 

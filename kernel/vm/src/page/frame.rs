@@ -8,15 +8,17 @@
 //! wire count (the frame must stay where it is) and the loan count (its bytes must stay as they are).
 //!
 //! Everything lies under one lock of class `PageQueues`; no call here takes another lock. The only failure is that no
-//! frame is free. Where pages have colours there is a free list for each, and a frame is taken, if there is one, of the
-//! colour of the page that it is for: then the kernel's address of it and the user's agree
-//! ([`Pmaps::claim`](pageferry_pmap::Pmaps::claim)). A frame comes off the free list with the bytes of its last owner:
+//! frame is free. Where pages have colours there is a free list for each (`free`), and a frame is taken, if there is one,
+//! of the colour of the page that it is for: where caches are looked up by addresses, the kernel's address of it and the
+//! user's agree then ([`Pmaps::claim`](pageferry_pmap::Pmaps::claim)); where they are not, pages that follow each other
+//! lie beside each other in a cache. A frame comes off the free list with the bytes of its last owner:
 //! the caller that allocates it must clear or overwrite all of it. Before a frame is given back, no mapping of it
 //! stands and none is cached in a TLB.
 
+use super::free::Wanted;
 use super::hash::PageHash;
 use crate::anon::Anon;
-use crate::config::{FreedTo, LoanLocking, PagingConfig, VmConfig, VmPaths};
+use crate::config::{FreeLists, LoanLocking, PagingConfig, VmConfig, VmPaths};
 use crate::counter::VmCounter;
 use crate::error::VmError;
 use crate::object::Object;
@@ -182,37 +184,16 @@ pub(super) struct Table<M: Machine> {
     pub(super) len: usize,
     /// The places of the same frames on the free list or a paging queue: a frame is on one of the three, or on none.
     pub(super) links: Vec<Links>,
-    /// The frames that were given back, the last one first, by colour. Where pages have several, those that were never
-    /// in use, too.
+    /// By colour.
     pub(super) free: Vec<IndexList>,
+    /// The colour that was chosen last for whoever wanted none.
+    pub(super) next_colour: u32,
     pub(super) active: IndexList,
     pub(super) inactive: IndexList,
     /// The frame from which on the next row of free ones is looked for.
     pub(super) next_row: usize,
     /// Wires that callers hold (as against those that stand for the kernel's own frames).
     pub(super) held_wires: u64,
-}
-
-impl<M: Machine> Table<M> {
-    /// Frames that were never in use.
-    fn fresh_count(&self) -> usize {
-        self.len - self.frames.len()
-    }
-
-    /// Frames that are free, in use before or never.
-    fn free_count(&self) -> usize {
-        self.fresh_count() + self.free.iter().map(IndexList::len).sum::<usize>()
-    }
-
-    /// The list of free frames that a page of this colour takes one of: its own, or that which has most; of any, one
-    /// that has most.
-    fn choose(&self, colour: Option<u32>) -> usize {
-        let own = colour.map(|colour| colour as usize).filter(|&colour| !self.free[colour].is_empty());
-        own.unwrap_or_else(|| {
-            let colours = 0..self.free.len();
-            colours.rev().max_by_key(|&colour| self.free[colour].len()).expect("there is a list")
-        })
-    }
 }
 
 /// The table, its lock, and what its accounting needs.
@@ -223,8 +204,13 @@ pub(crate) struct Frames<M: Machine> {
     array: StructVa,
     page_bytes: usize,
     pub(super) hash: Option<PageHash>,
-    colours: u32,
-    freed_to: FreedTo,
+    /// How many colours pages have. See `colour`.
+    pub(crate) colours: u32,
+    /// They have them by their addresses, and not by what they belong to.
+    pub(super) by_address: bool,
+    /// The colour of the next object's first page.
+    pub(super) first_colour: AtomicU32,
+    pub(super) lists: FreeLists,
     pub(super) loan_locking: LoanLocking,
     pub(super) probes: Probes,
     /// `None`: no page daemon will look, and paging queues are not kept.
@@ -244,8 +230,8 @@ pub(crate) struct FramesGuard<'a, M: Machine> {
 
 /// Which frame is to be taken.
 pub(super) enum WantedFrame {
-    /// The first free one, of this colour if there is one.
-    Colour(Option<u32>),
+    /// The first free one of this kind.
+    First(Wanted),
     /// This one.
     Frame(Pfn),
 }
@@ -275,22 +261,17 @@ impl<M: Machine> Frames<M> {
         frames.extend((0..first_free).map(|_| Frame::new(Owner::Kernel(KernelUse::Boot), 1)));
         let mut links = Vec::with_capacity(board.frames);
         links.resize(first_free, Links::UNLINKED);
-        let colours = board.colours as usize;
-        let mut free = alloc::vec![IndexList::new(); colours];
-        if colours > 1 {
-            // All are listed from the start: the next one that was never in use may be of the wrong colour.
-            frames.resize_with(board.frames, || Frame::new(Owner::Free, 0));
-            links.resize(board.frames, Links::UNLINKED);
-            (first_free..board.frames).for_each(|frame| {
-                free[frame % colours].push_back(&mut links, frame as u32);
-            });
-        }
+        let VmConfig { paths, paging, lists, loan_locking, .. } = *config;
+        let by_address = board.colours > 1;
+        let colours = if by_address { board.colours } else { lists.colours.max(1) };
+        assert!(colours.is_power_of_two(), "{colours} colours are no power of two");
         let table = Table {
             frames,
             fresh: Frame::new(Owner::Free, 0),
             len: board.frames,
             links,
-            free,
+            free: alloc::vec![IndexList::new(); colours as usize],
+            next_colour: 0,
             active: IndexList::new(),
             inactive: IndexList::new(),
             next_row: first_free,
@@ -299,8 +280,6 @@ impl<M: Machine> Frames<M> {
         let (free_now, refusals) = (AtomicUsize::new(table.free_count()), AtomicU32::new(0));
         machine.trace_level(Level::FreeFrames, table.free_count() as i64);
         let table = machine.new_lock(LockClass::PAGE_QUEUES, table);
-        let VmConfig { paths, paging, freed_to, loan_locking, .. } = *config;
-        let colours = board.colours;
         Ok(Frames {
             machine,
             paths,
@@ -308,7 +287,9 @@ impl<M: Machine> Frames<M> {
             page_bytes,
             hash,
             colours,
-            freed_to,
+            by_address,
+            first_colour: AtomicU32::new(0),
+            lists,
             loan_locking,
             probes,
             paging,
@@ -331,29 +312,12 @@ impl<M: Machine> Frames<M> {
     ///
     /// # Errors
     /// [`VmError::NoMemory`].
-    pub(crate) fn alloc(&self, owner: Owner<M>) -> Result<Pfn, VmError> {
-        let colour = match owner {
-            Owner::Object(_, page) => self.colour_of_page(page),
-            _ => None,
-        };
-        self.alloc_of_colour(owner, colour)
-    }
-
-    /// The colour of a page by its number in an address space or an object, where pages have colours.
-    pub(crate) fn colour_of_page(&self, page: u64) -> Option<u32> {
-        (self.colours > 1).then(|| page as u32 & (self.colours - 1))
-    }
-
-    /// As [`Frames::alloc`], of a colour if there is one.
-    ///
-    /// # Errors
-    /// [`VmError::NoMemory`].
-    pub(crate) fn alloc_of_colour(&self, owner: Owner<M>, colour: Option<u32>) -> Result<Pfn, VmError> {
+    pub(crate) fn alloc(&self, owner: Owner<M>, wanted: Wanted) -> Result<Pfn, VmError> {
         let _c = self.machine.scope(Cause::Frame);
         if self.probes.failures.due() {
             return Err(VmError::NoMemory);
         }
-        self.lock().alloc(owner, WantedFrame::Colour(colour))
+        self.lock().alloc(owner, WantedFrame::First(wanted))
     }
 
     /// The owner lets a frame go. No mapping of it may be left in any TLB.
@@ -468,22 +432,6 @@ impl<M: Machine> FramesGuard<'_, M> {
         f.machine.touch(StructVa(f.page_at(frame).0 + COUNTS_OFFSET), COUNTS_BYTES, access);
     }
 
-    /// Takes the first free frame, of a colour if there is one. There is a free frame.
-    fn take_first(&mut self, colour: Option<u32>) -> Pfn {
-        let list = self.table.choose(colour);
-        // What was never used and is on no list is at the list's other end than what is freed.
-        let fresh_first = self.frames.freed_to == FreedTo::Tail && self.table.fresh_count() > 0;
-        let Table { frames, links, free, len, .. } = &mut *self.table;
-        let listed = if fresh_first { None } else { free[list].pop_front(links) };
-        Pfn(listed.unwrap_or_else(|| {
-            // There was room for all of them from the start.
-            assert!(frames.len() < *len, "some are free");
-            frames.push(Frame::new(Owner::Free, 0));
-            links.push(Links::UNLINKED);
-            frames.len() as u32 - 1
-        }))
-    }
-
     pub(super) fn alloc(&mut self, owner: Owner<M>, wanted: WantedFrame) -> Result<Pfn, VmError> {
         assert!(!matches!(owner, Owner::Free | Owner::Orphan), "a frame is allocated for an owner");
         self.frames.machine.execute(self.frames.paths.frame);
@@ -498,7 +446,10 @@ impl<M: Machine> FramesGuard<'_, M> {
             return Err(VmError::NoMemory);
         }
         let frame = match wanted {
-            WantedFrame::Colour(colour) => self.take_first(colour),
+            WantedFrame::First(wanted) => {
+                let lists = self.frames.lists;
+                self.table.take_first(&lists, wanted)
+            }
             WantedFrame::Frame(frame) => self.unlist(frame)?,
         };
         self.touch(frame);
@@ -528,14 +479,8 @@ impl<M: Machine> FramesGuard<'_, M> {
         f.owner = Owner::Free;
         // It leaves its paging queue first: it is on one list at most.
         self.place(frame);
-        let freed_to = self.frames.freed_to;
-        let Table { links, free, .. } = &mut *self.table;
-        let colours = free.len();
-        let list = &mut free[frame.index() % colours];
-        match freed_to {
-            FreedTo::Head => list.push_front(links, frame.0),
-            FreedTo::Tail => list.push_back(links, frame.0),
-        };
+        let lists = self.frames.lists;
+        self.table.list_free(&lists, frame);
         self.frames.free_now.store(self.table.free_count(), Ordering::Relaxed);
         self.frames.machine.count(VmCounter::FramesFreed, 1);
         self.frames.machine.trace_level(Level::FreeFrames, 1);
@@ -778,7 +723,7 @@ impl<M: Machine> FrameSource for Frames<M> {
     /// # Locks
     /// Takes the page queues; no lock of a higher class may be held.
     fn take(&self) -> Option<Pfn> {
-        self.alloc(Owner::Kernel(KernelUse::PageTable)).ok()
+        self.alloc(Owner::Kernel(KernelUse::PageTable), Wanted::clear(None)).ok()
     }
 
     fn give(&self, frame: Pfn) {

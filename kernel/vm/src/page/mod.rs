@@ -1,8 +1,10 @@
 //! Frames of memory and where they go: the table of frames and its free list, the paging queues, the page daemon, the
 //! swap area, and requests to the disk.
 
+mod colour;
 mod demand;
 mod frame;
+mod free;
 mod hash;
 mod heads;
 mod io;
@@ -18,6 +20,7 @@ mod wired;
 
 pub(crate) use demand::Demand;
 pub(crate) use frame::{Frame, Frames, Owner};
+pub(crate) use free::Wanted;
 pub use frame::{FrameInfo, FrameState, KernelUse, Queue};
 pub(crate) use io::Io;
 pub(crate) use lent::Lender;

@@ -30,6 +30,7 @@
 use super::frame::{Owner, Queue};
 
 use super::demand::DaemonThread;
+use super::free::Wanted;
 use super::swap::Holder;
 use super::swap_slot::SwapSlot;
 use crate::anon::Anon;
@@ -98,8 +99,9 @@ impl<M: Machine> Vm<M> {
         &self,
         t: &dyn Threads,
         owner: impl Fn() -> Owner<M>,
+        wanted: Wanted,
     ) -> Result<Pfn, VmError> {
-        self.with_memory(t, || self.frames().alloc(owner()))
+        self.with_memory(t, || self.frames().alloc(owner(), wanted))
     }
 
     /// Does `work` again as long as it fails for want of frames and waiting helps. It undoes what it did when it fails.

@@ -3,9 +3,9 @@
 //! Part of the table of frames, under its lock. Nothing is reserved: what is found may be taken before the caller takes
 //! it, and then the call fails that takes it.
 
-use super::frame::{Frame, Frames, FramesGuard, Owner, Table, WantedFrame};
+use super::frame::{Frames, FramesGuard, Owner, Table, WantedFrame};
 use crate::error::VmError;
-use pageferry_hal::{Cause, Links, Machine, Pfn};
+use pageferry_hal::{Cause, Machine, Pfn};
 
 /// Rows that are looked at before one gives up: a search in vain costs no more than a page that is copied.
 const MAX_ROWS_LOOKED_AT: usize = 64;
@@ -52,13 +52,9 @@ impl<M: Machine> FramesGuard<'_, M> {
         if !matches!(self.get(frame).owner, Owner::Free) {
             return Err(VmError::NoMemory);
         }
-        let Table { frames, links, free, .. } = &mut *self.table;
+        self.table.know(frame.index() + 1, self.frames.lists.freed_to);
+        let Table { links, free, .. } = &mut *self.table;
         let colours = free.len();
-        for fresh in frames.len()..=frame.index() {
-            frames.push(Frame::new(Owner::Free, 0));
-            links.push(Links::UNLINKED);
-            free[fresh % colours].push_back(links, fresh as u32);
-        }
         free[frame.index() % colours].remove(links, frame.0);
         Ok(frame)
     }

@@ -14,7 +14,7 @@ use super::chains::Behind;
 use crate::error::VmError;
 use crate::map::{Entry, ObjectRef};
 use crate::object::Object;
-use crate::page::{Holder, Owner};
+use crate::page::{Holder, Wanted};
 use crate::probe::VmDefect;
 use crate::vm::Vm;
 use alloc::collections::BTreeMap;
@@ -31,7 +31,8 @@ impl<M: Machine> Entry<M> {
     pub(crate) fn shadow(&mut self, vm: &Vm<M>) -> Result<(), VmError> {
         let paths = vm.shadows().expect("memory is made of shadow objects").paths;
         vm.machine().execute(paths.shadow);
-        let object = vm.internal_object(self.len_pages())?;
+        let first_colour = self.lower_colour(vm);
+        let object = vm.internal_object(self.len_pages(), first_colour)?;
         let behind = self.object.take().map(|o| Behind { object: o.object, page: o.page });
         if let Some(behind) = behind.as_ref().filter(|_| vm.has(VmDefect::ShadowUncounted)) {
             behind.object.lock().forget_ref();
@@ -96,7 +97,7 @@ fn put_behind<M: Machine>(
 ) -> Result<Arc<Object<M>>, VmError> {
     let paths = vm.shadows().expect("memory is made of shadow objects").paths;
     vm.machine().execute(paths.shadow);
-    let object = vm.internal_object(top.len_pages())?;
+    let object = vm.internal_object(top.len_pages(), top.first_colour)?;
     let (mut chains, mut state) = loop {
         let chains = vm.chains();
         let state = top.lock();
@@ -162,7 +163,7 @@ fn copy_wired<M: Machine>(
         if !vm.frames().lock().get(frame).is_pinned() || vm.has(VmDefect::ForkSharesWired) {
             continue;
         }
-        match vm.frames().alloc(Owner::Object(Arc::downgrade(object), page)) {
+        match object.frame_for(vm, page, Wanted::of) {
             Ok(copy) => {
                 vm.copy(frame, copy);
                 copies.insert(page, copy);

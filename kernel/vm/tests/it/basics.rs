@@ -488,7 +488,7 @@ fn kernel_memory_is_mapped_and_given_back() {
         assert!(rig.m.load(Mode::Kernel, va, &mut buf).is_err());
         let c = rig.vm.kernel_alloc(5).unwrap();
         assert_eq!(c.va(), va);
-        if rig.vm.pmaps().colours() == 1 {
+        if rig.vm.page_colours() == 1 {
             assert_eq!(c.frames(), frames, "last freed, first used");
         }
         rig.vm.kernel_free(b);
@@ -510,7 +510,7 @@ fn frames_in_turn(rig: &Rig, pages: usize) -> Vec<Pfn> {
 fn frames_go_round_where_they_are_freed_to_the_tail() {
     for machine in MACHINES {
         with_choice(machine, "tail", 24, |rig| {
-            if rig.vm.pmaps().colours() > 1 {
+            if rig.vm.page_colours() > 1 {
                 // Each colour goes round by itself.
                 return;
             }
@@ -526,7 +526,11 @@ fn frames_go_round_where_they_are_freed_to_the_tail() {
             assert_eq!(again, first.into_iter().collect(), "and then those that were freed first");
         });
     }
-    on_each(|rig| assert_eq!(frames_in_turn(rig, 1), frames_in_turn(rig, 1), "the last freed comes first"));
+    on_each(|rig| {
+        if rig.vm.page_colours() == 1 {
+            assert_eq!(frames_in_turn(rig, 1), frames_in_turn(rig, 1), "the last freed comes first");
+        }
+    });
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod basics;
 mod common;
 mod exhaustion;
+mod free_lists;
 mod loan;
 mod loan_kinds;
 mod paging;

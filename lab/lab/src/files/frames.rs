@@ -11,7 +11,7 @@ use super::words::FreedToName;
 use pageferry_hal::{CodePath, Width};
 use pageferry_sourced::{Fault, Sourced};
 use pageferry_vm::{
-    Anonymous, BufferHeads, FreedTo, PagingConfig, PagingPaths, ShadowConfig, ShadowPaths, StructureSizes,
+    Anonymous, BufferHeads, FreeLists, FreedTo, PagingConfig, PagingPaths, ShadowConfig, ShadowPaths, StructureSizes,
     StructuresConfig, TransferConfig,
 };
 use serde::{Deserialize, Serialize};
@@ -22,12 +22,32 @@ use serde::{Deserialize, Serialize};
 pub struct FramesFile {
     /// To the head of the free list, where they are taken from, or to its tail.
     pub freed_to: Sourced<FreedToName>,
+    /// Where they are taken for pages that are to be clear. See [`FreeLists::clear_from_tail`].
+    pub clear_from: Sourced<FreedToName>,
+    /// See [`FreeLists::colours`].
+    pub colours: Sourced<i64>,
+    /// See [`FreeLists::max_colour_step`].
+    pub max_colour_step: Sourced<i64>,
 }
 
 impl FramesFile {
     /// What a file that has this table, or none, says.
-    pub(super) fn freed_to(table: Option<&FramesFile>) -> FreedTo {
-        table.map_or(FreedTo::Head, |frames| frames.freed_to.value.into())
+    pub(super) fn lists(table: Option<&FramesFile>) -> FreeLists {
+        let Some(frames) = table else { return FreeLists::one(FreedTo::Head) };
+        FreeLists {
+            freed_to: frames.freed_to.value.into(),
+            clear_from_tail: FreedTo::from(frames.clear_from.value) == FreedTo::Tail,
+            colours: frames.colours.value as u32,
+            max_colour_step: frames.max_colour_step.value as u32,
+        }
+    }
+
+    pub(super) fn validate(&self) -> Result<(), Fault> {
+        if !self.colours.value.is_positive() || !(self.colours.value as u64).is_power_of_two() {
+            let problem = format!("{}, expected a power of two", self.colours.value);
+            return Err(Fault { key: "frames.colours".into(), problem, suggestion: None });
+        }
+        Ok(())
     }
 }
 

@@ -382,6 +382,9 @@ impl KernelFile {
             let problem = format!("{}, expected a power of two", heads.block_bytes.value);
             return fault("paging.heads.block_bytes", problem);
         }
+        if let Some(frames) = &self.frames {
+            frames.validate()?;
+        }
         if let Some(net) = &self.net {
             net.validate()?;
         }
@@ -495,7 +498,7 @@ impl KernelFile {
                 paths: self.paths.vm.lengths(),
                 paging: self.paging(),
                 objects: 0,
-                freed_to: FramesFile::freed_to(self.frames.as_ref()),
+                lists: FramesFile::lists(self.frames.as_ref()),
                 zero_fill_pages: TlbFile::zero_fill_pages(self.tlb.as_ref(), &machine.board()),
                 anonymous: ShadowsFile::anonymous(self.shadows.as_ref()),
                 transfer: TransferFile::config(self.transfer.as_ref()),

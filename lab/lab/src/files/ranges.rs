@@ -28,6 +28,8 @@ pub(super) const RANGES: Ranges = Ranges(&[
     range("sched.timer_accesses", 0, 1000),
     range("sched.stack_bytes", 0, 65_536),
     range("sched.stack_frame_bytes", 0, 65_536),
+    range("frames.colours", 1, 1 << 12),
+    range("frames.max_colour_step", 0, 1 << 12),
     range("structures.page_bytes", 48, 256),
     range("structures.page_bytes_64", 48, 256),
     range("structures.*", 4, 1024),

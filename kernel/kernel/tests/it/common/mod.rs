@@ -12,7 +12,7 @@ use pageferry_model::testing::{assert_sound, choices, or_other_kind, small};
 use pageferry_model::{Jitter, LateSleep, MachineConfig, Model, Options, RunError, Schedule, Snapshot};
 use pageferry_pmap::{PmapConfig, PmapCounter, PmapPaths, RefillConfig, RefillPaths};
 use pageferry_vm::{
-    Anonymous, BufferHeads, FreedTo, Inherit, KernelPages, LoanLocking, PagingConfig, PagingPaths,
+    Anonymous, BufferHeads, FreeLists, FreedTo, Inherit, KernelPages, LoanLocking, PagingConfig, PagingPaths,
     TransferConfig, VmConfig, VmCounter, VmPaths,
 };
 use std::cell::{Cell, RefCell};
@@ -127,7 +127,7 @@ pub fn sf_buf(entries: usize) -> KernelConfig {
             },
             paging: None,
             objects: 0,
-            freed_to: FreedTo::Head,
+            lists: FreeLists::one(FreedTo::Head),
             zero_fill_pages: 1,
             anonymous: Anonymous::Amaps,
             transfer: TransferConfig::default(),
