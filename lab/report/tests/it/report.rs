@@ -430,7 +430,7 @@ fn what_is_known_to_differ_is_explained_as_in_the_caveats() {
     let Fixture { of, .. } = invention();
     let reasons: Vec<&String> =
         of.papers.values().flat_map(|paper| &paper.numbers).filter_map(|n| n.otherwise.as_ref()).collect();
-    assert_eq!(reasons.len(), 45);
+    assert_eq!(reasons.len(), 44);
     for reason in reasons {
         assert!(caveats.contains(&plain(reason)), "not in book/src/caveats.md: {reason}");
     }
