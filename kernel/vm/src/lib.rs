@@ -68,8 +68,8 @@ pub use check::StructureCensus;
 #[cfg(feature = "verify")]
 pub use check::Watch;
 pub use config::{
-    Anonymous, BufferHeads, FreeLists, FreedTo, LoanLocking, PagingConfig, PagingPaths, ShadowConfig, ShadowPaths,
-    StructureSizes, StructuresConfig, TransferConfig, VmConfig, VmPaths,
+    Anonymous, BufferHeads, FreeLists, FreedTo, LoanLocking, PagingConfig, PagingPaths, ShadowConfig,
+    ShadowPaths, StructureSizes, StructuresConfig, TransferConfig, VmConfig, VmPaths,
 };
 pub use counter::VmCounter;
 pub use error::VmError;

@@ -7,7 +7,7 @@
 use super::anon::{Anon, AnonGuard, AnonState};
 use crate::config::Kind;
 use crate::error::VmError;
-use crate::page::{Owner, Wanted};
+use crate::page::{Owner, WantedFrame};
 use crate::probe::VmDefect;
 use crate::vm::Vm;
 use alloc::sync::Arc;
@@ -19,7 +19,7 @@ impl<M: Machine> Anon<M> {
     ///
     /// # Errors
     /// [`VmError::NoMemory`].
-    pub(crate) fn with_frame(vm: &Vm<M>, wanted: Wanted) -> Result<(Arc<Anon<M>>, Pfn), VmError> {
+    pub(crate) fn with_frame(vm: &Vm<M>, wanted: WantedFrame) -> Result<(Arc<Anon<M>>, Pfn), VmError> {
         Anon::with_a_frame(vm, |owner| vm.frames().alloc(owner, wanted))
     }
 
@@ -46,7 +46,8 @@ impl<M: Machine> Anon<M> {
     /// # Errors
     /// [`VmError::NoMemory`]: also when the frame is in use.
     pub(crate) fn at_frame(vm: &Vm<M>, frame: Pfn) -> Result<Arc<Anon<M>>, VmError> {
-        Anon::with_a_frame(vm, |owner| vm.frames().alloc_at(owner, frame)).map(|(anon, _)| anon)
+        Anon::with_a_frame(vm, |owner| vm.frames().alloc(owner, WantedFrame::This(frame)))
+            .map(|(anon, _)| anon)
     }
 
     /// Undoes [`Anon::with_frame`] for an anon that has no other holder. Takes no anon's lock, so that another may be
@@ -107,7 +108,7 @@ impl<M: Machine> Anon<M> {
             return Ok(None);
         };
         let colour = vm.frames().colour_in_place_of(frame, vm.pmaps().best_colour(frame));
-        let (anon, copy) = Anon::with_frame(vm, Wanted::of(colour))?;
+        let (anon, copy) = Anon::with_frame(vm, WantedFrame::of(colour))?;
         vm.copy(frame, copy);
         vm.frames().publish(copy);
         Ok(Some(anon))
@@ -197,7 +198,7 @@ impl<M: Machine> Anon<M> {
     pub(crate) fn page_in(self: &Arc<Self>, vm: &Vm<M>, t: &dyn Threads) -> Result<(), VmError> {
         let _c = vm.machine().scope(Cause::Fault);
         let Some(slot) = self.slot_if_out(t) else { return Ok(()) };
-        let frame = vm.frame_or_wait(t, || Owner::Anon(Arc::downgrade(self)), Wanted::ANY)?;
+        let frame = vm.frame_or_wait(t, || Owner::Anon(Arc::downgrade(self)), WantedFrame::ANY)?;
         let mut state = self.lock();
         self.touch(vm, Access::Write);
         let changed = state.swap != Some(slot) || state.frame.is_some() || state.busy || state.refs == 0;

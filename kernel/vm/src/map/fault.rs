@@ -21,7 +21,7 @@ use crate::anon::{AmapState, Anon, AnonState};
 use crate::counter::VmCounter;
 use crate::error::VmError;
 use crate::object::{Object, ObjectPageError};
-use crate::page::{Owner, Wanted};
+use crate::page::{Owner, WantedFrame};
 use crate::probe::VmDefect;
 use crate::vm::{Space, Vm};
 use alloc::sync::Arc;
@@ -271,7 +271,7 @@ impl<M: Machine> PageFault<'_, M> {
             return Ok(Step::Unflushed);
         }
         if self.writes() && lent {
-            let new = oref.object.frame_for(self.vm, page, Wanted::of)?;
+            let new = oref.object.frame_for(self.vm, page, WantedFrame::of)?;
             self.replace(frame, new)?;
             let old = oref.object.replace(&mut state, page, new);
             self.vm.frames().publish(new);
@@ -360,7 +360,7 @@ impl<M: Machine> PageFault<'_, M> {
     ) -> Result<Option<Arc<Anon<M>>>, VmError> {
         let vm = self.vm;
         let colour = self.colour();
-        let wanted = if from.is_some() { Wanted::of(colour) } else { Wanted::clear(colour) };
+        let wanted = if from.is_some() { WantedFrame::of(colour) } else { WantedFrame::clear(colour) };
         let (anon, frame) = Anon::with_frame(vm, wanted)?;
         match from {
             Some(from) => vm.copy(from, frame),
@@ -389,7 +389,8 @@ impl<M: Machine> PageFault<'_, M> {
     fn break_anon_loan(&self, anon: &Arc<Anon<M>>, state: &mut AnonState) -> Result<(), VmError> {
         assert!(state.refs == 1, "a shared anon is copied, its loan is not broken");
         let old = state.usable().expect("the caller has seen it");
-        let new = self.vm.frames().alloc(Owner::Anon(Arc::downgrade(anon)), Wanted::of(self.colour()))?;
+        let new =
+            self.vm.frames().alloc(Owner::Anon(Arc::downgrade(anon)), WantedFrame::of(self.colour()))?;
         self.replace(old, new)?;
         state.frame = Some(new);
         self.vm.frames().publish(new);

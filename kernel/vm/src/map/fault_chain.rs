@@ -12,7 +12,7 @@ use super::fault::{PageFault, Step};
 use crate::counter::VmCounter;
 use crate::error::VmError;
 use crate::object::ObjectPageError;
-use crate::page::{Owner, Wanted};
+use crate::page::{Owner, WantedFrame};
 use crate::probe::VmDefect;
 use crate::shadow::collapse;
 use alloc::sync::Arc;
@@ -56,7 +56,7 @@ impl<M: Machine> PageFault<'_, M> {
                 self.enter(frame, prot, TlbFlush::new())?;
                 return Ok(Step::Done);
             }
-            let own = self.alloc_first(Wanted::of)?;
+            let own = self.alloc_first(WantedFrame::of)?;
             vm.copy(frame, own);
             let mut revoked = TlbFlush::new();
             if !vm.has(VmDefect::PromoteWithoutRevoke) {
@@ -72,7 +72,7 @@ impl<M: Machine> PageFault<'_, M> {
         let frame = match new {
             Some(frame) => frame,
             None => {
-                let frame = self.alloc_first(Wanted::clear)?;
+                let frame = self.alloc_first(WantedFrame::clear)?;
                 vm.machine().count(VmCounter::ZeroFills, 1);
                 vm.zero(frame);
                 let mut prot = attributes.prot;
@@ -96,7 +96,7 @@ impl<M: Machine> PageFault<'_, M> {
     }
 
     /// A frame for the page in the first object of the chain.
-    fn alloc_first(&self, wanted: fn(Option<u32>) -> Wanted) -> Result<Pfn, VmError> {
+    fn alloc_first(&self, wanted: fn(Option<u32>) -> WantedFrame) -> Result<Pfn, VmError> {
         let top = self.entry.object.as_ref().expect("the caller has seen it");
         let page = self.entry.object_page(top, self.va);
         let colour = self.vm.frames().colour_of_mapped(self.va, top.object.first_colour, page);

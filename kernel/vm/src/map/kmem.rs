@@ -5,7 +5,7 @@
 //! nothing is held then; a caller that may sleep waits for frames first. Giving back cannot fail.
 
 use crate::error::VmError;
-use crate::page::{KernelUse, Owner, Wanted};
+use crate::page::{KernelUse, Owner, WantedFrame};
 use crate::vm::Vm;
 use alloc::vec::Vec;
 use pageferry_ephemeral::KernelAddresses;
@@ -99,8 +99,8 @@ impl<M: Machine> Vm<M> {
         for _ in 0..len_pages {
             let owner = || Owner::Kernel(kernel_use);
             let frame = match t {
-                Some(t) => self.frame_or_wait(t, owner, Wanted::ANY),
-                None => self.frames().alloc(owner(), Wanted::ANY),
+                Some(t) => self.frame_or_wait(t, owner, WantedFrame::ANY),
+                None => self.frames().alloc(owner(), WantedFrame::ANY),
             };
             match frame {
                 Ok(frame) => frames.push(frame),

@@ -3,6 +3,7 @@
 
 mod advise;
 mod clip;
+mod colours;
 mod entry;
 mod fault;
 mod fault_chain;

@@ -36,7 +36,7 @@ use crate::counter::VmCounter;
 use crate::error::VmError;
 use crate::map::Entry;
 use crate::object::ObjectPageError;
-use crate::page::{Owner, Wanted};
+use crate::page::{Owner, WantedFrame};
 use crate::probe::{Tally, VmDefect};
 use crate::vm::{Space, Vm};
 use alloc::collections::BTreeSet;
@@ -45,8 +45,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 use pageferry_hal::{
-    Access, Cause, Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Pfn, Place, Prot, Threads,
-    Va, VaRange, page_round, page_trunc,
+    Access, Cause, Flow, FlowStep, Machine, Means, PAGE_SIZE, Parcel, Pfn, Place, Prot, Threads, Va, VaRange,
+    page_round, page_trunc,
 };
 use pageferry_pmap::TlbFlush;
 
@@ -492,7 +492,7 @@ impl<M: Machine> Space<M> {
                 None if entry.object.is_some() => None,
                 None if entry.attributes.needs_copy => return Ok(Step::Missing(page)),
                 None => {
-                    let wanted = Wanted::clear(entry.anon_colour(vm, page));
+                    let wanted = WantedFrame::clear(entry.anon_colour(vm, page));
                     let (anon, frame) = Anon::with_frame(vm, wanted)?;
                     if let Err(e) = amap.reserve(vm, *slot) {
                         anon.discard(vm, frame);

@@ -7,7 +7,7 @@
 use super::object::{Backing, Block, Object, ObjectGuard, ObjectPageError, ObjectState, Store, VnodePager};
 use crate::config::Kind;
 use crate::error::VmError;
-use crate::page::{Owner, SwapSlot, Wanted};
+use crate::page::{Owner, SwapSlot, WantedFrame};
 use crate::vm::Vm;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -27,7 +27,7 @@ impl<M: Machine> Object<M> {
         self: &Arc<Self>,
         vm: &Vm<M>,
         page: u64,
-        wanted: fn(Option<u32>) -> Wanted,
+        wanted: fn(Option<u32>) -> WantedFrame,
     ) -> Result<Pfn, VmError> {
         let colour = vm.frames().colour_of_page(self.first_colour, page);
         vm.frames().alloc(Owner::Object(Arc::downgrade(self), page), wanted(colour))
@@ -150,8 +150,8 @@ impl<M: Machine> Object<M> {
             return Err(ObjectPageError::BehindEnd);
         }
         let wanted = match self.store {
-            Store::Memory(Backing::Zero) => Wanted::clear,
-            _ => Wanted::of,
+            Store::Memory(Backing::Zero) => WantedFrame::clear,
+            _ => WantedFrame::of,
         };
         let frame = self.frame_for(vm, page, wanted).map_err(|_| ObjectPageError::NoMemory)?;
         if let Err(e) = self.fill(vm, frame, page) {
@@ -215,7 +215,12 @@ impl<M: Machine> Vm<M> {
         if len_pages == 0 {
             return Err(VmError::Invalid);
         }
-        self.new_object(len_pages, self.frames().next_first_colour(len_pages), Store::Memory(backing), Vec::new())
+        self.new_object(
+            len_pages,
+            self.frames().next_first_colour(len_pages),
+            Store::Memory(backing),
+            Vec::new(),
+        )
     }
 
     /// An object whose pages are the blocks `blocks` of the disk, one each, which are not written yet: a file of clear
@@ -239,7 +244,12 @@ impl<M: Machine> Vm<M> {
         len_pages: u64,
         pager: Arc<dyn VnodePager>,
     ) -> Result<Arc<Object<M>>, VmError> {
-        self.new_object(len_pages, self.frames().next_first_colour(len_pages), Store::Vnode(pager), Vec::new())
+        self.new_object(
+            len_pages,
+            self.frames().next_first_colour(len_pages),
+            Store::Vnode(pager),
+            Vec::new(),
+        )
     }
 
     /// An object whose `len_pages` pages are a device's memory, clear at first: they are always in the same frames, and
@@ -251,9 +261,10 @@ impl<M: Machine> Vm<M> {
         if len_pages == 0 {
             return Err(VmError::Invalid);
         }
-        let object = self.new_object(0, self.frames().next_first_colour(len_pages), Store::Device, Vec::new())?;
+        let object =
+            self.new_object(0, self.frames().next_first_colour(len_pages), Store::Device, Vec::new())?;
         for page in 0..len_pages {
-            let frame = match object.frame_for(self, page, Wanted::clear) {
+            let frame = match object.frame_for(self, page, WantedFrame::clear) {
                 Ok(frame) => frame,
                 Err(e) => {
                     object.drop_ref(self);
@@ -286,7 +297,11 @@ impl<M: Machine> Vm<M> {
     ///
     /// # Errors
     /// [`VmError::NoMemory`].
-    pub(crate) fn internal_object(&self, len_pages: u64, first_colour: u32) -> Result<Arc<Object<M>>, VmError> {
+    pub(crate) fn internal_object(
+        &self,
+        len_pages: u64,
+        first_colour: u32,
+    ) -> Result<Arc<Object<M>>, VmError> {
         self.new_object(len_pages, first_colour, Store::Internal, Vec::new())
     }
 

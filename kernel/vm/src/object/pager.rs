@@ -14,7 +14,7 @@
 
 use super::object::{Backing, Block, Object, ObjectPageError, ObjectState, Store, VnodePager};
 use crate::error::VmError;
-use crate::page::{Owner, SwapSlot, Wanted, Wired};
+use crate::page::{Owner, SwapSlot, WantedFrame, Wired};
 use crate::vm::Vm;
 use alloc::sync::Arc;
 use alloc::vec;
@@ -103,7 +103,7 @@ impl<M: Machine> Object<M> {
                 return Ok(());
             }
         }
-        let wanted = Wanted::of(vm.frames().colour_of_page(self.first_colour, page));
+        let wanted = WantedFrame::of(vm.frames().colour_of_page(self.first_colour, page));
         let frame = vm.frame_or_wait(t, || Owner::Object(Arc::downgrade(self), page), wanted)?;
         let Some(run) = self.begin_get(vm, page, frame, read_ahead) else {
             vm.frames().free_busy(frame);
@@ -136,7 +136,7 @@ impl<M: Machine> Object<M> {
             if out(&state, next).and_then(Home::block) != Some(block) || vm.frames().free_now() <= spare {
                 break;
             }
-            let Ok(frame) = self.frame_for(vm, next, Wanted::of) else { break };
+            let Ok(frame) = self.frame_for(vm, next, WantedFrame::of) else { break };
             self.begin_move(&mut state, next);
             run.frames.push(frame);
         }
@@ -389,7 +389,7 @@ impl<M: Machine> Vm<M> {
             if !self.batches().all_flushed() {
                 return Ok(None);
             }
-            let new = object.frame_for(self, page, Wanted::of).map_err(|_| ObjectPageError::NoMemory)?;
+            let new = object.frame_for(self, page, WantedFrame::of).map_err(|_| ObjectPageError::NoMemory)?;
             self.copy(frame, new);
             self.pmaps().page_protect(frame, Prot::empty()).flush(self.pmaps());
             let old = object.replace(&mut state, page, new);

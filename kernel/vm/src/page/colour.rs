@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering;
 use pageferry_hal::{Machine, PAGE_SHIFT, Pfn, Va};
 
 impl<M: Machine> Frames<M> {
-    /// The colour of the first page of an object, or of an area of anonymous memory, that is made now, of so many pages.
+    /// The colour of the first page of an object, or of an area of anonymous memory, of so many pages that is made now.
     pub(crate) fn next_first_colour(&self, len_pages: u64) -> u32 {
         if self.by_address || self.colours == 1 {
             return 0;

@@ -8,14 +8,13 @@
 //! wire count (the frame must stay where it is) and the loan count (its bytes must stay as they are).
 //!
 //! Everything lies under one lock of class `PageQueues`; no call here takes another lock. The only failure is that no
-//! frame is free. Where pages have colours there is a free list for each (`free`), and a frame is taken, if there is one,
-//! of the colour of the page that it is for: where caches are looked up by addresses, the kernel's address of it and the
-//! user's agree then ([`Pmaps::claim`](pageferry_pmap::Pmaps::claim)); where they are not, pages that follow each other
-//! lie beside each other in a cache. A frame comes off the free list with the bytes of its last owner:
+//! frame is free. Where pages have colours there is a free list for each (`free`), and a frame is taken, if there is
+//! one, of the colour of the page that it is for: where caches are looked up by addresses, the kernel's address of it
+//! and the user's agree then ([`Pmaps::claim`](pageferry_pmap::Pmaps::claim)); where they are not, pages that follow
+//! each other lie beside each other in a cache. A frame comes off the free list with the bytes of its last owner:
 //! the caller that allocates it must clear or overwrite all of it. Before a frame is given back, no mapping of it
 //! stands and none is cached in a TLB.
 
-use super::free::Wanted;
 use super::hash::PageHash;
 use crate::anon::Anon;
 use crate::config::{FreeLists, LoanLocking, PagingConfig, VmConfig, VmPaths};
@@ -228,12 +227,33 @@ pub(crate) struct FramesGuard<'a, M: Machine> {
     pub(super) table: <M::Lock<Table<M>> as SpinLock<Table<M>>>::Guard<'a>,
 }
 
-/// Which frame is to be taken.
-pub(super) enum WantedFrame {
-    /// The first free one of this kind.
-    First(Wanted),
+/// Which free frame is to be taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum WantedFrame {
+    /// The first one.
+    First {
+        /// Of this colour, if there is one; of none, of the next one in turn.
+        colour: Option<u32>,
+        /// It is going to be cleared.
+        clear: bool,
+    },
     /// This one.
-    Frame(Pfn),
+    This(Pfn),
+}
+
+impl WantedFrame {
+    /// For whoever has no colour: the kernel itself, as a rule.
+    pub(crate) const ANY: WantedFrame = WantedFrame::First { colour: None, clear: false };
+
+    /// One of a colour, where pages have colours, for bytes that are there.
+    pub(crate) fn of(colour: Option<u32>) -> WantedFrame {
+        WantedFrame::First { colour, clear: false }
+    }
+
+    /// One that is going to be cleared.
+    pub(crate) fn clear(colour: Option<u32>) -> WantedFrame {
+        WantedFrame::First { colour, clear: true }
+    }
 }
 
 /// Where wire and loan count lie in a `vm_page`: one line of it, not all, is touched for them.
@@ -311,13 +331,13 @@ impl<M: Machine> Frames<M> {
     /// Takes a frame off the free list for `owner`. Its bytes are those of its last owner.
     ///
     /// # Errors
-    /// [`VmError::NoMemory`].
-    pub(crate) fn alloc(&self, owner: Owner<M>, wanted: Wanted) -> Result<Pfn, VmError> {
+    /// [`VmError::NoMemory`]: also when the one that is wanted is in use.
+    pub(crate) fn alloc(&self, owner: Owner<M>, wanted: WantedFrame) -> Result<Pfn, VmError> {
         let _c = self.machine.scope(Cause::Frame);
         if self.probes.failures.due() {
             return Err(VmError::NoMemory);
         }
-        self.lock().alloc(owner, WantedFrame::First(wanted))
+        self.lock().alloc(owner, wanted)
     }
 
     /// The owner lets a frame go. No mapping of it may be left in any TLB.
@@ -446,11 +466,11 @@ impl<M: Machine> FramesGuard<'_, M> {
             return Err(VmError::NoMemory);
         }
         let frame = match wanted {
-            WantedFrame::First(wanted) => {
+            WantedFrame::First { colour, clear } => {
                 let lists = self.frames.lists;
-                self.table.take_first(&lists, wanted)
+                self.table.take_first(&lists, colour, clear)
             }
-            WantedFrame::Frame(frame) => self.unlist(frame)?,
+            WantedFrame::This(frame) => self.unlist(frame)?,
         };
         self.touch(frame);
         let busy = self.keeps_queues() && !wired;
@@ -723,7 +743,7 @@ impl<M: Machine> FrameSource for Frames<M> {
     /// # Locks
     /// Takes the page queues; no lock of a higher class may be held.
     fn take(&self) -> Option<Pfn> {
-        self.alloc(Owner::Kernel(KernelUse::PageTable), Wanted::clear(None)).ok()
+        self.alloc(Owner::Kernel(KernelUse::PageTable), WantedFrame::clear(None)).ok()
     }
 
     fn give(&self, frame: Pfn) {

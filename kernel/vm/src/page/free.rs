@@ -9,30 +9,6 @@ use super::frame::{Frame, Owner, Table};
 use crate::config::{FreeLists, FreedTo};
 use pageferry_hal::{IndexList, Links, Machine, Pfn};
 
-/// Which free frame is wanted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
-    /// Of this colour, if there is one; of none, of the next one in turn.
-    pub(crate) colour: Option<u32>,
-    /// It is going to be cleared.
-    pub(crate) clear: bool,
-}
-
-impl Wanted {
-    /// For whoever has no colour: the kernel itself, as a rule.
-    pub(crate) const ANY: Wanted = Wanted { colour: None, clear: false };
-
-    /// One of a colour, where pages have colours, for bytes that are there.
-    pub(crate) fn of(colour: Option<u32>) -> Wanted {
-        Wanted { colour, clear: false }
-    }
-
-    /// One that is going to be cleared.
-    pub(crate) fn clear(colour: Option<u32>) -> Wanted {
-        Wanted { colour, clear: true }
-    }
-}
-
 impl<M: Machine> Table<M> {
     /// Frames that were never in use, and are on no list.
     pub(super) fn fresh_count(&self) -> usize {
@@ -78,14 +54,15 @@ impl<M: Machine> Table<M> {
         }
     }
 
-    /// Takes the first free frame that is as it is wanted. There is a free frame.
-    pub(super) fn take_first(&mut self, lists: &FreeLists, wanted: Wanted) -> Pfn {
-        let colour = wanted.colour.unwrap_or_else(|| {
+    /// Takes the first free frame of this colour, or of the next one in turn; one that is going to be `clear`, from
+    /// where such are looked for. There is a free frame.
+    pub(super) fn take_first(&mut self, lists: &FreeLists, colour: Option<u32>, clear: bool) -> Pfn {
+        let colour = colour.unwrap_or_else(|| {
             self.next_colour = (self.next_colour + 1) % self.free.len() as u32;
             self.next_colour
         });
         let colour = self.with_a_frame(colour as usize);
-        let from_tail = wanted.clear && lists.clear_from_tail;
+        let from_tail = clear && lists.clear_from_tail;
         let fresh = self.fresh_of(colour);
         let Table { links, free, .. } = &mut *self;
         let list = &mut free[colour];

@@ -19,8 +19,7 @@ mod tabled;
 mod wired;
 
 pub(crate) use demand::Demand;
-pub(crate) use frame::{Frame, Frames, Owner};
-pub(crate) use free::Wanted;
+pub(crate) use frame::{Frame, Frames, Owner, WantedFrame};
 pub use frame::{FrameInfo, FrameState, KernelUse, Queue};
 pub(crate) use io::Io;
 pub(crate) use lent::Lender;

@@ -27,10 +27,9 @@
 //!
 //! Threads that wait for it are in `demand`.
 
-use super::frame::{Owner, Queue};
+use super::frame::{Owner, Queue, WantedFrame};
 
 use super::demand::DaemonThread;
-use super::free::Wanted;
 use super::swap::Holder;
 use super::swap_slot::SwapSlot;
 use crate::anon::Anon;
@@ -99,7 +98,7 @@ impl<M: Machine> Vm<M> {
         &self,
         t: &dyn Threads,
         owner: impl Fn() -> Owner<M>,
-        wanted: Wanted,
+        wanted: WantedFrame,
     ) -> Result<Pfn, VmError> {
         self.with_memory(t, || self.frames().alloc(owner(), wanted))
     }

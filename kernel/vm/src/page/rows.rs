@@ -3,7 +3,7 @@
 //! Part of the table of frames, under its lock. Nothing is reserved: what is found may be taken before the caller takes
 //! it, and then the call fails that takes it.
 
-use super::frame::{Frames, FramesGuard, Owner, Table, WantedFrame};
+use super::frame::{Frames, FramesGuard, Owner, Table};
 use crate::error::VmError;
 use pageferry_hal::{Cause, Machine, Pfn};
 
@@ -15,18 +15,6 @@ impl<M: Machine> Frames<M> {
     pub(crate) fn free_row(&self, len: usize) -> Option<Pfn> {
         let _c = self.machine.scope(Cause::Frame);
         self.lock().free_row(len)
-    }
-
-    /// As [`Frames::alloc`], this frame and no other.
-    ///
-    /// # Errors
-    /// [`VmError::NoMemory`]: also when it is in use.
-    pub(crate) fn alloc_at(&self, owner: Owner<M>, frame: Pfn) -> Result<Pfn, VmError> {
-        let _c = self.machine.scope(Cause::Frame);
-        if self.probes.failures.due() {
-            return Err(VmError::NoMemory);
-        }
-        self.lock().alloc(owner, WantedFrame::Frame(frame))
     }
 }
 

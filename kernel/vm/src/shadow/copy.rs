@@ -14,7 +14,7 @@ use super::chains::Behind;
 use crate::error::VmError;
 use crate::map::{Entry, ObjectRef};
 use crate::object::Object;
-use crate::page::{Holder, Wanted};
+use crate::page::{Holder, WantedFrame};
 use crate::probe::VmDefect;
 use crate::vm::Vm;
 use alloc::collections::BTreeMap;
@@ -163,7 +163,7 @@ fn copy_wired<M: Machine>(
         if !vm.frames().lock().get(frame).is_pinned() || vm.has(VmDefect::ForkSharesWired) {
             continue;
         }
-        match object.frame_for(vm, page, Wanted::of) {
+        match object.frame_for(vm, page, WantedFrame::of) {
             Ok(copy) => {
                 vm.copy(frame, copy);
                 copies.insert(page, copy);

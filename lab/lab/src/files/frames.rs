@@ -11,8 +11,8 @@ use super::words::FreedToName;
 use pageferry_hal::{CodePath, Width};
 use pageferry_sourced::{Fault, Sourced};
 use pageferry_vm::{
-    Anonymous, BufferHeads, FreeLists, FreedTo, PagingConfig, PagingPaths, ShadowConfig, ShadowPaths, StructureSizes,
-    StructuresConfig, TransferConfig,
+    Anonymous, BufferHeads, FreeLists, FreedTo, PagingConfig, PagingPaths, ShadowConfig, ShadowPaths,
+    StructureSizes, StructuresConfig, TransferConfig,
 };
 use serde::{Deserialize, Serialize};
 
