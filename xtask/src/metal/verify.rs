@@ -44,6 +44,20 @@ impl Comparison {
     }
 }
 
+/// Builds `pageferry-verify`, and says where it is. Whoever has it says so in PAGEFERRY_VERIFY: for this package alone
+/// Cargo compiles nearly everything with other features than for the workspace.
+fn build_program() -> Result<PathBuf, String> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    let built = cargo.args(["build", "--quiet", "-p", "pageferry-verify"]).current_dir(root()).status();
+    if !built.is_ok_and(|status| status.success()) {
+        return Err("pageferry-verify cannot be built".into());
+    }
+    let me = std::env::current_exe().map_err(|e| format!("where this program is: {e}"))?;
+    // In the folder of this program, or, where that is a test's, above it.
+    let built = me.ancestors().skip(1).map(|folder| folder.join("pageferry-verify"));
+    built.into_iter().find(|path| path.is_file()).ok_or("where is pageferry-verify?".into())
+}
+
 /// What runs comparisons.
 pub(super) struct Verifier {
     program: PathBuf,
@@ -57,12 +71,10 @@ pub(super) struct Verifier {
 impl Verifier {
     /// Builds what is needed.
     pub(super) fn build(with_defects: bool) -> Result<Verifier, String> {
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-        let built = cargo.args(["build", "--quiet", "-p", "pageferry-verify"]).current_dir(root()).status();
-        if !built.is_ok_and(|status| status.success()) {
-            return Err("pageferry-verify cannot be built".into());
-        }
-        let me = std::env::current_exe().map_err(|e| format!("where this program is: {e}"))?;
+        let program = match std::env::var_os("PAGEFERRY_VERIFY") {
+            Some(built) => PathBuf::from(built),
+            None => build_program()?,
+        };
         let image = Image::build(&["tap"])?;
         let planted = if with_defects { Some(Image::build(&["tap", "verify"])?) } else { None };
         let folder = image.path.with_file_name("verify");
@@ -71,9 +83,6 @@ impl Verifier {
         if witness.is_none() {
             println!("there is no witness: no C compiler, or no nm");
         }
-        // In the folder of this program, or, where that is a test's, above it.
-        let built = me.ancestors().skip(1).map(|folder| folder.join("pageferry-verify"));
-        let program = built.into_iter().find(|path| path.is_file()).ok_or("where is pageferry-verify?")?;
         Ok(Verifier { program, image, planted, witness, folder })
     }
 

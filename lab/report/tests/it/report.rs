@@ -137,16 +137,17 @@ fn invented(n: usize, spec: &RunSpec) -> RunResult {
     }
 }
 
-pub(crate) fn reproduction(change: impl Fn(&mut RunResult)) -> Reproduction {
-    let choices = Choices::default();
+/// The runs of all experiments.
+static PLAN: LazyLock<Vec<RunSpec>> = LazyLock::new(|| {
     let experiments = Registry::standard().experiments().expect("embedded");
-    let plan: Vec<RunSpec> = experiments
-        .into_iter()
-        .flat_map(|e| matrix(&Registry::standard(), &Arc::new(e), choices).expect("a matrix"))
-        .collect();
-    let mut runs: Vec<_> = plan.iter().enumerate().map(|(n, spec)| invented(n, spec)).collect();
+    let runs = |e| matrix(&Registry::standard(), &Arc::new(e), Choices::default()).expect("a matrix");
+    experiments.into_iter().flat_map(runs).collect()
+});
+
+pub(crate) fn reproduction(change: impl Fn(&mut RunResult)) -> Reproduction {
+    let mut runs: Vec<_> = PLAN.iter().enumerate().map(|(n, spec)| invented(n, spec)).collect();
     runs.iter_mut().for_each(change);
-    judged(&plan, runs, choices).expect("its papers are there")
+    judged(&PLAN, runs, Choices::default()).expect("its papers are there")
 }
 
 /// A reproduction with its pages: they take long to be made, and tests only look at them.
