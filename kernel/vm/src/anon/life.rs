@@ -14,8 +14,8 @@ use alloc::sync::Arc;
 use pageferry_hal::{Access, Cause, LockClass, Machine, Pfn, Threads, Transfer};
 
 impl<M: Machine> Anon<M> {
-    /// An anon with one reference and a frame of its own, as it is wanted, whose bytes the caller clears or
-    /// overwrites; then it is to be published ([`crate::page::Frames::publish`]).
+    /// An anon with one reference and a frame of its own, as it is wanted, whose bytes the caller clears or overwrites;
+    /// then it is to be published ([`crate::page::Frames::publish`]).
     ///
     /// # Errors
     /// [`VmError::NoMemory`].

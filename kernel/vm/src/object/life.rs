@@ -215,12 +215,7 @@ impl<M: Machine> Vm<M> {
         if len_pages == 0 {
             return Err(VmError::Invalid);
         }
-        self.new_object(
-            len_pages,
-            self.frames().next_first_colour(len_pages),
-            Store::Memory(backing),
-            Vec::new(),
-        )
+        self.new_object(len_pages, Store::Memory(backing), Vec::new())
     }
 
     /// An object whose pages are the blocks `blocks` of the disk, one each, which are not written yet: a file of clear
@@ -230,8 +225,7 @@ impl<M: Machine> Vm<M> {
     /// [`VmError::NoMemory`].
     pub fn file_object(&self, blocks: Vec<u64>) -> Result<Arc<Object<M>>, VmError> {
         let blocks: Vec<Block> = blocks.into_iter().map(|at| Block { at, written: false }).collect();
-        let len_pages = blocks.len() as u64;
-        self.new_object(len_pages, self.frames().next_first_colour(len_pages), Store::Disk, blocks)
+        self.new_object(blocks.len() as u64, Store::Disk, blocks)
     }
 
     /// An object whose pages are those of a file of a file system, which `pager` moves. The caller holds the one
@@ -244,12 +238,7 @@ impl<M: Machine> Vm<M> {
         len_pages: u64,
         pager: Arc<dyn VnodePager>,
     ) -> Result<Arc<Object<M>>, VmError> {
-        self.new_object(
-            len_pages,
-            self.frames().next_first_colour(len_pages),
-            Store::Vnode(pager),
-            Vec::new(),
-        )
+        self.new_object(len_pages, Store::Vnode(pager), Vec::new())
     }
 
     /// An object whose `len_pages` pages are a device's memory, clear at first: they are always in the same frames, and
@@ -261,8 +250,8 @@ impl<M: Machine> Vm<M> {
         if len_pages == 0 {
             return Err(VmError::Invalid);
         }
-        let object =
-            self.new_object(0, self.frames().next_first_colour(len_pages), Store::Device, Vec::new())?;
+        let first_colour = self.frames().next_first_colour(len_pages);
+        let object = self.object_of_colour(first_colour, 0, Store::Device, Vec::new())?;
         for page in 0..len_pages {
             let frame = match object.frame_for(self, page, WantedFrame::clear) {
                 Ok(frame) => frame,
@@ -289,7 +278,7 @@ impl<M: Machine> Vm<M> {
         if len_pages == 0 {
             return Err(VmError::Invalid);
         }
-        self.new_object(len_pages, self.frames().next_first_colour(len_pages), Store::Window, Vec::new())
+        self.new_object(len_pages, Store::Window, Vec::new())
     }
 
     /// An object of `len_pages` pages that are in none of its frames yet, for a copy-on-write mapping. The first one
@@ -302,13 +291,23 @@ impl<M: Machine> Vm<M> {
         len_pages: u64,
         first_colour: u32,
     ) -> Result<Arc<Object<M>>, VmError> {
-        self.new_object(len_pages, first_colour, Store::Internal, Vec::new())
+        self.object_of_colour(first_colour, len_pages, Store::Internal, Vec::new())
     }
 
     fn new_object(
         &self,
         len_pages: u64,
+        store: Store,
+        blocks: Vec<Block>,
+    ) -> Result<Arc<Object<M>>, VmError> {
+        self.object_of_colour(self.frames().next_first_colour(len_pages), len_pages, store, blocks)
+    }
+
+    /// An object whose first page has this colour.
+    fn object_of_colour(
+        &self,
         first_colour: u32,
+        len_pages: u64,
         store: Store,
         blocks: Vec<Block>,
     ) -> Result<Arc<Object<M>>, VmError> {

@@ -259,3 +259,21 @@ impl PagingFile {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::files::KernelChoice;
+
+    #[test]
+    fn there_is_a_power_of_two_of_colours() {
+        let mut file = KernelChoice::find("original").expect("built in").file;
+        for colours in [1, 2, 32, 1 << 12] {
+            file.frames.as_mut().expect("it says how frames are taken").colours.value = colours;
+            file.validate().expect("a power of two");
+        }
+        for colours in [3, 33, 48] {
+            file.frames.as_mut().expect("it says how frames are taken").colours.value = colours;
+            assert_eq!(file.validate().expect_err("no power of two").key, "frames.colours");
+        }
+    }
+}
