@@ -93,6 +93,31 @@ fn an_object_begins_behind_the_one_before_it() {
 }
 
 #[test]
+fn what_is_written_of_a_private_mapping_has_the_colour_of_what_it_hides() {
+    coloured(|rig| {
+        let s = rig.vm.space().unwrap();
+        let object = rig.vm.object(12, Backing::Zero).unwrap();
+        let map = |first_page: usize, copy_on_write| {
+            let mapped = Mapped { object: object.clone(), first_page: first_page as u64, copy_on_write };
+            let len = (12 - first_page) * PAGE;
+            s.map_object(rig.t(), None, len, Prot::RW, Inherit::Copy, mapped).unwrap()
+        };
+        let shared = map(0, false);
+        fill(rig, &s, shared, 12);
+        for first_page in [0, 3, 7] {
+            let private = map(first_page, true);
+            fill(rig, &s, private, 12 - first_page);
+            let of = (colours(rig, &s, private, 12 - first_page), colours(rig, &s, shared, 12));
+            assert_eq!(of.0, of.1[first_page..], "from page {first_page} on");
+            assert_ne!(frame(rig, &s, private), frame(rig, &s, shared + first_page * PAGE));
+        }
+        rig.vm.release_object(object);
+        rig.check();
+        rig.exit(s);
+    });
+}
+
+#[test]
 fn clear_pages_take_what_was_never_used_and_others_what_was_used_last() {
     coloured(|rig| {
         let s = rig.vm.space().unwrap();
