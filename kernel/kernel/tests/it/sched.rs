@@ -74,6 +74,31 @@ fn who_runs_last_waits_for_all_others() {
     });
 }
 
+/// A thread that only this CPU may run, and one that any may, wait on two queues: who has waited longer goes first.
+#[test]
+fn of_two_queues_who_has_waited_longer_goes_first() {
+    run("xeon-up", Schedule::Timed, sf_buf(4), |u| {
+        let order = Rc::new(RefCell::new(Vec::new()));
+        for (name, cpu) in [("bound", Some(CpuId(0))), ("free", None)] {
+            let order = order.clone();
+            fork(u, name, move |u| {
+                u.bind_cpu(cpu).unwrap();
+                for _ in 0..20 {
+                    order.borrow_mut().push(name);
+                    u.yield_now().unwrap();
+                }
+            });
+        }
+        u.wait().unwrap();
+        u.wait().unwrap();
+        let order = order.borrow();
+        assert_eq!(order.len(), 40);
+        // One of them may have begun before the other was there.
+        let again = order.windows(2).filter(|two| two[0] == two[1]).count();
+        assert!(again <= 1, "{order:?}");
+    });
+}
+
 /// A wakeup between the entry into the sleep queue and the switch is not lost.
 #[test]
 fn no_wakeup_is_lost() {
