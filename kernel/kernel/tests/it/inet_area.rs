@@ -190,7 +190,7 @@ fn whatever_happens_to_a_packet_an_area_has_what_came() {
 
 /// A process that keeps all that it gets gets no more, and goes on where it gives some back: also where nothing of the
 /// area is free but what is kept for copies.
-fn keeps_all(slots: u64, defect: Option<NetDefect>, seen: &Complaint) -> Ended {
+fn keeps_all(pages: usize, slots: u64, defect: Option<NetDefect>, seen: &Complaint) -> Ended {
     const LEN: usize = 30 * PAGE;
     let mut config = internet();
     config.net.as_mut().expect("it has one").defect = defect.into();
@@ -198,8 +198,8 @@ fn keeps_all(slots: u64, defect: Option<NetDefect>, seen: &Complaint) -> Ended {
     let seen = seen.clone();
     try_run_on(m, "xeon-mp", config, move |u| {
         let fd = connected(u, SOURCE);
-        let at = map(u, 4 * PAGE);
-        u.set_receive_area(fd, at, 4 * PAGE).expect("a stream");
+        let at = map(u, pages * PAGE);
+        u.set_receive_area(fd, at, pages * PAGE).expect("a stream");
         let stream = patterned(LEN);
         let (mut heard, mut refused, mut has) = (0, 0, VecDeque::new());
         while heard < LEN {
@@ -236,12 +236,15 @@ fn keeps_all(slots: u64, defect: Option<NetDefect>, seen: &Complaint) -> Ended {
 fn a_process_that_has_all_of_its_area_is_told_so_and_goes_on_when_it_gives_some_back() {
     on_named_machines!();
     for slots in [FLOW_SLOTS, 0] {
-        let seen = Complaint::default();
-        sound(&keeps_all(slots, None, &seen), "keeps all");
-        assert_eq!(*seen.borrow(), None, "{slots} slots");
+        // A quarter is kept for copies, and of areas that have no quarter a page.
+        for pages in 2..=5 {
+            let seen = Complaint::default();
+            sound(&keeps_all(pages, slots, None, &seen), "keeps all");
+            assert_eq!(*seen.borrow(), None, "{pages} pages, {slots} slots");
+        }
     }
     let seen = Complaint::default();
-    let ended = keeps_all(FLOW_SLOTS, Some(NetDefect::AreaPagesAllOut), &seen);
+    let ended = keeps_all(4, FLOW_SLOTS, Some(NetDefect::AreaPagesAllOut), &seen);
     assert_eq!(verdict(&ended, &seen).map(|(found, _)| found), Some(Found::Bytes));
 }
 
