@@ -63,7 +63,7 @@ def main() -> int:
         output = given.file.read_text() if command == "reproduce" else prints(command)
         printed = [words(line) for line in output.splitlines()]
         told = [line for line in lines if line.strip() and words(line) != "..."]
-        wrong += [f"`{words(line)}`, which `{command}` does not print" for line in told if not is_printed(line, printed)]
+        wrong += [f"`{words(line)}`, not printed by `{command}`" for line in told if not is_printed(line, printed)]
     other = prints(shown[0][0].replace("--kernel sf_buf", "--kernel original"))
     time = re.search(r"^modelled time +([\d.]+) µs$", other, re.MULTILINE)
     flushes = re.search(r"^TLB invalidations +(\d+) local, (\d+) remote issued$", other, re.MULTILINE)
