@@ -461,7 +461,9 @@ impl<M: Machine> FramesGuard<'_, M> {
             Some(paging) => paging.kernel_reserve_pages,
             None => 0,
         };
-        if self.table.free_count() <= reserve_pages {
+        // Who has the lock has it exactly, and adds up no lists.
+        let free = self.frames.free_now();
+        if free <= reserve_pages {
             self.frames.refusals.fetch_add(1, Ordering::Relaxed);
             return Err(VmError::NoMemory);
         }
@@ -482,7 +484,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         f.dirty = true;
         self.list_changes(frame);
         self.tell_use(frame);
-        self.frames.free_now.store(self.table.free_count(), Ordering::Relaxed);
+        self.frames.free_now.store(free - 1, Ordering::Relaxed);
         self.frames.machine.count(VmCounter::FramesAllocated, 1);
         self.frames.machine.trace_level(Level::FreeFrames, -1);
         Ok(frame)
@@ -501,7 +503,7 @@ impl<M: Machine> FramesGuard<'_, M> {
         self.place(frame);
         let lists = self.frames.lists;
         self.table.list_free(&lists, frame);
-        self.frames.free_now.store(self.table.free_count(), Ordering::Relaxed);
+        self.frames.free_now.store(self.frames.free_now() + 1, Ordering::Relaxed);
         self.frames.machine.count(VmCounter::FramesFreed, 1);
         self.frames.machine.trace_level(Level::FreeFrames, 1);
     }

@@ -27,8 +27,8 @@ impl<M: Machine> Table<M> {
         Some(known + ahead).filter(|&frame| frame < self.len)
     }
 
-    /// The colour that is nearest to having a frame: this one, or else as FreeBSD looks for it (`_vm_pageq_find`), the
-    /// furthest first.
+    /// The colour of which a frame is taken: this one, or where it has none, the one furthest from it that has one, as
+    /// FreeBSD looks for it (`_vm_pageq_find`).
     fn with_a_frame(&self, colour: usize) -> usize {
         let colours = self.free.len();
         let others = (1..=colours / 2).rev().flat_map(|i| [colour + i, colour + colours - i]);
