@@ -1,4 +1,4 @@
-"""Renews the tables of the book on switches from process to process.
+"""Renews the tables of the book on what lmbench measures: switches from process to process, and memory.
 
     python book/switches.py PAGEFERRY FOLDER          makes the runs, renews the page
     python book/switches.py PAGEFERRY FOLDER --kept   renews the page from the results in FOLDER
@@ -14,7 +14,7 @@ import measured
 from measured import Run, one, table
 
 PAGE = Path(__file__).parent / "src" / "switches.md"
-EXPERIMENTS = ["context-switch"]
+EXPERIMENTS = ["context-switch", "memory", "uvm-pipe", "bw-pipe"]
 #: What lmbench measured, in us: a null call, switches in the order of the columns, a word there and back by a pipe.
 PENTIUM_PRO = {
     "Linux 1.3": ["4", "6", "22", "7", "107", "31"],
@@ -25,6 +25,15 @@ PENTIUM_4 = {
     "Linux 2.4.21": ["0.45", "0.77", "0.91", "1.06", "1.03", "24.3", "37.6", ""],
 }
 
+#: What lmbench measured of memory: ns until a load from the first level, the second and memory is there; MB/s that are
+#: read, written, copied by the library, copied by a loop, and go through a pipe.
+PENTIUM_PRO_MEMORY = {
+    "Linux 1.3": ["12", "90", "194", "205", "56", "57", "42", "73"],
+    "UnixWare": ["14", "34", "196", "214", "86", "55", "65", ""],
+}
+PENTIUM_4_MEMORY = {
+    "Linux 2.4.18": ["0.84", "7.72", "118", "2007", "1189", "852", "901", "1568"],
+}
 
 def modelled(runs: list[Run], machine: str, kernel: str, of: list[tuple[int, int]], digits: int) -> list[str]:
     """The row of a machine: each column is of so many processes, and of so many KB of each."""
@@ -57,6 +66,38 @@ def pentium_4(runs: list[Run]) -> str:
     return beside(rows, of)
 
 
+def memory(runs: list[Run], machine: str, kernel: str, arrays_kb: tuple[int, int, int], pipe_mb_s: float) -> list[str]:
+    """The row of a machine: what lies in its first level, in its second, and in neither."""
+
+    def at(metric: str, kb: int) -> float:
+        wanted = {"experiment": "memory", "machine": machine, "kernel": kernel}
+        return one(runs, metric, wanted | {"size_bytes": kb << 10})
+
+    latencies = [at("latency_ns", kb) for kb in arrays_kb]
+    rates = [at(f"{what}_mb_s", arrays_kb[-1]) for what in ("read", "write", "copy")]
+    return [*(f"{value:.3g}" for value in latencies), *(f"{value:.0f}" for value in (*rates, rates[-1], pipe_mb_s))]
+
+
+def beside_memory(rows: dict[str, list[str]]) -> str:
+    head = ["L1, ns", "L2, ns", "memory, ns", "read", "write", "copy, library", "copy, loop", "pipe"]
+    return table(head, [[name, *row] for name, row in rows.items()])
+
+
+def pentium_pro_memory(runs: list[Run]) -> str:
+    """Memory of a Pentium Pro of 200 MHz."""
+    of = {"experiment": "uvm-pipe", "machine": "pentium-pro", "kernel": "uvm", "send": "copy", "receive": "copy"}
+    pipe_mb_s = one(runs, "bandwidth_mb_s", of | {"size_bytes": 64 << 10, "refill": "false"})
+    row = memory(runs, "pentium-pro", "uvm", (4, 64, 8192), pipe_mb_s)
+    return beside_memory(PENTIUM_PRO_MEMORY | {"*modelled, `uvm`*": row})
+
+
+def pentium_4_memory(runs: list[Run]) -> str:
+    """Memory of a Pentium 4 of 2.4 GHz."""
+    pipe_mb_s = one(runs, "bandwidth_mb_s", {"experiment": "bw-pipe", "machine": "xeon-up", "kernel": "original"})
+    row = memory(runs, "xeon-up", "original", (4, 128, 8192), pipe_mb_s)
+    return beside_memory(PENTIUM_4_MEMORY | {"*modelled, `original`*": row})
+
+
 def all_of_them(runs: list[Run]) -> str:
     """A switch by processes and what each works on."""
     named = {"pentium-pro": "uvm", "xeon-up": "original", "p4-flip": "linux-2.6", "today": "original"}
@@ -70,5 +111,7 @@ def all_of_them(runs: list[Run]) -> str:
     return table([f"{kb} KB" for kb in sizes], rows)
 
 
+BLOCKS = [pentium_pro, pentium_4, pentium_pro_memory, pentium_4_memory, all_of_them]
+
 if __name__ == "__main__":
-    measured.main(__doc__, PAGE, EXPERIMENTS, [pentium_pro, pentium_4, all_of_them])
+    measured.main(__doc__, PAGE, EXPERIMENTS, BLOCKS)

@@ -102,14 +102,14 @@ pub trait Machine: Tlb + Account + Oracle + Recorder + Clone + 'static {
     fn refer(&self, references: &mut [Reference]) -> Result<(), CopyFault> {
         for (done_bytes, r) in references.iter_mut().enumerate() {
             self.execute(Instructions(core::mem::take(&mut r.instructions)));
-            let mut word = r.word.to_be_bytes();
+            let mut word = r.word.to_le_bytes();
             let made = match r.access {
                 Access::Fetch => self.fetch(Mode::User, r.at, Instructions(0)),
                 Access::Read => self.load(Mode::User, r.at, &mut word),
                 Access::Write => self.store(Mode::User, r.at, &word),
             };
             made.map_err(|fault| CopyFault { done_bytes, ..fault })?;
-            r.word = u32::from_be_bytes(word);
+            r.word = u32::from_le_bytes(word);
         }
         Ok(())
     }

@@ -47,7 +47,7 @@ pub struct Reference {
     pub instructions: u32,
     /// Load, store or fetch.
     pub access: Access,
-    /// A word of user memory. Of a fetch, what lies in its cache line is fetched.
+    /// A word of user memory, its lowest byte first. Of a fetch, what lies in its cache line is fetched.
     pub at: Va,
     /// What a store stores there; what a load has found.
     pub word: u32,

@@ -14,6 +14,7 @@ mod file_read;
 mod invalidate;
 mod ispc;
 mod ispc_clients;
+mod memory;
 mod message;
 mod mixed;
 mod net;
@@ -49,6 +50,7 @@ impl Registry {
             .with::<invalidate::Invalidate>()
             .with::<ispc::Ispc>()
             .with::<ispc_clients::IspcClients>()
+            .with::<memory::Memory>()
             .with::<message::Message>()
             .with::<mixed::Mixed>()
             .with::<net::flip_receive::FlipReceive>()
