@@ -369,7 +369,7 @@ enum Memory {
 }
 
 /// Frames that are left to all of it when memory is scarce: fewer than one part has pages.
-const SCARCE_PAGES: usize = 66;
+const SCARCE_PAGES: usize = 56;
 
 /// How it went.
 struct Performed {

@@ -1,7 +1,8 @@
 //! The page daemon: takes back frames that are not used (UVM paper, 3.1; NetBSD `uvm_pdaemon.c`).
 //!
 //! A pass keeps a part of the pageable frames inactive, oldest first, and takes inactive ones that were not used since
-//! they became so (second chance), a cluster at a time:
+//! they became so (second chance), a cluster at a time. A cluster is filled even where fewer frames are wanted: who
+//! waits for the disk takes frames as fast as they come, and clusters of what is just missing would be of one.
 //!
 //! 1. *Claim*: the owner is locked, the frame is made busy, and every mapping of it is taken away, in one step under
 //!    the page queues: so no wire comes through a mapping that still stands.
@@ -192,8 +193,7 @@ impl<M: Machine> Vm<M> {
             self.balance_queues(if last { 100 } else { paging.inactive_percent });
             let mut looks = self.frames().lock().queue_lens().1;
             while looks > 0 && self.frames().free_now() < paging.free_target_pages {
-                let wanted = (paging.free_target_pages - self.frames().free_now()).min(paging.cluster_pages);
-                let victims = self.claim(wanted, &mut looks, last, &mut pass);
+                let victims = self.claim(paging.cluster_pages, &mut looks, last, &mut pass);
                 if !victims.is_empty() {
                     pass.reclaimed += if self.has(VmDefect::ReclaimedTwice) { victims.len() } else { 0 };
                     self.page_out(t, victims, &mut pass);

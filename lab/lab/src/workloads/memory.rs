@@ -58,7 +58,11 @@ impl Workload for Memory {
     fn metrics() -> Vec<Metric> {
         vec![
             metric("latency_ns", "ns", "Modelled time of a load that waits for the one before it."),
-            metric("read_mb_s", "MB/s", "Bytes that a program loads in a modelled second, one after the other."),
+            metric(
+                "read_mb_s",
+                "MB/s",
+                "Bytes that a program loads in a modelled second, one after the other.",
+            ),
             metric("write_mb_s", "MB/s", "Bytes that it stores."),
             metric("copy_mb_s", "MB/s", "Bytes that it copies; each is loaded once and stored once."),
         ]
@@ -92,9 +96,11 @@ impl Memory {
         user.store(array, &contents);
         user.store(copy, &vec![0; self.size_bytes]);
         let watch = Stopwatch::start(&self.model);
-        let latency_cycles = self.cycles(|| self.follow(user, array)) / self.places().count() as f64 + self.latency_cycles as f64;
+        let pass_cycles = self.cycles(|| self.follow(user, array));
+        let latency_cycles = pass_cycles / self.places().count() as f64 + self.latency_cycles as f64;
         let mut page = [0; PAGE_SIZE];
-        let read_cycles = self.cycles(|| self.by_pieces(PAGE_SIZE, |at, len| user.load(array + at, &mut page[..len])));
+        let read_cycles =
+            self.cycles(|| self.by_pieces(PAGE_SIZE, |at, len| user.load(array + at, &mut page[..len])));
         let copy_cycles = self.cycles(|| {
             self.by_pieces(self.line_bytes, |at, len| {
                 let mut line = [0; PAGE_SIZE];
@@ -103,8 +109,8 @@ impl Memory {
             });
         });
         self.compare(copy, &contents);
-        let write_cycles =
-            self.cycles(|| self.by_pieces(PAGE_SIZE, |at, len| user.store(copy + at, &contents[at..at + len])));
+        let write_cycles = self
+            .cycles(|| self.by_pieces(PAGE_SIZE, |at, len| user.store(copy + at, &contents[at..at + len])));
         self.compare(copy, &contents);
         let mb_s = |cycles: f64| self.size_bytes as f64 * self.clock_mhz / cycles;
         let results = [
@@ -143,7 +149,9 @@ impl Memory {
     }
 
     fn by_pieces(&self, piece_bytes: usize, mut work: impl FnMut(usize, usize)) {
-        (0..self.size_bytes).step_by(piece_bytes).for_each(|at| work(at, piece_bytes.min(self.size_bytes - at)));
+        (0..self.size_bytes)
+            .step_by(piece_bytes)
+            .for_each(|at| work(at, piece_bytes.min(self.size_bytes - at)));
     }
 
     /// Follows the list from its first word to its last.
@@ -157,8 +165,12 @@ impl Memory {
             user.refer(&mut loads);
             let next = places.peek().map_or(array, |&at| array + at);
             let leads_to = loads.iter().skip(1).map(|load| load.at).chain([next]);
-            if let Some((load, _)) = loads.iter().zip(leads_to).find(|(load, to)| array + load.word as usize != *to) {
-                self.cell.borrow_mut().damage(format!("the list leads from {:?} to {:#x}", load.at, load.word));
+            if let Some((load, _)) =
+                loads.iter().zip(leads_to).find(|(load, to)| array + load.word as usize != *to)
+            {
+                self.cell
+                    .borrow_mut()
+                    .damage(format!("the list leads from {:?} to {:#x}", load.at, load.word));
             }
         }
     }

@@ -137,12 +137,12 @@ fn reading_by_transfer_dips_where_the_kernels_structures_leave_a_cache() {
     };
     let l2 = |kb: u64| format!("machine.cache.L2.size_bytes={}", kb * KB);
     for (answers, knee) in [("memory", 2048), ("clusters", 1024)] {
-        assert!(gain(answers, &l2(64), knee / 2) > 0.99 && gain(answers, &l2(64), knee) < 0.97, "{answers}");
+        assert!(gain(answers, &l2(64), knee / 2) > 0.99 && gain(answers, &l2(64), knee) < 0.98, "{answers}");
         assert!(gain(answers, &l2(128), knee) > 0.99, "{answers}");
-        assert!(gain(answers, &l2(128), 2 * knee) < 0.97, "{answers}");
+        assert!(gain(answers, &l2(128), 2 * knee) < 0.98, "{answers}");
         assert!(gain(answers, &l2(256), 2 * knee) > 0.99, "{answers}");
         // Were the second level farther away, it would be the first whose leaving is seen, and earlier.
-        assert!(gain(answers, "machine.cache.L2.latency_cycles=50", knee / 4) < 0.97, "{answers}");
+        assert!(gain(answers, "machine.cache.L2.latency_cycles=50", knee / 4) < 0.98, "{answers}");
         assert!(gain(answers, "machine.cache.L2.latency_cycles=7", knee / 4) > 1.0, "{answers}");
     }
 }

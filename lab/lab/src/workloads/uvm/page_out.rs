@@ -57,7 +57,11 @@ impl Workload for PageOut {
                 "pages/s",
                 "Pages that went to the swap area, in a second of modelled time.",
             ),
-            metric("pages_per_request", "pages", "Pages of a request to the disk, one with another."),
+            metric(
+                "pages_per_request",
+                "pages",
+                "Pages that go out in a request to the disk, one with another.",
+            ),
         ]
     }
 
@@ -92,10 +96,10 @@ impl PageOut {
         let outcome = &mut *self.cell.borrow_mut();
         let seconds = watch.stop_cycles(&self.model, outcome) / self.clock_mhz / 1e6;
         let counter = |counter| outcome.measured.as_ref().map_or(0, |all| all.counter(counter)) as f64;
-        let (out, moved) = (counter(VmCounter::PageOuts), counter(VmCounter::PageIns));
-        let requests = counter(VmCounter::DiskRequests);
-        let results =
-            [("pages_out_per_s", out / seconds), ("pages_per_request", (out + moved) / requests.max(1.0))];
+        let out = counter(VmCounter::PageOuts);
+        // A page of anonymous memory comes in alone.
+        let requests = counter(VmCounter::DiskRequests) - counter(VmCounter::PageIns);
+        let results = [("pages_out_per_s", out / seconds), ("pages_per_request", out / requests.max(1.0))];
         outcome.results.extend(results.map(|(name, value)| (name.to_owned(), value)));
         let wrong = (0..pages).map(page_of).find(|&page| {
             let mut found = [0; 8];
