@@ -187,7 +187,8 @@ impl<M: Machine> Ispc<M> {
         Ok(())
     }
 
-    /// What is kept for a process's next call is that process's, and attached nowhere.
+    /// What is kept for a process's next call is that process's, and attached nowhere; and what a process keeps is kept
+    /// for its next call, or a server knows of it.
     fn check_kept(&self, state: &State) -> Result<(), String> {
         for (&pid, cache) in &state.kept {
             for page in cache.control.iter().chain(cache.data.iter().map(|(_, page)| page)) {
@@ -195,6 +196,13 @@ impl<M: Machine> Ispc<M> {
                 if holder != Some(Holder::Kept(pid)) {
                     return Err(format!("page {page} of the area is kept for {pid:?}, and {holder:?}'s"));
                 }
+            }
+        }
+        for (page, ica) in state.icas.iter().filter(|(_, ica)| !ica.servers_own) {
+            if let Holder::Kept(pid) = ica.holder
+                && !state.kept.get(&pid).is_some_and(|cache| cache.has(*page))
+            {
+                return Err(format!("page {page} of the area is kept for {pid:?}, which does not know of it"));
             }
         }
         Ok(())

@@ -90,7 +90,9 @@ impl<M: Machine> Ispc<M> {
         let _c = call.machine().scope(Cause::Protocol);
         let mut state = self.state.lock();
         self.port(call, &mut state)?;
-        Ok(self.va(self.place(call, &mut state, pages, Holder::Kept(call.pid))?))
+        let page = self.place(call, &mut state, pages, Holder::Kept(call.pid))?;
+        state.icas.get_mut(&page).expect("just made").servers_own = true;
+        Ok(self.va(page))
     }
 
     /// Frees a piece that the caller keeps.

@@ -19,6 +19,11 @@ impl PieceCache {
         }
     }
 
+    /// It is one of them, of whatever kind.
+    pub(super) fn has(&self, page: usize) -> bool {
+        self.control == Some(page) || self.data.iter().any(|(_, first)| *first == page)
+    }
+
     pub(super) fn put(&mut self, data_pages: Option<usize>, page: usize) {
         match data_pages {
             None => self.control = Some(page),

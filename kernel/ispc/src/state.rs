@@ -48,6 +48,8 @@ pub struct Ica {
     pub entries: Vec<usize>,
     /// A page table attaches it.
     pub tabled: bool,
+    /// A server has it from [`Ispc::alloc_kept`], and knows of it itself while it keeps it.
+    pub servers_own: bool,
 }
 
 /// All of it. See the [module](self).
