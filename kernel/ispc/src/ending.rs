@@ -202,7 +202,9 @@ impl<M: Machine> Ispc<M> {
             if let Holder::Kept(pid) = ica.holder
                 && !state.kept.get(&pid).is_some_and(|cache| cache.has(*page))
             {
-                return Err(format!("page {page} of the area is kept for {pid:?}, which does not know of it"));
+                return Err(format!(
+                    "page {page} of the area is kept for {pid:?}, which does not know of it"
+                ));
             }
         }
         Ok(())

@@ -82,7 +82,9 @@ impl<M: Machine> Ispc<M> {
             let kernel_va = call.core.vm.pmaps().area_kernel_va(first).0;
             m.zero(kernel_va, pages * PAGE_SIZE).expect("the arena is mapped for ever");
         }
-        state.icas.insert(first, Ica { pages, at, holder, entries: Vec::new(), tabled: false, servers_own: false });
+        state
+            .icas
+            .insert(first, Ica { pages, at, holder, entries: Vec::new(), tabled: false, servers_own: false });
         Ok(first)
     }
 

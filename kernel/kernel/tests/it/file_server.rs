@@ -2,7 +2,9 @@
 //! (What programs see of files, whoever has them, is in `volume`.)
 
 use crate::common::*;
-use crate::ispc::{PAGE, SERVICE, ant, ant_with_files, check, load, on_sh4, served, try_served};
+use crate::ispc::{
+    PAGE, SERVICE, ant, ant_with_files, check, load, on_sh4, served, try_served, until_served,
+};
 use pageferry_hal::*;
 use pageferry_kernel::*;
 use pageferry_model::Schedule;
@@ -367,6 +369,49 @@ fn kept_pieces_make_way() {
         u.close(fd).unwrap();
         u.unmount().unwrap();
     });
+}
+
+/// Threads of two clients are inside a server at once, and each makes a request as that server: the kernel keeps the
+/// pieces of one, and gives those of the other back.
+#[test]
+fn a_process_keeps_the_pieces_of_one_request_however_many_it_makes_at_once() {
+    let ended = try_served("xeon-mp", Schedule::Timed, Method::Migrating, Planted::NONE, |u| {
+        mounted(u, 1 << 20);
+        let buffer = map(u, PAGE);
+        let fd = u.open("/mnt/file", MAKE).unwrap();
+        assert_eq!(u.write(fd, buffer, PAGE), Ok(PAGE));
+        let (inside, most) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let seen = most.clone();
+        let server = u.fork(
+            "server",
+            Box::new(move |u| {
+                let buffer = map(u, PAGE);
+                let procedure = move |u: &U, _: &Inquiry| {
+                    inside.set(inside.get() + 1);
+                    most.set(most.get().max(inside.get()));
+                    assert_eq!(u.read_at(fd, 0, buffer, PAGE), Ok(PAGE));
+                    inside.set(inside.get() - 1);
+                };
+                u.ispc_serve_by(SERVICE, Box::new(procedure)).unwrap();
+                assert_eq!(u.ispc_receive(Wait::Yes), Err(Errno::Interrupted));
+            }),
+        );
+        for _ in 0..2 {
+            fork(u, "client", |u| {
+                let control = u.ica_alloc(1, Wait::Yes).unwrap();
+                until_served(u, control);
+                (0..50).for_each(|_| u.ispc_request(SERVICE, control, None, Wait::Yes).unwrap());
+            });
+        }
+        (0..2).for_each(|_| _ = u.wait().unwrap());
+        assert_eq!(seen.get(), 2, "never two at once");
+        u.kernel().check().unwrap();
+        u.signal(server.unwrap()).unwrap();
+        u.wait().unwrap();
+        u.close(fd).unwrap();
+        u.unmount().unwrap();
+    });
+    sound(&ended, "xeon-mp");
 }
 
 /// Programs may not speak to the server themselves, nor be it.
