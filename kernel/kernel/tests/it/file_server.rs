@@ -380,15 +380,15 @@ fn a_process_keeps_the_pieces_of_one_request_however_many_it_makes_at_once() {
         let buffer = map(u, PAGE);
         let fd = u.open("/mnt/file", MAKE).unwrap();
         assert_eq!(u.write(fd, buffer, PAGE), Ok(PAGE));
-        let (inside, most) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
-        let seen = most.clone();
+        let (inside, max_inside) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let seen = max_inside.clone();
         let server = u.fork(
             "server",
             Box::new(move |u| {
                 let buffer = map(u, PAGE);
                 let procedure = move |u: &U, _: &Inquiry| {
                     inside.set(inside.get() + 1);
-                    most.set(most.get().max(inside.get()));
+                    max_inside.set(max_inside.get().max(inside.get()));
                     assert_eq!(u.read_at(fd, 0, buffer, PAGE), Ok(PAGE));
                     inside.set(inside.get() - 1);
                 };
