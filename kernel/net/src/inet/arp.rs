@@ -5,7 +5,7 @@
 //! minutes. Only answers to questions, and questions to this host, are learnt from.
 
 use super::alarm::Part;
-use super::neighbours::{Entry, Table};
+use super::neighbours::{Entry, Station, Table};
 use super::stack::Ip;
 use super::wire::{SumBy, TYPE_ARP, TYPE_IP, ethernet};
 use alloc::collections::VecDeque;
@@ -48,7 +48,9 @@ impl<M: Machine> Ip<'_, M> {
     pub(super) fn resolve_and_send(&self, neighbour: Ipv4Addr, packet: Chain, sum: SumBy) {
         let (now, next) = (self.now(), self.now() + self.cycles(RETRY_MS));
         let resolved = self.with_arp(|table| match table.entries.get_mut(&neighbour) {
-            Some(Entry::Known { station, until }) if *until > now => Resolved::Send(*station, (packet, sum)),
+            Some(Entry::Known(station)) if station.is_believed(now) => {
+                Resolved::Send(station.address, (packet, sum))
+            }
             _ if self.is_ending() => Resolved::Drop(packet),
             Some(Entry::Asked { waiting, .. }) => {
                 waiting.push_back((packet, sum));
@@ -127,8 +129,8 @@ impl<M: Machine> Ip<'_, M> {
             let believed = match (arp.operation, table.entries.get(&sender)) {
                 (ArpOperation::REQUEST, before) => before.is_some() || table.make_room(),
                 (ArpOperation::REPLY, Some(Entry::Asked { .. })) => true,
-                (ArpOperation::REPLY, Some(Entry::Known { until, .. })) => {
-                    *until <= now || self.has(NetDefect::AnswerUnasked)
+                (ArpOperation::REPLY, Some(Entry::Known(before))) => {
+                    !before.is_believed(now) || self.has(NetDefect::AnswerUnasked)
                 }
                 _ => false,
             };
@@ -136,7 +138,7 @@ impl<M: Machine> Ip<'_, M> {
             if !for_us || !believed || station.0[0] & 1 != 0 {
                 return VecDeque::new();
             }
-            match table.entries.insert(sender, Entry::Known { station, until }) {
+            match table.entries.insert(sender, Entry::Known(Station { address: station, until })) {
                 Some(Entry::Asked { waiting, .. }) => waiting,
                 _ => VecDeque::new(),
             }
@@ -150,7 +152,7 @@ impl<M: Machine> Ip<'_, M> {
     /// Nothing is heard of what is sent to a neighbour: it may have another station by now (4.4BSD, `in_losing`).
     pub(super) fn doubt(&self, neighbour: Ipv4Addr) {
         self.with_arp(|table| {
-            if let Some(Entry::Known { .. }) = table.entries.get(&neighbour) {
+            if let Some(Entry::Known(_)) = table.entries.get(&neighbour) {
                 table.entries.remove(&neighbour);
             }
         });

@@ -20,8 +20,21 @@ pub(super) struct Table {
 }
 
 pub(super) enum Entry {
-    Known { station: MacAddress, until: Cycles },
+    Known(Station),
     Asked { tries: u32, next: Cycles, waiting: VecDeque<(Chain, SumBy)> },
+}
+
+/// A station, and when it is to be asked for again.
+pub(super) struct Station {
+    pub(super) address: MacAddress,
+    pub(super) until: Cycles,
+}
+
+impl Station {
+    /// It need not be asked for at `now`.
+    pub(super) fn is_believed(&self, now: Cycles) -> bool {
+        now < self.until
+    }
 }
 
 impl Table {
@@ -51,7 +64,20 @@ impl Table {
         if self.entries.len() < MAX_ENTRIES {
             return true;
         }
-        let known = self.entries.iter().find(|(_, e)| matches!(e, Entry::Known { .. })).map(|(a, _)| *a);
+        let known = self.entries.iter().find(|(_, e)| matches!(e, Entry::Known(_))).map(|(a, _)| *a);
         known.map(|address| self.entries.remove(&address)).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cycles, MacAddress, Station};
+
+    #[test]
+    fn an_answer_is_believed_for_its_time_and_no_longer() {
+        let station = Station { address: MacAddress([2, 0, 0, 0, 0, 1]), until: Cycles(100) };
+        for (now, expected) in [(0, true), (99, true), (100, false), (101, false)] {
+            assert_eq!(station.is_believed(Cycles(now)), expected, "at {now}");
+        }
     }
 }

@@ -20,6 +20,17 @@ use pageferry_hal::{Channel, Cycles, Machine, StructVa};
 /// The first port that is given to sockets without one.
 const FIRST_EPHEMERAL_PORT: u16 = 49152;
 
+/// The port to be given behind `port`.
+fn port_behind(port: u16) -> u16 {
+    if port == u16::MAX { FIRST_EPHEMERAL_PORT } else { port + 1 }
+}
+
+/// All ports that are given to sockets without one, each once, from `first` on.
+fn ports_from(first: u16) -> impl Iterator<Item = u16> {
+    let all = usize::from(u16::MAX - FIRST_EPHEMERAL_PORT) + 1;
+    core::iter::successors(Some(first), |port| Some(port_behind(*port))).take(all)
+}
+
 /// A protocol, as far as ports are concerned.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Protocol {
@@ -190,15 +201,11 @@ impl<M: Machine> Pcbs<M> {
 
     /// A port that no block of the protocol has.
     pub(super) fn free_port(&mut self, protocol: Protocol) -> Option<u16> {
-        let range = u16::MAX - FIRST_EPHEMERAL_PORT;
-        for _ in 0..=range {
-            let port = self.next_port;
-            self.next_port = if port == u16::MAX { FIRST_EPHEMERAL_PORT } else { port + 1 };
-            if self.is_free(protocol, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port), false) {
-                return Some(port);
-            }
-        }
-        None
+        let is_free =
+            |port: &u16| self.is_free(protocol, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, *port), false);
+        let port = ports_from(self.next_port).find(is_free)?;
+        self.next_port = port_behind(port);
+        Some(port)
     }
 
     /// The connection that has been over for longest, of those that no process has.
@@ -324,6 +331,22 @@ impl<M: Machine> Pcb<M> {
         match &self.kind {
             Kind::Tcp(tcb) => tcb.is_listening(),
             Kind::Udp(_) => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FIRST_EPHEMERAL_PORT, ports_from};
+    use alloc::vec::Vec;
+
+    #[test]
+    fn each_port_is_looked_at_once_from_any_on() {
+        for first in [FIRST_EPHEMERAL_PORT, FIRST_EPHEMERAL_PORT + 1, 60_000, u16::MAX] {
+            let mut ports: Vec<u16> = ports_from(first).collect();
+            assert_eq!(ports[0], first);
+            ports.sort_unstable();
+            assert_eq!(ports, (FIRST_EPHEMERAL_PORT..=u16::MAX).collect::<Vec<u16>>(), "from {first}");
         }
     }
 }

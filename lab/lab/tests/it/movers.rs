@@ -215,3 +215,37 @@ fn loans_are_locked_in_two_ways() {
     let told = try_run_under("bsd-vm", "loan-locks", "pentium-pro", &[]).expect_err("nothing is lent there");
     assert!(told.contains("expected a kernel that lends pages"), "{told}");
 }
+
+/// UVM paper, abstract: pages go out in whole clusters, also while their process waits for others to come in. Each page
+/// of memory objects goes alone.
+#[test]
+fn pages_go_out_in_whole_clusters() {
+    for (kernel, expected) in [("uvm-paging", 15.5..=16.0), ("bsd-vm", 1.0..=1.0)] {
+        for order in ["ascending", "scattered"] {
+            let settings = ["passes=2", &format!("order={order}"), "size_bytes=34M"];
+            let record = try_run_under(kernel, "page-out", "pentium-pro", &settings).unwrap();
+            let pages = is(&record, "pages_per_request");
+            assert!(expected.contains(&pages), "{kernel}, {order}: {pages}");
+        }
+    }
+}
+
+/// `lat_mem_rd` and `bw_mem` see what the machine's file says: the latency of each level, its stream of loads, and what
+/// a copy through it takes.
+#[test]
+fn memory_is_as_far_as_the_machines_file_says() {
+    let at = |size: &str| run("memory", "pentium-pro", &[&format!("size_bytes={size}"), "total_bytes=256K"]);
+    for (size, expected_ns) in [("4K", 15.0), ("64K", 35.0), ("4M", 190.0)] {
+        let found = is(&at(size), "latency_ns");
+        assert!((expected_ns..expected_ns * 1.02).contains(&found), "{size}: {found} ns");
+    }
+    // A line of 32 bytes in 3, 10 and 28 cycles of 5 ns.
+    for (size, expected) in [("4K", 2133.0), ("64K", 640.0), ("4M", 228.6)] {
+        let found = is(&at(size), "read_mb_s");
+        assert!((expected * 0.98..=expected * 1.01).contains(&found), "{size}: {found} MB/s");
+    }
+    let of = |metric| is(&at("4M"), metric);
+    assert!(of("copy_mb_s") < of("write_mb_s") && of("write_mb_s") < of("read_mb_s"));
+    // Of no round size.
+    run("memory", "pentium-pro", &["size_bytes=1000", "stride_bytes=6"]);
+}
