@@ -173,8 +173,10 @@ pub fn serve(
         Link::Tap(tap) => testbed.model().attach(Box::new(TapEnd::new(tap, stop.clone()))),
     }
     let server = Server::new(testbed.model().clone(), site, service, (keeper, log), stop, tell);
-    let state = server.state();
-    let finish = testbed.execute("httpd", server.program())?;
+    let (state, site) = (server.state(), server.site.clone());
+    let mut finish = testbed.execute("httpd", server.program())?;
+    let numbers = site.borrow().check();
+    finish.laws.push(Law::new("each number of a file is a file's, or free", numbers));
     if let Some(path) = &pcap {
         testbed.model().end_record_frames().map_err(|e| LabError::io("write", path, e))?;
     }

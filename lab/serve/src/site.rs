@@ -185,7 +185,7 @@ impl Site {
     pub(super) fn next_file(&mut self) -> Option<String> {
         let number = self.free_numbers.pop().or_else(|| {
             let number = self.next_number;
-            self.next_number += 1;
+            self.next_number += usize::from(number < self.numbers);
             (number < self.numbers).then_some(number)
         });
         number.map(|number| number.to_string())
@@ -194,6 +194,20 @@ impl Site {
     /// A file of this name is gone.
     pub(super) fn give_back(&mut self, file: &str) {
         self.free_numbers.push(file.parse().expect("a number"));
+    }
+
+    /// Tests that each number that was given is that of one file, or free again; while nothing is under way.
+    ///
+    /// # Errors
+    /// What is broken, in words.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let of_pages = self.pages.values().map(Page::number);
+        let mut known: Vec<usize> = of_pages.chain(self.free_numbers.iter().copied()).collect();
+        known.sort_unstable();
+        if known.iter().copied().eq(0..self.next_number) {
+            return Ok(());
+        }
+        Err(format!("{} numbers were given, {} are of files or free", self.next_number, known.len()))
     }
 
     /// The files of the host, each with the modelled one that is to be as it.
@@ -460,7 +474,9 @@ mod tests {
             }
         }
         assert_eq!(tags.len(), 1000);
+        assert_eq!(site.check(), Ok(()));
         assert!(site.next_file().is_some() && site.next_file().is_none());
+        assert!(site.check().is_err(), "one was given and is no file's");
     }
 
     /// What was there at the start and could not be read has no number any more either.
@@ -478,6 +494,8 @@ mod tests {
         );
         let given: BTreeSet<String> = std::iter::from_fn(|| site.next_file()).collect();
         assert_eq!(given.len(), 2);
+        given.iter().for_each(|number| site.give_back(number));
+        assert_eq!(site.check(), Ok(()));
         assert!(site.files().iter().all(|file| !given.contains(file)));
     }
 }

@@ -33,6 +33,14 @@ pub(super) struct Wait {
     pub(super) patience: Patience,
 }
 
+impl Wait {
+    /// Its client has had all the time that it has, where a millisecond has so many cycles.
+    fn is_over(&self, now: Cycles, ms_cycles: Cycles, is_pressed: bool) -> bool {
+        let ms = if is_pressed { self.patience.pressed_ms } else { self.patience.ms };
+        self.since + Cycles(ms_cycles.0 * ms) <= now
+    }
+}
+
 /// What the processes that serve wait for.
 #[derive(Debug)]
 pub(super) struct Workers {
@@ -86,9 +94,7 @@ impl Workers {
 
     /// True when a client has had all the time that it has.
     pub(super) fn is_late(&self, user: &User<Model>, wait: &Wait) -> bool {
-        let patience = wait.patience;
-        let ms = if self.is_pressed.get() { patience.pressed_ms } else { patience.ms };
-        wait.since + cycles(user, ms) <= user.machine().now()
+        wait.is_over(user.machine().now(), cycles(user, 1), self.is_pressed.get())
     }
 
     /// Makes a call that may wait, as long as its client has time, or for ever.
@@ -147,4 +153,23 @@ impl Workers {
 pub(super) fn cycles(user: &User<Model>, ms: u64) -> Cycles {
     let config = user.kernel().config().net.expect("it listens");
     Cycles(config.ms_cycles.0 * ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cycles, Patience, Wait};
+
+    #[test]
+    fn a_client_has_less_time_where_others_wait() {
+        let wait = Wait { since: Cycles(1000), patience: Patience { ms: 20, pressed_ms: 5 } };
+        for (now, is_pressed, expected) in [
+            (1049, true, false),
+            (1050, true, true),
+            (1050, false, false),
+            (1199, false, false),
+            (1200, false, true),
+        ] {
+            assert_eq!(wait.is_over(Cycles(now), Cycles(10), is_pressed), expected, "{now}, {is_pressed}");
+        }
+    }
 }
