@@ -62,6 +62,23 @@ fn line(text: &str) -> Option<Line> {
     }
 }
 
+/// What valgrind prints, line by line. A call's own words may go on for lines: a path may have any.
+#[derive(Default)]
+struct Words {
+    in_call: bool,
+}
+
+impl Words {
+    /// What the next line is; `None` if it is none that can come here.
+    fn next(&mut self, text: &str) -> Option<Line> {
+        let line = line(text).or(self.in_call.then_some(Line::Remark))?;
+        if line != Line::Remark {
+            self.in_call = matches!(line, Line::Call(_) | Line::Exec);
+        }
+        Some(line)
+    }
+}
+
 /// `2]:  acquired lock (thread_wrapper(starting new thread))`
 fn scheduled(said: &str) -> Option<Line> {
     let (thread, what) = said.split_once("]:")?;
@@ -143,8 +160,7 @@ pub(super) fn record<W: Write>(
     })?;
     let mut told = ProgressMeter::new(progress);
     let (mut text, mut children) = (Vec::new(), Vec::new());
-    // A call's own words may go on for lines: a path may have any.
-    let (mut in_call, mut execs_at) = (false, None);
+    let (mut words, mut execs_at) = (Words::default(), None);
     loop {
         text.clear();
         match watched.references.read_until(b'\n', &mut text) {
@@ -161,18 +177,14 @@ pub(super) fn record<W: Write>(
         }
         let said = String::from_utf8_lossy(&text);
         let said = said.trim_end_matches('\n');
-        let Some(line) = line(said).or(in_call.then_some(Line::Remark)) else {
+        let Some(line) = words.next(said) else {
             let problem = format!("prints `{said}`, expected a line such as `I  04001000,3`");
             return Err(watched.fail(problem, threads.references));
         };
         match line {
-            Line::Call(child) => {
-                in_call = true;
-                children.extend(child);
-            }
-            Line::Exec => (in_call, execs_at) = (true, Some(threads.references)),
-            Line::Remark => {}
-            _ => in_call = false,
+            Line::Call(child) => children.extend(child),
+            Line::Exec => execs_at = Some(threads.references),
+            _ => {}
         }
         told.tell(threads.references);
         if let Err(error) = threads.take(line) {
@@ -216,6 +228,20 @@ mod tests {
         assert_eq!(line("SYSCALL[7,1](59) sys_execve ( 0x10a0(/bin/true), 0x1, 0x2 )"), Some(Line::Exec));
         for bad in ["I 04001000,3", " L 1ffe", " S x,8", " M 10,0", "é", "I  4,99999", " L ,"] {
             assert_eq!(line(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn words_of_a_call_may_go_on_until_something_else_comes() {
+        let mut words = Words::default();
+        assert_eq!(words.next("no line"), None, "before any");
+        for call in ["SYSCALL[7,1](2) sys_openat ( 0x10(a", "SYSCALL[7,1](59) sys_execve ( 0x10(a"] {
+            assert!(words.next(call).is_some());
+            for goes_on in ["path", "==7== a remark", "of lines)"] {
+                assert_eq!(words.next(goes_on), Some(Line::Remark), "{call}: {goes_on}");
+            }
+            assert_eq!(words.next("I  1000,4"), Some(Line::Fetch(0x1000, 4)));
+            assert_eq!(words.next("path"), None, "{call} is over");
         }
     }
 

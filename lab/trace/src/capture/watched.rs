@@ -214,3 +214,22 @@ impl<P: FnMut(u64)> ProgressMeter<P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::ProgressMeter;
+
+    /// References come in lumps: after a large one it is as long as ever to the next call.
+    #[test]
+    fn progress_is_told_every_so_many_references() {
+        let mut told = Vec::new();
+        let mut meter = ProgressMeter::new(|references| told.push(references));
+        let every = ProgressMeter::<fn(u64)>::EVERY;
+        for references in
+            [0, 1, every - 1, every, every + 1, 9 * every + 5, 9 * every + 6, 10 * every, 10 * every + 5]
+        {
+            meter.tell(references);
+        }
+        assert_eq!(told, [0, every, 9 * every + 5, 10 * every + 5]);
+    }
+}
