@@ -2,8 +2,8 @@
 //!
 //! * [`selection`]: what is run, as words of a command line; both machines read the same line.
 //! * [`kernel`]: the board, and the kernel that is booted on it.
-//! * [`programs`]: what its first process does; [`random`]: programs of system calls that nobody wrote. [`process`]: a
-//!   process as they see it. [`verdict`]: whether every byte was right.
+//! * [`programs`]: what its first process does; [`random`]: programs of system calls that nobody wrote; `edges`: what
+//!   a program may not use. [`process`]: a process as they see it. [`verdict`]: whether every byte was right.
 //! * [`schedule`]: the turns of a run as a file. [`counts`]: what is counted of a run that nobody conducts.
 //!
 //! The program of this package runs the modelled machine, writes down its turns and events, and compares them with
@@ -16,6 +16,7 @@
 extern crate alloc;
 
 pub mod counts;
+mod edges;
 pub mod kernel;
 pub mod process;
 pub mod programs;

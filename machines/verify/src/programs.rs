@@ -8,6 +8,7 @@
 //! what the process would; that is part of the events, and the same on both machines.
 
 use crate::counts::Counts;
+use crate::edges;
 use crate::process::{Process, Watcher};
 use crate::random::Programs;
 use crate::verdict::Verdict;
@@ -38,13 +39,15 @@ pub enum Experiment {
     Pipeline,
     /// Buffers of four sizes, copied through a pipe of sockets.
     Mixed,
+    /// Calls and accesses up to the edges of what a program may use, and beyond.
+    Edges,
     /// Programs of system calls at random ([`Programs`]), one after the other.
     Random,
 }
 
 impl Experiment {
     /// All of them.
-    pub const ALL: [Experiment; 8] = [
+    pub const ALL: [Experiment; 9] = [
         Experiment::Carry,
         Experiment::Echo,
         Experiment::Pipe,
@@ -52,11 +55,12 @@ impl Experiment {
         Experiment::Loan,
         Experiment::Pipeline,
         Experiment::Mixed,
+        Experiment::Edges,
         Experiment::Random,
     ];
 
     /// What is expected where one is named.
-    pub const NAMES: &str = "experiment=carry, echo, pipe, ping-pong, loan, pipeline, mixed or random";
+    pub const NAMES: &str = "experiment=carry, echo, pipe, ping-pong, loan, pipeline, mixed, edges or random";
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -68,6 +72,7 @@ impl Experiment {
             Experiment::Loan => "loan",
             Experiment::Pipeline => "pipeline",
             Experiment::Mixed => "mixed",
+            Experiment::Edges => "edges",
             Experiment::Random => "random",
         }
     }
@@ -99,6 +104,7 @@ impl Experiment {
         let program = match self {
             Experiment::Carry => return carry(user, verdict).map_err(|errno| ("carry", errno)),
             Experiment::Echo => return echo(user, ends, verdict).map_err(|errno| ("echo", errno)),
+            Experiment::Edges => return edges::run(user, verdict).map_err(|errno| ("edges", errno)),
             Experiment::Pipe => {
                 let chunk_bytes = 64 << 10;
                 let (warmup_bytes, total_bytes) = (128 << 10, 1 << 20);

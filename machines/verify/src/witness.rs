@@ -1,5 +1,7 @@
 //! What a plugin of QEMU has seen of a run on metal, beside what the kernel says that it did.
 
+use pageferry_hal::Va;
+use pageferry_hal::isa::x86::AMD64_LAYOUT;
 use pageferry_hal::tap::{Event, EventKind};
 use std::fs;
 use std::path::Path;
@@ -18,7 +20,8 @@ fn instructions(event: &Event) -> Vec<(u8, u8)> {
     match (event.kind, event.words) {
         (EventKind::Flush, [PAGE, ..]) => times(b'i', 1),
         (EventKind::Activate, _) | (EventKind::Flush, [CONTEXT, ..]) => times(b'c', 1),
-        (EventKind::Fault, _) => times(b'f', 1),
+        // What is not in user space the kernel refuses itself, before the processor is asked.
+        (EventKind::Fault, [va, ..]) if AMD64_LAYOUT.is_user(Va(va), 1) => times(b'f', 1),
         (EventKind::Send, [_, cpus, ..]) => times(b'a', (cpus & !(1 << cpu)).count_ones()),
         // A conducted CPU sends its timer's interrupt itself.
         (EventKind::Handle, [TIMER, ..]) => times(b'a', 1),

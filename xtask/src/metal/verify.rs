@@ -229,6 +229,9 @@ pub(super) fn matrix() -> Vec<Comparison> {
         }
     }
     add("echo", "original", 8, "3");
+    for (scheme, cpus, seed) in [("direct", 1, "timed"), ("original", 4, "1")] {
+        add("edges", scheme, cpus, seed);
+    }
     // A few; `metal verify random` takes as many as one likes.
     for (first, scheme) in [(1, "direct"), (21, "cache"), (6, "original")] {
         for (cpus, seed) in [(1, "timed"), (4, "9")] {
