@@ -57,6 +57,7 @@ pub(crate) fn run<M: Machine>(user: &User<M>, verdict: &Arc<Verdict>) -> Result<
         ends.reads_up_to(user, at, 0)?;
         ends.writes_up_to(user, at, 0)?;
     }
+    ends.machine_refuses_too(user, direct_map);
     for at in [hole, read_only, direct_map] {
         ends.access_ends_a_process(user, at)?;
     }
@@ -104,6 +105,20 @@ impl Ends {
         self.verdict.compares(&[u8::from(got == distance)], &[1]);
         self.verdict.compares(&found, &self.contents[..distance]);
         Ok(())
+    }
+
+    /// Whatever the kernel has looked at before: a machine copies from and to user space only, where one side has to be
+    /// a program's.
+    fn machine_refuses_too<M: Machine>(&self, user: &User<M>, direct_map: Va) {
+        let machine = user.machine();
+        let kernels = |at: Va| {
+            let frame = user.frame_behind(at).expect("it was stored to");
+            direct_map + frame.index() * PAGE_SIZE
+        };
+        let (from, to) = (kernels(self.source), kernels(self.rest));
+        for refused in [machine.copy_out(to, from, 8), machine.copy_in(to, from, 8)] {
+            self.verdict.compares(&[u8::from(refused.is_err())], &[1]);
+        }
     }
 
     /// A store there ends the process that makes it.
