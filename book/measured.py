@@ -21,18 +21,25 @@ Run = tuple[dict[str, object], dict[str, float]]
 def results(folder: Path) -> list[Run]:
     """Of each run its experiment, machine, kernel and settings, and its results; of repeats, their medians."""
     told: dict[str, dict[str, object]] = {}
+    #: Repeats have the same words, and are numbered alike.
+    numbers: dict[str, int] = {}
+    number_of: dict[str, int] = {}
     with (folder / "runs.csv").open(newline="") as text:
         for row in csv.DictReader(text):
-            of = {key: row[key] for key in ("experiment", "machine", "kernel")}
-            told[row["run"]] = of | json.loads(row["settings"])
-    values: dict[str, dict[str, list[float]]] = {}
+            of = {key: row[key] for key in ("experiment", "machine", "kernel")} | json.loads(row["settings"])
+            words = json.dumps(of, sort_keys=True)
+            told[words] = of
+            number_of[row["run"]] = numbers.setdefault(words, len(numbers))
+    values: list[dict[str, list[float]]] = [{} for _ in numbers]
     with (folder / "results.csv").open(newline="") as text:
-        for row in csv.DictReader(text):
-            of_one = values.setdefault(json.dumps(told[row["run"]], sort_keys=True), {})
-            of_one.setdefault(row["metric"], []).append(float(row["value"]))
+        rows = csv.reader(text)
+        head = next(rows)
+        run, metric, value = (head.index(name) for name in ("run", "metric", "value"))
+        for row in rows:
+            values[number_of[row[run]]].setdefault(row[metric], []).append(float(row[value]))
     return [
-        (json.loads(one), {metric: statistics.median(all_of_it) for metric, all_of_it in metrics.items()})
-        for one, metrics in values.items()
+        (told[words], {metric: statistics.median(all_of_it) for metric, all_of_it in values[number].items()})
+        for words, number in numbers.items()
     ]
 
 
