@@ -41,7 +41,8 @@ impl Args<'_> {
             let value = value.ok_or(bad(
                 "cpus=, frames=, scheme=, experiment=, pipes=, preempt=, program=, defect= or provoke=",
             ))?;
-            let provoked = Provoked::named(value).ok_or(bad("provoke=undefined, guard, double or panic"))?;
+            let provoked = Provoked::named(value)
+                .ok_or(bad("provoke=undefined, guard, double, panic, read-user or run-user"))?;
             args.provoked = Some(provoked);
         }
         Ok(args)

@@ -163,7 +163,8 @@ extern "C" fn boot_on_stack(plan: *mut Plan) -> ! {
     metal::set_board(cpus, frames, processors.ids);
     context::adopt_boot_context();
     if let Some(provoked) = provoked {
-        provoked.happens();
+        let program = provoked.by_a_process().unwrap_or_else(|| provoked.happens());
+        run_provoking(&selection, program, frames);
     }
 
     if let Some((name, line)) = program {
@@ -193,6 +194,15 @@ fn run_program(selection: &Selection, name: String, line: String, frames: usize)
     let state = kernel.check_quiescent();
     print(format_args!("pageferry: all processes are gone; {state:?}\n"));
     exit(u8::from(state.is_err() || process::has_failed()))
+}
+
+/// Boots the kernel for a program by which the machine ends.
+fn run_provoking(selection: &Selection, program: pageferry_kernel::Program<Booted>, frames: usize) -> ! {
+    let kernel = Kernel::boot(machine(), Devices::default(), kernel::config(frames, selection))
+        .unwrap_or_else(|e| fail(format_args!("this machine and this kernel do not go together: {e}")));
+    kernel.spawn("init", program).expect("the first process");
+    let _ = kernel.run();
+    fail(format_args!("its processes are gone, and the machine is still there"))
 }
 
 /// Boots the kernel, and ends the machine when its processes are gone.

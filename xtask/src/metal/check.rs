@@ -65,7 +65,8 @@ fn line_of(bytes: usize) -> String {
 fn refusals() -> Vec<Case> {
     let machine = || Qemu::new(Machine::Microvm, 1);
     let small = |mb| machine().with_memory(mb);
-    let cases: [(Qemu, &[&str]); 18] = [
+    let guarded = || machine().with(&["-cpu", "max"]);
+    let cases: [(Qemu, &[&str]); 22] = [
         (small(8), &["too little memory: 8 MB"]),
         (small(24), &["too little memory: 24 MB"]),
         (machine().with_line("frames=1000"), &["too little memory"]),
@@ -90,6 +91,17 @@ fn refusals() -> Vec<Case> {
         ),
         (machine().with_line("provoke=double"), &["exception 8 (double fault) on cpu0", "rsp 0x", "cr2 0x"]),
         (machine().with_line("provoke=panic"), &["panic at src/provoke.rs:", "on purpose"]),
+        // With the processor's own help against the kernel's slips (SMAP, SMEP), and without it.
+        (guarded().with_line("provoke=read-user"), &["exception 14 (page fault) on cpu0"]),
+        (guarded().with_line("provoke=run-user"), &["exception 14 (page fault) on cpu0"]),
+        (
+            machine().with_line("provoke=read-user"),
+            &["nothing refuses to the kernel what is a program's: Ok(())"],
+        ),
+        (
+            machine().with_line("provoke=run-user"),
+            &["nothing refuses to the kernel what is a program's: Ok(())"],
+        ),
     ];
     let says = |parts: &[&str]| parts.iter().map(|&part| part.to_owned()).collect();
     cases.into_iter().map(|(qemu, parts)| Case { qemu, says: says(parts), code: 1 }).collect()
