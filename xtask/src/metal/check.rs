@@ -136,6 +136,7 @@ fn shells(programs: &Path) -> Vec<Case> {
     let last = [
         ("run bad killed-loop", "its parent runs beside it\n"),
         ("run bad calls", "all refused\n"),
+        ("run bad limits", "512 bytes of words\na child begins with 0x0\nlimits are kept\n"),
         ("ps", "3 2 runs bad\n"),
         ("vmstat", "page_invalidations"),
         ("kill 3", "process 3 (bad) is killed\n"),

@@ -53,10 +53,15 @@ fn run(what: &str) -> u64 {
         "killed-loop" => return killed_loop(),
         // SAFETY: as above: a system call whose number is none, and addresses that are none, are errors.
         "calls" => return bad_calls(),
+        "limits" => return limits(),
+        _ if what.starts_with("length") => {
+            say!("{} bytes of words\n", what.len());
+            return 0;
+        }
         _ => {
             say!(
                 "bad: expected read-kernel, write-text, null, cli, port, msr, undefined, divide, int, jump-kernel, \
-                  jump-nowhere, jump-data, stack, flags, loop, killed-loop or calls\n"
+                  jump-nowhere, jump-data, stack, flags, loop, killed-loop, calls or limits\n"
             );
             return 2;
         }
@@ -83,6 +88,39 @@ fn killed_loop() -> u64 {
         }
         Err(_) => 1,
     }
+}
+
+/// A line as long as it may be comes whole, and one that is longer is refused; a child begins with nothing in the
+/// registers of answers, whatever its parent had there.
+fn limits() -> u64 {
+    use pageferry_abi::Errno;
+    use pageferry_abi::call::Call;
+    use pageferry_user::{call, exit, spawn};
+    const LINE: [u8; 513] = {
+        let mut line = [b'x'; 513];
+        let (mut at, word) = (0, b"length");
+        while at < word.len() {
+            line[at] = word[at];
+            at += 1;
+        }
+        line
+    };
+    let line = core::str::from_utf8(&LINE).unwrap_or_default();
+    let comes = spawn("bad", &line[..512]).and_then(|_| wait()).is_ok();
+    let is_refused = spawn("bad", line) == Err(Errno::Invalid);
+    let name = "child";
+    let begins = match call(Call::Fork, [name.as_ptr() as u64, name.len() as u64, 0x5555, 0, 0]) {
+        Ok([0, second]) => {
+            say!("a child begins with {second:#x}\n");
+            exit(0)
+        }
+        Ok(_) => wait().is_ok(),
+        Err(_) => false,
+    };
+    if comes && is_refused && begins {
+        say!("limits are kept\n");
+    }
+    0
 }
 
 /// Calls that make no sense are errors, and no more.
