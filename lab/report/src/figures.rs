@@ -44,8 +44,13 @@ fn distinct(mut figures: Vec<Figure>) -> Vec<Figure> {
     for i in 1..figures.len() {
         let (before, rest) = figures.split_at_mut(i);
         let figure = &mut rest[0];
-        if before.iter().any(|other| other.id == figure.id) {
-            figure.id = format!("{}-{}", figure.experiment, figure.id);
+        // It names a file.
+        let is_taken = |id: &str| before.iter().any(|other| other.id == id);
+        if is_taken(&figure.id) {
+            let longer = format!("{}-{}", figure.experiment, figure.id);
+            let numbered = (2..).map(|n| format!("{longer}-{n}"));
+            figure.id =
+                [longer.clone()].into_iter().chain(numbered).find(|id| !is_taken(id)).expect("numbers go on");
         }
         if before.iter().any(|other| other.title == figure.title) {
             figure.title = format!("{} ({})", figure.title, figure.experiment);

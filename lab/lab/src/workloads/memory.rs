@@ -14,11 +14,13 @@ use crate::error::LabError;
 use crate::kit::{CallError, OutcomeCell, Stopwatch, differs, first_process, named};
 use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
-use pageferry_hal::{Access, Machine as _, PAGE_SIZE, Prot, Reference, Va};
+use pageferry_hal::{Access, CpuId, Machine as _, PAGE_SIZE, Prot, Reference, Va};
 use pageferry_kernel::{Program, User};
 use pageferry_model::{MachineConfig, Model};
 use pageferry_vm::Inherit;
 
+/// Bytes of a word of the list.
+const WORD: usize = 4;
 /// Loads of the list that are made between two looks for interrupts.
 const LOADS: usize = 64;
 
@@ -58,6 +60,7 @@ impl Workload for Memory {
     fn metrics() -> Vec<Metric> {
         vec![
             metric("latency_ns", "ns", "Modelled time of a load that waits for the one before it."),
+            metric("latency_cycles", "cycles", "The same in cycles of the CPU."),
             metric(
                 "read_mb_s",
                 "MB/s",
@@ -85,11 +88,10 @@ impl Workload for Memory {
     }
 }
 
-/// Bytes of a word of the list.
-const WORD: usize = 4;
-
 impl Memory {
     fn run(&self, user: &User<Model>) -> Result<(), CallError> {
+        // Times are of one CPU's clock.
+        user.bind_cpu(Some(CpuId(0))).map_err(named("bind to a CPU"))?;
         let map = || user.map(self.size_bytes, Prot::RW, Inherit::None).map_err(named("map memory"));
         let (array, copy) = (map()?, map()?);
         let contents = self.contents();
@@ -101,20 +103,22 @@ impl Memory {
         let mut page = [0; PAGE_SIZE];
         let read_cycles =
             self.cycles(|| self.by_pieces(PAGE_SIZE, |at, len| user.load(array + at, &mut page[..len])));
+        let mut line = vec![0; self.line_bytes];
         let copy_cycles = self.cycles(|| {
             self.by_pieces(self.line_bytes, |at, len| {
-                let mut line = [0; PAGE_SIZE];
                 user.load(array + at, &mut line[..len]);
                 user.store(copy + at, &line[..len]);
             });
         });
         self.compare(copy, &contents);
-        let write_cycles = self
-            .cycles(|| self.by_pieces(PAGE_SIZE, |at, len| user.store(copy + at, &contents[at..at + len])));
-        self.compare(copy, &contents);
+        let others: Vec<u8> = contents.iter().map(|byte| !byte).collect();
+        let write_cycles =
+            self.cycles(|| self.by_pieces(PAGE_SIZE, |at, len| user.store(copy + at, &others[at..at + len])));
+        self.compare(copy, &others);
         let mb_s = |cycles: f64| self.size_bytes as f64 * self.clock_mhz / cycles;
         let results = [
             ("latency_ns", latency_cycles * 1000.0 / self.clock_mhz),
+            ("latency_cycles", latency_cycles),
             ("read_mb_s", mb_s(read_cycles)),
             ("write_mb_s", mb_s(write_cycles)),
             ("copy_mb_s", mb_s(copy_cycles)),
