@@ -192,7 +192,7 @@ pub struct PagingConfig {
     pub swap_pages: u32,
     /// The page daemon begins when fewer frames are free (NetBSD: `freemin`).
     pub free_min_pages: usize,
-    /// It takes frames until so many are free (NetBSD: `freetarg`).
+    /// It takes frames until so many are free, a cluster at a time (NetBSD: four times `freetarg`).
     pub free_target_pages: usize,
     /// The last frames that only the kernel itself gets.
     pub kernel_reserve_pages: usize,
