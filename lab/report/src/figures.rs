@@ -44,17 +44,35 @@ fn distinct(mut figures: Vec<Figure>) -> Vec<Figure> {
     for i in 1..figures.len() {
         let (before, rest) = figures.split_at_mut(i);
         let figure = &mut rest[0];
-        // It names a file.
-        let is_taken = |id: &str| before.iter().any(|other| other.id == id);
-        if is_taken(&figure.id) {
-            let longer = format!("{}-{}", figure.experiment, figure.id);
-            let numbered = (2..).map(|n| format!("{longer}-{n}"));
-            figure.id =
-                [longer.clone()].into_iter().chain(numbered).find(|id| !is_taken(id)).expect("numbers go on");
-        }
-        if before.iter().any(|other| other.title == figure.title) {
-            figure.title = format!("{} ({})", figure.title, figure.experiment);
-        }
+        let of = &figure.experiment;
+        let ids = [figure.id.clone(), format!("{of}-{}", figure.id)];
+        let titles = [figure.title.clone(), format!("{} ({of})", figure.title)];
+        // An id names a file.
+        figure.id = free_of(ids, |id| before.iter().any(|other| other.id == id));
+        figure.title = free_of(titles, |title| before.iter().any(|other| other.title == title));
     }
     figures
+}
+
+/// The first of these that is not taken, or else the last with a number behind it.
+fn free_of(names: [String; 2], is_taken: impl Fn(&str) -> bool) -> String {
+    let last = names[1].clone();
+    let numbered = (2..).map(|n| format!("{last}-{n}"));
+    names.into_iter().chain(numbered).find(|name| !is_taken(name)).expect("numbers go on")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::free_of;
+
+    #[test]
+    fn names_are_free_however_many_want_the_same() {
+        let mut taken: Vec<String> = Vec::new();
+        for _ in 0..5 {
+            let name =
+                free_of(["a".to_owned(), "of-a".to_owned()], |name| taken.iter().any(|other| other == name));
+            taken.push(name);
+        }
+        assert_eq!(taken, ["a", "of-a", "of-a-2", "of-a-3", "of-a-4"]);
+    }
 }

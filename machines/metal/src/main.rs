@@ -163,14 +163,19 @@ extern "C" fn boot_on_stack(plan: *mut Plan) -> ! {
     metal::set_board(cpus, frames, processors.ids);
     context::adopt_boot_context();
     if let Some(provoked) = provoked {
-        let program = provoked.by_a_process().unwrap_or_else(|| provoked.happens());
-        run_provoking(&selection, program, frames);
+        run_provoking(&selection, provoked.happens(), frames);
     }
 
     if let Some((name, line)) = program {
         run_program(&selection, name, line, frames);
     }
     run(&selection, cpus, frames)
+}
+
+/// Boots the kernel: without devices, on which the soundness of `context` rests (see `assert_shared`).
+fn boot(selection: &Selection, frames: usize) -> Arc<Kernel<Booted>> {
+    Kernel::boot(machine(), Devices::default(), kernel::config(frames, selection))
+        .unwrap_or_else(|e| fail(format_args!("this machine and this kernel do not go together: {e}")))
 }
 
 /// Boots the kernel, runs a program in ring 3, and ends the machine when all processes are gone.
@@ -180,10 +185,7 @@ fn run_program(selection: &Selection, name: String, line: String, frames: usize)
     if archive::programs().is_empty() {
         fail(format_args!("program={name} is asked for: expected an archive of programs as a module"));
     }
-    let config = kernel::config(frames, selection);
-    // No devices: as in `run`.
-    let kernel = Kernel::boot(machine(), Devices::default(), config)
-        .unwrap_or_else(|e| fail(format_args!("this machine and this kernel do not go together: {e}")));
+    let kernel = boot(selection, frames);
     kernel.spawn("init", process::first(name, line)).expect("the first process");
     let _ = kernel.run();
     for (word, whose) in [("count", Whose::Shared), ("own", Whose::Own)] {
@@ -198,8 +200,7 @@ fn run_program(selection: &Selection, name: String, line: String, frames: usize)
 
 /// Boots the kernel for a program by which the machine ends.
 fn run_provoking(selection: &Selection, program: pageferry_kernel::Program<Booted>, frames: usize) -> ! {
-    let kernel = Kernel::boot(machine(), Devices::default(), kernel::config(frames, selection))
-        .unwrap_or_else(|e| fail(format_args!("this machine and this kernel do not go together: {e}")));
+    let kernel = boot(selection, frames);
     kernel.spawn("init", program).expect("the first process");
     let _ = kernel.run();
     fail(format_args!("its processes are gone, and the machine is still there"))
@@ -209,9 +210,7 @@ fn run_provoking(selection: &Selection, program: pageferry_kernel::Program<Boote
 fn run(selection: &Selection, cpus: usize, frames: usize) -> ! {
     #[cfg(feature = "tap")]
     conducted::pageferry_watched_from();
-    // No devices, on which the soundness of `context` rests: see `assert_shared`.
-    let kernel = Kernel::boot(machine(), Devices::default(), kernel::config(frames, selection))
-        .unwrap_or_else(|e| fail(format_args!("this machine and this kernel do not go together: {e}")));
+    let kernel = boot(selection, frames);
     let verdict = Arc::new(Verdict::default());
     kernel
         .spawn("init", selection.experiment.program(cpus, selection.programs, &verdict))

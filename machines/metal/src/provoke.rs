@@ -1,5 +1,5 @@
 //! Exceptions on purpose, instead of the program: so that tests can see what is said of one, and that the machine ends
-//! by it and does not start again. Nothing here returns.
+//! by it and does not start again.
 
 use crate::Booted;
 use crate::interrupt;
@@ -41,14 +41,6 @@ impl Provoked {
         }
     }
 
-    /// What a process is for, if it takes one.
-    pub(crate) fn by_a_process(self) -> Option<Program<Booted>> {
-        match self {
-            Provoked::ReadUser | Provoked::RunUser => Some(Box::new(move |user| self.uses_memory_of(user))),
-            _ => None,
-        }
-    }
-
     /// Uses memory of a process's in kernel mode. A processor without SMEP and SMAP lets it: then a line says so.
     fn uses_memory_of(self, user: &User<Booted>) {
         // A return instruction.
@@ -72,11 +64,8 @@ impl Provoked {
         fail(format_args!("nothing refuses to the kernel what is a program's: {used:?}"));
     }
 
-    /// Makes it happen.
-    ///
-    /// # Panics
-    /// Where it takes a process.
-    pub(crate) fn happens(self) -> ! {
+    /// Makes it happen, or answers the program by which it will, where it takes a process.
+    pub(crate) fn happens(self) -> Program<Booted> {
         match self {
             Provoked::Undefined => {
                 // SAFETY: the exception ends the machine.
@@ -89,7 +78,7 @@ impl Provoked {
             }
             Provoked::Double => interrupt::fail_twice(),
             Provoked::Panic => panic!("on purpose"),
-            Provoked::ReadUser | Provoked::RunUser => panic!("no process does it"),
+            Provoked::ReadUser | Provoked::RunUser => Box::new(move |user| self.uses_memory_of(user)),
         }
     }
 }
