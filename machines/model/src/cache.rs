@@ -19,14 +19,15 @@
 //!   that is dirty elsewhere moves it at `transfer_cycles`, and memory gets it too; a store moves it and leaves memory
 //!   as it was. A store to a shared line takes the copies away from the others at `upgrade_cycles`.
 //! - Writing back a victim costs time only in a stream, where it takes bandwidth from it; a single access does not wait
-//!   for the write buffer. Streams that take turns at memory pay `row_change_cycles` for each turn. A victim that moves
-//!   from level to level costs nothing beyond the constants of the levels.
+//!   for the write buffer. Where a machine's file has the parts of it, streams wait for memory's chips and the rows of
+//!   these (`cache::dram`). A victim that moves from level to level costs nothing beyond the constants of the levels.
 
 mod access;
 pub(crate) mod aliases;
 mod check;
 mod colour;
 mod complex;
+mod dram;
 mod fetch;
 mod instruction;
 mod level;
@@ -184,11 +185,17 @@ impl Caches {
         let package = &mut self.packages[page.package];
         package.counts.accesses += 1;
         match package.find(line, page.skew, write, kind) {
-            Lookup::Done { cycles } => cycles,
+            Lookup::Done { cycles } => {
+                self.memory.passes(cycles);
+                cycles
+            }
             Lookup::At { at, flags, cycles } if self.complexes.exist() => {
                 cycles + self.bring_in_complex(page, line, ((at, flags), cycles), write, kind)
             }
-            Lookup::At { at, flags, cycles } => cycles + self.bring(page, line, (at, flags), write, kind),
+            Lookup::At { at, flags, cycles } => {
+                self.memory.passes(cycles);
+                cycles + self.bring(page, line, (at, flags), write, kind)
+            }
             Lookup::Nowhere => self.fetch(page, line, write, kind),
         }
     }
@@ -290,12 +297,12 @@ impl Caches {
             package.counts.memory_stores += 1;
             return self.memory.store_cost(kind);
         }
-        let row_change = if elsewhere == Snoop::Dirty {
+        let fetched = if elsewhere == Snoop::Dirty {
             package.counts.transfers += 1;
-            0
+            self.memory.fetch_cost(elsewhere, write, kind)
         } else {
             package.counts.memory_reads += 1;
-            self.memory.row_change(line, kind)
+            self.memory.read(line, write, kind)
         };
         let flags = match (write, elsewhere) {
             (true, _) => DIRTY | UNIQUE,
@@ -303,9 +310,7 @@ impl Caches {
             (false, _) => 0,
         };
         let depth = package.banks.len();
-        row_change
-            + self.memory.fetch_cost(elsewhere, write, kind)
-            + package.fill(&mut self.memory, (line, page.skew), (from, depth), flags, kind)
+        fetched + package.fill(&mut self.memory, (line, page.skew), (from, depth), flags, kind)
     }
 
     /// Takes the copies of a line that a package wants to write away from the other packages.

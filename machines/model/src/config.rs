@@ -24,8 +24,8 @@ mod validate;
 pub use cache::{CacheConfig, WritePolicy};
 pub use fetch::{InstructionCacheConfig, InstructionTlbConfig};
 pub use machine::{
-    ArchName, AudioConfig, ComplexConfig, CpuConfig, DiskConfig, IoConfig, IpiConfig, MachineConfig,
-    MemoryConfig, SecondTlbConfig, TlbConfig, TlbLevelConfig,
+    ArchName, AudioConfig, ComplexConfig, CpuConfig, DiskConfig, DramConfig, IoConfig, IpiConfig,
+    MachineConfig, MemoryConfig, SecondTlbConfig, TlbConfig, TlbLevelConfig,
 };
 pub use mmu::{
     AreaConfig, BlocksConfig, InvalidatesName, MmuConfig, RefillConfig, ReplaceName, SoftConfig, WalkerName,

@@ -277,7 +277,7 @@ impl Params {
             colours: board.colours,
             writes_through: board.writes_through,
             purge_line: c.cache[0].purge_line_cycles.as_ref().map_or(0, |cycles| cycles.value),
-            write_back_line: c.outside_cycles(&c.memory.writeback_cycles),
+            write_back_line: c.write_back_cycles(),
             disk: c.disk.as_ref().map(|d| DiskParams {
                 blocks: (d.size_mb.value << 20) / PAGE_SIZE as u64,
                 access: d.access_us.value * c.cpu.clock_mhz.value,

@@ -62,15 +62,16 @@ impl Caches {
         }
         let elsewhere = self.snoop(page, line, false);
         let package = &mut self.packages[page.package];
-        if elsewhere == Snoop::Dirty {
+        let cycles = if elsewhere == Snoop::Dirty {
             package.counts.transfers += 1;
+            self.memory.fetch_cost(elsewhere, false, Kind::Latency)
         } else {
             package.counts.memory_reads += 1;
-            self.memory.serves(line);
-        }
+            self.memory.read(line, false, Kind::Latency)
+        };
         let flags = if elsewhere == Snoop::Absent { UNIQUE } else { 0 };
         package.take_in(&mut self.memory, package.banks.len(), LineState { line, flags });
-        self.memory.fetch_cost(elsewhere, false, Kind::Latency)
+        cycles
     }
 }
 

@@ -1,6 +1,7 @@
-//! What lies behind the caches: the costs of memory and of asking other packages, and the row that memory has open.
+//! What lies behind the caches: the costs of memory and of asking other packages.
 
 use super::access::Kind;
+use super::dram::Dram;
 use crate::config::{MachineConfig, Number};
 
 /// What the other packages had of a line.
@@ -18,71 +19,78 @@ pub(super) struct Memory {
     stream_load_cycles: u32,
     stream_store_cycles: u32,
     writeback_cycles: u32,
-    row_change_cycles: u32,
+    /// What streams cost instead of these three, where the machine's file has the parts of it.
+    dram: Option<Dram>,
     transfer_cycles: u32,
     stream_transfer_cycles: u32,
     upgrade_cycles: u32,
     stream_upgrade_cycles: u32,
-    /// The line that was served last.
-    last_line: u64,
 }
 
 impl Memory {
     pub(super) fn new(machine: &MachineConfig) -> Memory {
         let memory = &machine.memory;
         let outside = |cycles: &Number| machine.outside_cycles(cycles) as u32;
+        let told = |cycles: &Option<Number>| cycles.as_ref().map_or(0, outside);
         Memory {
             latency_cycles: machine.memory_latency_cycles() as u32,
-            stream_load_cycles: outside(&memory.stream_load_cycles),
-            stream_store_cycles: outside(&memory.stream_store_cycles),
-            writeback_cycles: outside(&memory.writeback_cycles),
-            row_change_cycles: memory.row_change_cycles.as_ref().map_or(0, outside),
+            stream_load_cycles: told(&memory.stream_load_cycles),
+            stream_store_cycles: told(&memory.stream_store_cycles),
+            writeback_cycles: told(&memory.writeback_cycles),
+            dram: memory.dram.as_ref().map(|dram| Dram::new(machine, dram)),
             transfer_cycles: outside(&memory.transfer_cycles),
             stream_transfer_cycles: outside(&memory.stream_transfer_cycles),
             upgrade_cycles: outside(&memory.upgrade_cycles),
             stream_upgrade_cycles: outside(&memory.stream_upgrade_cycles),
-            last_line: 0,
         }
     }
 
-    /// `line` is served: what a stream pays when it comes to another row. A dependent access waits for as long every
-    /// time, so its latency has it already.
+    /// Memory's chips, where it matters in which order they are asked for lines, and when.
     #[inline(always)]
-    pub(super) fn row_change(&mut self, line: u64, kind: Kind) -> u32 {
-        let follows = line == self.last_line.wrapping_add(1);
-        self.last_line = line;
-        if follows || kind == Kind::Latency { 0 } else { self.row_change_cycles }
+    pub(super) fn dram(&mut self) -> Option<&mut Dram> {
+        self.dram.as_mut()
     }
 
-    /// `line` is served to a dependent access.
-    pub(super) fn serves(&mut self, line: u64) {
-        self.last_line = line;
+    /// The CPU goes on for so many cycles without memory.
+    #[inline(always)]
+    pub(super) fn passes(&mut self, cycles: u32) {
+        if let Some(dram) = &mut self.dram {
+            dram.passes(cycles);
+        }
+    }
+
+    /// A line is read. Gives what that costs.
+    #[inline(always)]
+    pub(super) fn read(&mut self, line: u64, write: bool, kind: Kind) -> u32 {
+        if let Some(dram) = &mut self.dram {
+            match kind {
+                Kind::Latency => dram.is_waited_for(line, self.latency_cycles),
+                Kind::Stream => return dram.miss(line, write),
+            }
+        }
+        self.fetch_cost(Snoop::Absent, write, kind)
     }
 
     /// A dirty victim is written back.
     #[inline(always)]
     pub(super) fn write_back(&mut self, line: u64, kind: Kind) -> u32 {
-        let row_change = self.row_change(line, kind);
-        if kind == Kind::Stream { self.writeback_cycles + row_change } else { 0 }
+        if let Some(dram) = &mut self.dram {
+            return dram.write_back(line, kind);
+        }
+        if kind == Kind::Stream { self.writeback_cycles } else { 0 }
     }
 
-    /// What a stream pays for a dirty victim, beside what it costs that memory changes rows for it.
+    /// What a stream pays at once for a dirty victim.
     pub(super) fn write_back_cost(&self) -> u64 {
         u64::from(self.writeback_cycles)
-    }
-
-    /// A change of rows costs something. Where it does not, which line was served last does not matter.
-    #[inline(always)]
-    pub(super) fn has_rows(&self) -> bool {
-        self.row_change_cycles > 0
     }
 
     /// The most that one line of a stream costs which no other package is asked for, if so many victims are written
     /// back.
     pub(super) fn max_cycles(&self, victims: u64) -> u64 {
         let line = u64::from(self.stream_load_cycles.max(self.stream_store_cycles));
-        let row = u64::from(self.row_change_cycles);
-        line + row + victims * (self.write_back_cost() + row)
+        line + victims * self.write_back_cost()
+            + self.dram.as_ref().map_or(0, |dram| dram.max_cycles(victims))
     }
 
     /// The most that a line of a stream costs more where other packages are asked for it.
@@ -90,7 +98,7 @@ impl Memory {
         u64::from(self.stream_transfer_cycles.max(self.stream_upgrade_cycles))
     }
 
-    /// A line comes from memory, or from the package that had it dirty.
+    /// A line comes from memory, or from the package that had it dirty. A stream from a [`Dram`] pays there.
     #[inline(always)]
     pub(super) fn fetch_cost(&self, elsewhere: Snoop, write: bool, kind: Kind) -> u32 {
         match (kind, elsewhere, write) {

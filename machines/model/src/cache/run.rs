@@ -27,13 +27,23 @@ pub(super) struct Run {
     left: [[(u32, u64); MAX_LINES]; MAX_LEVELS],
     /// The lines that memory was read for, a bit each.
     read: u64,
+    /// By level, the lines that were found there, a bit each, and what each cost.
+    found: [(u64, u32); MAX_LEVELS],
+    /// The run stores.
+    write: bool,
     /// By line, what was written back to memory for it: so many lines, in this order.
     backs: [(usize, [u64; MAX_LEVELS]); MAX_LINES],
 }
 
 impl Default for Run {
     fn default() -> Run {
-        Run { left: [[(0, 0); MAX_LINES]; MAX_LEVELS], read: 0, backs: [(0, [0; MAX_LEVELS]); MAX_LINES] }
+        Run {
+            left: [[(0, 0); MAX_LINES]; MAX_LEVELS],
+            read: 0,
+            found: [(0, 0); MAX_LEVELS],
+            write: false,
+            backs: [(0, [0; MAX_LEVELS]); MAX_LINES],
+        }
     }
 }
 
@@ -63,8 +73,8 @@ impl Package {
         had
     }
 
-    /// Accesses `count` lines from `line` on, of which other packages had some. Gives what that costs, but for changes
-    /// of memory's row: see [`Memory::serve`].
+    /// Accesses `count` lines from `line` on, of which other packages had some. Gives what that costs, but for what a
+    /// [`Dram`](super::dram::Dram) makes of it: see [`Memory::serve`].
     pub(super) fn run(
         &mut self,
         memory: &Memory,
@@ -75,7 +85,7 @@ impl Package {
     ) -> u64 {
         let lines = all_of(count);
         self.counts.accesses += count as u64;
-        run.read = 0;
+        (run.read, run.write, run.found) = (0, write, [(0, 0); MAX_LEVELS]);
         let from = if write { self.first_back } else { 0 };
         if from > 0 {
             self.run_through((line, skew), lines, from);
@@ -139,6 +149,7 @@ impl Package {
             wanted &= !hits;
             bank.counts.misses += u64::from(wanted.count_ones());
             cycles += found * u64::from(bank.hit_cost(write, Kind::Stream));
+            run.found[at] = (hits, bank.hit_cost(write, Kind::Stream));
         }
         let transferred = wanted & elsewhere.dirty;
         run.read = wanted & !transferred;
@@ -216,22 +227,22 @@ impl Package {
 
 impl Memory {
     /// Serves what runs of `count` lines, that go side by side from these lines on, have read and written back. Gives
-    /// what it costs that it changes rows.
+    /// how long the CPU waits where that hangs on the order of it.
     #[inline]
     pub(super) fn serve(&mut self, runs: &[(&Run, u64)], count: usize) -> u64 {
-        if !self.has_rows() {
-            return 0;
-        }
+        let Some(dram) = self.dram() else { return 0 };
         let mut cycles = 0;
         for i in 0..count {
             for (run, line) in runs {
                 if run.read >> i & 1 != 0 {
-                    cycles += u64::from(self.row_change(line + i as u64, Kind::Stream));
+                    cycles += u64::from(dram.miss(line + i as u64, run.write));
+                } else if let Some((_, each)) = run.found.iter().find(|(found, _)| found >> i & 1 != 0) {
+                    dram.passes(*each);
                 }
                 let (noted, backs) = &run.backs[i];
                 cycles += backs[..*noted]
                     .iter()
-                    .map(|&back| u64::from(self.row_change(back, Kind::Stream)))
+                    .map(|&back| u64::from(dram.write_back(back, Kind::Stream)))
                     .sum::<u64>();
             }
         }

@@ -234,16 +234,18 @@ pub struct MemoryConfig {
     /// Load to use, in nanoseconds; this or `latency_cycles`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<Number>,
-    /// One line read by a copy.
-    pub stream_load_cycles: Number,
-    /// One line written by a copy: fetched first, its later write-back is apart.
-    pub stream_store_cycles: Number,
-    /// One dirty line written back during a copy.
-    pub writeback_cycles: Number,
-    /// More for a line of a stream, read or written back, that does not follow the one that memory served before it: a
-    /// row of the memory chips is closed and another opened. Without it streams do not disturb each other.
+    /// One line read by a copy; this and the next two, or `dram`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub row_change_cycles: Option<Number>,
+    pub stream_load_cycles: Option<Number>,
+    /// One line written by a copy: fetched first, its later write-back is apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream_store_cycles: Option<Number>,
+    /// One dirty line written back during a copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writeback_cycles: Option<Number>,
+    /// What streams cost by its parts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dram: Option<DramConfig>,
     /// A dependent access to a line that is dirty in another package.
     pub transfer_cycles: Number,
     /// One line moved by a copy when it is dirty in another package.
@@ -252,6 +254,32 @@ pub struct MemoryConfig {
     pub upgrade_cycles: Number,
     /// The same for one line of a copy.
     pub stream_upgrade_cycles: Number,
+}
+
+/// Memory chips behind a bus, one request after the other, and how many of those a CPU has under way. Lines that follow
+/// each other come from an open row; any other closes a row and opens one, which the latency has already. Clocks are
+/// those of the bus.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DramConfig {
+    /// A clock of the bus, in cycles of `memory.clock_mhz`.
+    pub clock_cycles: Number,
+    /// Bytes that the bus moves at a time.
+    pub beat_bytes: Number,
+    /// From one beat of a line to the next: a cycle of the chips within a row.
+    pub beat_clocks: Number,
+    /// From the last beat of a line to the first of the line that follows it, beyond `beat_clocks`.
+    pub gap_clocks: Number,
+    /// Closing a row.
+    pub row_close_clocks: Number,
+    /// Opening a row.
+    pub row_open_clocks: Number,
+    /// Loads that miss, under way at once.
+    pub max_load_misses: Number,
+    /// Stores that miss, under way at once: 1 where stores are made in the order of the program.
+    pub max_store_misses: Number,
+    /// Dirty lines that wait for their way to memory while the CPU goes on.
+    pub max_write_backs: Number,
 }
 
 /// What devices have in physical addresses, right behind memory: nothing depends on where. No cache holds any of it.
@@ -324,11 +352,47 @@ impl MachineConfig {
         self.memory.size_mb.value << 20
     }
 
+    /// Cycles of the CPU's clock in so many clocks of the bus to memory.
+    fn bus_cycles(&self, dram: &DramConfig, clocks: u64) -> u64 {
+        self.outside(clocks * dram.clock_cycles.value)
+    }
+
+    /// Cycles that memory takes for a line of an open row, where its chips are told.
+    pub fn dram_line_cycles(&self, dram: &DramConfig) -> u64 {
+        let beats = self.cache[0].line_bytes.value.div_ceil(dram.beat_bytes.value);
+        self.bus_cycles(dram, beats * dram.beat_clocks.value + dram.gap_clocks.value)
+    }
+
+    /// Cycles more that memory takes for a line of another row.
+    pub fn dram_row_cycles(&self, dram: &DramConfig) -> u64 {
+        self.bus_cycles(dram, dram.row_close_clocks.value + dram.row_open_clocks.value)
+    }
+
+    /// Cycles of the latency that a miss is on its way, there and back: what is left without a change of rows and the
+    /// first beat.
+    pub fn dram_way_cycles(&self, dram: &DramConfig) -> u64 {
+        let first = self.bus_cycles(dram, dram.beat_clocks.value);
+        self.memory_latency_cycles().saturating_sub(self.dram_row_cycles(dram) + first)
+    }
+
+    /// Cycles in which a dirty line goes to memory.
+    pub fn write_back_cycles(&self) -> u64 {
+        match (&self.memory.writeback_cycles, &self.memory.dram) {
+            (Some(cycles), _) => self.outside_cycles(cycles),
+            (None, Some(dram)) => self.dram_line_cycles(dram),
+            (None, None) => unreachable!("validate() refuses a machine whose streams have no costs"),
+        }
+    }
+
     /// Cycles of the CPU's clock that something takes which is counted by the clock of memory: the nearest number.
     pub fn outside_cycles(&self, cycles: &Number) -> u64 {
+        self.outside(cycles.value)
+    }
+
+    fn outside(&self, cycles: u64) -> u64 {
         let cpu_mhz = self.cpu.clock_mhz.value;
         let counted_mhz = self.memory.clock_mhz.as_ref().map_or(cpu_mhz, |clock| clock.value);
-        (cycles.value * cpu_mhz + counted_mhz / 2) / counted_mhz
+        (cycles * cpu_mhz + counted_mhz / 2) / counted_mhz
     }
 
     /// The latency of memory, in whichever unit it is given.

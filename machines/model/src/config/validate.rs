@@ -190,20 +190,53 @@ impl MachineConfig {
             (None, None) => return fault("memory", "expected latency_cycles or latency_ns"),
             _ => {}
         }
+        self.validate_streams()?;
         self.validate_clocks()
+    }
+
+    /// What streams cost is said, and once.
+    fn validate_streams(&self) -> Result<(), Fault> {
+        let m = &self.memory;
+        let told = [
+            ("memory.stream_load_cycles", &m.stream_load_cycles),
+            ("memory.stream_store_cycles", &m.stream_store_cycles),
+            ("memory.writeback_cycles", &m.writeback_cycles),
+        ];
+        let Some(dram) = &m.dram else {
+            return match told.iter().find(|(_, cycles)| cycles.is_none()) {
+                Some((key, _)) => fault(*key, "missing: expected this, or the parts of it in [memory.dram]"),
+                None => Ok(()),
+            };
+        };
+        if let Some((key, _)) = told.iter().find(|(_, cycles)| cycles.is_some()) {
+            return fault(*key, "expected none: [memory.dram] has the parts of it");
+        }
+        if !self.cache.iter().any(|level| level.write_policy.value == WritePolicy::Back) {
+            return fault("memory.dram", "expected none: no cache holds what it has written");
+        }
+        let line_bytes = self.cache[0].line_bytes.value;
+        if dram.beat_bytes.value > line_bytes {
+            let problem =
+                format!("{}, expected 1 to {line_bytes}, a line of the caches", dram.beat_bytes.value);
+            return fault("memory.dram.beat_bytes", problem);
+        }
+        if self.dram_line_cycles(dram) == 0 {
+            return fault("memory.dram.beat_clocks", "0, expected more: no line comes in no time");
+        }
+        Ok(())
     }
 
     /// What is counted by the clock of memory is not too much in cycles of the CPU's.
     fn validate_clocks(&self) -> Result<(), Fault> {
         let Some(clock) = &self.memory.clock_mhz else { return Ok(()) };
         let (m, ipi) = (&self.memory, &self.ipi);
-        let counted =
-            [&m.stream_load_cycles, &m.stream_store_cycles, &m.writeback_cycles, &m.transfer_cycles]
-                .into_iter()
-                .chain([&m.stream_transfer_cycles, &m.upgrade_cycles, &m.stream_upgrade_cycles])
-                .chain([&ipi.deliver_same_package_cycles, &ipi.deliver_other_package_cycles])
-                .chain(m.latency_cycles.iter().chain(&m.row_change_cycles));
-        let max = counted.map(|cycles| self.outside_cycles(cycles)).max().unwrap_or(0);
+        let told = [&m.latency_cycles, &m.stream_load_cycles, &m.stream_store_cycles, &m.writeback_cycles];
+        let counted = (told.into_iter().flatten())
+            .chain([&m.transfer_cycles, &m.stream_transfer_cycles])
+            .chain([&m.upgrade_cycles, &m.stream_upgrade_cycles])
+            .chain([&ipi.deliver_same_package_cycles, &ipi.deliver_other_package_cycles]);
+        let line = m.dram.iter().map(|dram| self.dram_line_cycles(dram) + self.dram_row_cycles(dram));
+        let max = counted.map(|cycles| self.outside_cycles(cycles)).chain(line).max().unwrap_or(0);
         if max > MAX_COST as u64 {
             let (counted, cpu) = (clock.value, self.cpu.clock_mhz.value);
             let problem = format!(

@@ -2,7 +2,7 @@
 
 use pageferry_model::Sourced;
 use pageferry_model::cache::{Caches, Kind};
-use pageferry_model::config::{CacheConfig, MachineConfig, WritePolicy};
+use pageferry_model::config::{CacheConfig, DramConfig, MachineConfig, WritePolicy};
 use proptest::prelude::*;
 
 pub(crate) const LINE: u64 = 64;
@@ -39,9 +39,9 @@ pub(crate) fn machine(packages: u64, levels: Vec<CacheConfig>) -> MachineConfig 
         level.stream_store_cycles = assumed(50 + 10 * (1 + i as u64));
     }
     machine.memory.latency_cycles = Some(assumed(100));
-    machine.memory.stream_load_cycles = assumed(300);
-    machine.memory.stream_store_cycles = assumed(500);
-    machine.memory.writeback_cycles = assumed(1_000);
+    machine.memory.stream_load_cycles = Some(assumed(300));
+    machine.memory.stream_store_cycles = Some(assumed(500));
+    machine.memory.writeback_cycles = Some(assumed(1_000));
     machine.memory.transfer_cycles = assumed(10_000);
     machine.memory.stream_transfer_cycles = assumed(20_000);
     machine.memory.upgrade_cycles = assumed(100_000);
@@ -300,7 +300,7 @@ impl Naive {
         }
         if level + 1 == self.config.cache.len() {
             self.memory_writes += 1;
-            return self.config.memory.writeback_cycles.value;
+            return self.config.write_back_cycles();
         }
         match self.use_of(package, level + 1, victim.line) {
             Some(at) => {
@@ -327,6 +327,7 @@ impl Naive {
         let dirty_elsewhere = self.copies.iter().any(|c| others(c) && c.dirty);
         let elsewhere = self.copies.iter().any(others);
         let memory = self.config.memory.clone();
+        let told = |cycles: &Option<Sourced<u64>>| cycles.as_ref().expect("it is told").value;
         let mut cost = 0;
         let (mut dirty, mut unique);
         match found {
@@ -350,7 +351,7 @@ impl Naive {
                 self.copies.retain(|c| !others(c));
                 self.memory_writes += 1;
                 let latency = self.config.memory_latency_cycles();
-                return if stream { memory.stream_store_cycles.value } else { latency };
+                return if stream { told(&memory.stream_store_cycles) } else { latency };
             }
             None => {
                 unique = !elsewhere;
@@ -366,8 +367,8 @@ impl Naive {
                     self.memory_reads += 1;
                     cost += match (stream, write) {
                         (false, _) => self.config.memory_latency_cycles(),
-                        (true, false) => memory.stream_load_cycles.value,
-                        (true, true) => memory.stream_store_cycles.value,
+                        (true, false) => told(&memory.stream_load_cycles),
+                        (true, true) => told(&memory.stream_store_cycles),
                     };
                 }
                 if write {
@@ -475,19 +476,78 @@ proptest! {
     }
 }
 
+/// A machine of one level of two lines, 64 bytes each, beside memory that takes 20 cycles for a line of an open row and
+/// 50 for another; a miss is 60 on its way.
+fn with_dram(max_load_misses: u64, max_store_misses: u64, max_write_backs: u64) -> MachineConfig {
+    let mut machine = machine(1, vec![level(1, 2, Back, false)]);
+    let memory = &mut machine.memory;
+    (memory.stream_load_cycles, memory.stream_store_cycles, memory.writeback_cycles) = (None, None, None);
+    memory.latency_cycles = Some(assumed(94));
+    memory.dram = Some(DramConfig {
+        clock_cycles: assumed(2),
+        beat_bytes: assumed(LINE / 4),
+        beat_clocks: assumed(2),
+        gap_clocks: assumed(2),
+        row_close_clocks: assumed(10),
+        row_open_clocks: assumed(5),
+        max_load_misses: assumed(max_load_misses),
+        max_store_misses: assumed(max_store_misses),
+        max_write_backs: assumed(max_write_backs),
+    });
+    machine.validate().expect("a good machine");
+    machine
+}
+
 #[test]
-fn streams_that_take_turns_at_memory_pay_for_the_rows() {
-    let mut machine = machine(1, vec![level(1, 1, Back, false)]);
-    machine.memory.row_change_cycles = Some(assumed(7));
-    let mut c = Caches::new(&machine);
+fn loads_that_overlap_take_what_memory_takes_and_stores_in_order_wait_for_all_of_it() {
+    let mut c = Caches::new(&with_dram(4, 1, 2));
     let mut stream = |line: u64, write| c.access(0, line * LINE, write, Kind::Stream);
-    assert_eq!(stream(100, false), 307, "another row");
-    assert_eq!(stream(101, false), 300, "the next line");
-    assert_eq!(stream(200, false), 307);
-    assert_eq!(stream(102, true), 507);
-    assert_eq!(stream(103, true), 500 + 1_000 + 7, "the victim lies elsewhere");
-    assert_eq!(stream(104, false), 307 + 1_000 + 7, "and the stream has to come back");
-    assert_eq!(c.access(0, 300 * LINE, false, Kind::Latency), 100, "a latency has it already");
-    assert_eq!(c.access(0, 301 * LINE, false, Kind::Stream), 300);
+    // The way of 60 and the 50 of another row, by four; then what is left of it, and of the line before.
+    assert_eq!([100, 101, 102].map(|line| stream(line, false)), [28, 22, 20]);
+    assert_eq!(stream(103, true), 80, "its own way, which takes longer than the load before it");
+    assert_eq!(stream(104, true), 80, "the line before it was waited for");
+    // 103 goes back, which is another row; so is what comes after it. The way is over by then.
+    assert_eq!(stream(105, true), 80);
+    assert_eq!(stream(106, true), 110, "60 of the way, in which the 50 of 103 are hidden, and another row");
     c.check().expect("the laws hold");
+}
+
+#[test]
+fn memory_that_is_busy_hides_the_way_of_a_store_and_is_waited_for_where_it_has_too_much_to_do() {
+    let mut one = Caches::new(&with_dram(1, 1, 2));
+    assert_eq!(one.access(0, 100 * LINE, false, Kind::Stream), 110, "the way and another row");
+    assert_eq!(one.access(0, 101 * LINE, false, Kind::Stream), 80, "nothing overlaps");
+    let mut c = Caches::new(&with_dram(4, 2, 1));
+    for line in [10, 20] {
+        c.access(0, line * LINE, true, Kind::Latency);
+    }
+    let mut stream = |line: u64, write| c.access(0, line * LINE, write, Kind::Stream);
+    // Each misses another row and displaces a dirty line of another: 55 by two at a time, and 50 is what may wait.
+    assert_eq!([30, 40, 50].map(|line| stream(line, true)), [55, 55 + 45, 55 + 45]);
+    assert_eq!(stream(50, false), 10, "a hit, in which memory gets on with it");
+    assert_eq!(c.access(0, 70 * LINE, false, Kind::Latency), 94, "a latency has all of it already");
+    assert_eq!(c.access(0, 80 * LINE, false, Kind::Stream), 28 + 22, "and memory has nothing left to do");
+    c.check().expect("the laws hold");
+}
+
+#[test]
+fn what_streams_cost_is_told_once() {
+    let fault = |change: &dyn Fn(&mut MachineConfig)| {
+        let mut machine = with_dram(4, 1, 2);
+        change(&mut machine);
+        machine.validate().expect_err("a bad machine").key
+    };
+    let dram = |machine: &mut MachineConfig| machine.memory.dram.clone().expect("it has one");
+    assert_eq!(fault(&|m| m.memory.dram = None), "memory.stream_load_cycles");
+    assert_eq!(fault(&|m| m.memory.writeback_cycles = Some(assumed(1))), "memory.writeback_cycles");
+    assert_eq!(fault(&|m| m.cache[0].write_policy.value = Through), "memory.dram");
+    let with = |change: fn(&mut DramConfig)| {
+        fault(&|m| {
+            let mut parts = dram(m);
+            change(&mut parts);
+            m.memory.dram = Some(parts);
+        })
+    };
+    assert_eq!(with(|d| d.beat_bytes = assumed(LINE + 1)), "memory.dram.beat_bytes");
+    assert_eq!(with(|d| (d.beat_clocks, d.gap_clocks) = (assumed(0), assumed(0))), "memory.dram.beat_clocks");
 }
