@@ -20,7 +20,8 @@ pub fn load_toml<T: DeserializeOwned>(path_name: &str, text: &str) -> Result<T, 
 
 /// Reads the file called `name`, whose contents are `text`, laid upon the files that it names in `extends`, which
 /// `lookup` gives; `word` is what such a file describes, for errors. Each is read and checked as it is laid on, the
-/// last first, so that a fault is always one of the file that is being laid. Their numbers have to be in `ranges`.
+/// last first, so that a fault is always one of the file that is being laid. Their numbers have to be in `ranges`. Of the
+/// pairs of keys in `instead` a file has one: which tells it takes the other away from those that it extends.
 ///
 /// # Errors
 /// When a file is not TOML, not a `T`, out of range, refused by `check`, not there, or extends itself; with the place
@@ -31,6 +32,7 @@ pub fn load_extending<T: DeserializeOwned>(
     word: &str,
     lookup: &dyn Fn(&str) -> Option<String>,
     ranges: &Ranges,
+    instead: &[(&str, &str)],
     check: &dyn Fn(&T) -> Result<(), Fault>,
 ) -> Result<T, ConfigError> {
     let mut chain = vec![(name.to_owned(), text.to_owned())];
@@ -53,6 +55,11 @@ pub fn load_extending<T: DeserializeOwned>(
         let mut over = parsed.into_inner();
         over.remove("extends");
         ranges.text(file, text, &over)?;
+        for (one, other) in instead.iter().flat_map(|&(a, b)| [(a, b), (b, a)]) {
+            if has(&over, one) && !has(&over, other) {
+                remove(&mut merged, other);
+            }
+        }
         merge(&mut merged, over);
         let config: T = from_table(file, text, Spanned::new(span, merged.clone()), &["extends"], ranges)?;
         check(&config).map_err(|Fault { key, problem, suggestion }| ConfigError {
@@ -133,6 +140,28 @@ fn merge<'a>(base: &mut DeTable<'a>, over: DeTable<'a>) {
         }
         base.remove(key.get_ref().as_ref());
         base.insert(key, value);
+    }
+}
+
+/// A table has a key, whose parts have points between them.
+fn has(table: &DeTable<'_>, key: &str) -> bool {
+    match key.split_once('.') {
+        None => table.contains_key(key),
+        Some((first, rest)) => table
+            .get(first)
+            .is_some_and(|value| matches!(value.get_ref(), DeValue::Table(inner) if has(inner, rest))),
+    }
+}
+
+/// Removes such a key.
+fn remove(table: &mut DeTable<'_>, key: &str) {
+    match key.split_once('.') {
+        None => drop(table.remove(key)),
+        Some((first, rest)) => {
+            if let Some(DeValue::Table(inner)) = table.get_mut(first).map(Spanned::get_mut) {
+                remove(inner, rest);
+            }
+        }
     }
 }
 

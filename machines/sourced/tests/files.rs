@@ -83,7 +83,7 @@ fn anything_else_is_told_what_was_expected() {
 fn a_file_that_may_extend_others_is_told_so() {
     let load = |text: &str| {
         let none = Ranges(&[]);
-        load_extending::<Sample>("m.toml", text, "machine", &|_| None, &none, &|_| Ok(()))
+        load_extending::<Sample>("m.toml", text, "machine", &|_| None, &none, &[], &|_| Ok(()))
             .expect_err("the file is faulty")
     };
     let e = load(&format!("extend = \"xeon-up\"\n{GOOD}"));
@@ -140,7 +140,7 @@ fn a_file_that_extends_another_replaces_a_constant_as_a_whole() {
     let over = "extends = \"base\"\n[cpu]\nclock_mhz = { value = 2, source = \"t\", kind = \"paper\" }\n";
     let lookup = |name: &str| (name == "base").then(|| base.to_owned());
     let merged: Sample =
-        load_extending("over", over, "machine", &lookup, &Ranges(&[]), &|_| Ok(())).expect("good");
+        load_extending("over", over, "machine", &lookup, &Ranges(&[]), &[], &|_| Ok(())).expect("good");
     let clock = &merged.cpu.clock_mhz;
     assert_eq!((clock.value, clock.kind, clock.against.as_deref()), (2, SourceKind::Paper, None));
     assert_eq!(merged.cache[0].ways.value, 3);
@@ -164,7 +164,7 @@ fn a_parameter_keeps_what_is_not_of_its_value() {
     let lookup = |name: &str| (name == "base").then(|| base.to_owned());
     let size = |over: &str| {
         let text = format!("extends = \"base\"\n{over}");
-        let file = load_extending("over", &text, "file", &lookup, &Ranges(&[]), &|_: &File| Ok(()));
+        let file = load_extending("over", &text, "file", &lookup, &Ranges(&[]), &[], &|_: &File| Ok(()));
         let Parameter { value, quick, min, source } = file.expect("good").size;
         (value, quick, min, source)
     };

@@ -143,7 +143,7 @@ impl Experiment {
                 Some((_, text)) => Some(text.clone()),
                 None => lookup(name),
             };
-            load_extending(&source.file, &source.text, "experiment", &lookup, &RANGES, &check)
+            load_extending(&source.file, &source.text, "experiment", &lookup, &RANGES, &[], &check)
         })
         .map_err(|error| {
             let base = |name: &str| match own.iter().find(|(own, _)| own == name) {

@@ -331,7 +331,7 @@ impl KernelChoice {
 
     fn read(source: Source) -> Result<KernelChoice, LabError> {
         let mut file: KernelFile = catalogue::extending(Kind::Kernel, &source.file, |lookup| {
-            load_extending(&source.file, &source.text, "kernel", lookup, &RANGES, &KernelFile::validate)
+            load_extending(&source.file, &source.text, "kernel", lookup, &RANGES, &[], &KernelFile::validate)
         })?;
         file.title = catalogue::title_of(Kind::Kernel, &source, file.title);
         Ok(KernelChoice { name: source.name, file })
@@ -606,7 +606,7 @@ mod tests {
 
     fn load(text: &str) -> Result<KernelFile, pageferry_sourced::ConfigError> {
         let lookup = |base: &str| catalogue::embedded(Kind::Kernel, base).map(|s| s.text);
-        load_extending("test.toml", text, "kernel", &lookup, &RANGES, &KernelFile::validate)
+        load_extending("test.toml", text, "kernel", &lookup, &RANGES, &[], &KernelFile::validate)
     }
 
     #[test]

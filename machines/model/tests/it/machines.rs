@@ -290,6 +290,25 @@ fn latency_in_nanoseconds_is_converted() {
 }
 
 #[test]
+fn what_is_told_in_another_way_takes_the_place_of_what_was_told_before() {
+    let parse = |text: &str| MachineConfig::extending("test", text);
+    let faster = parse("extends = \"xeon-up\"\n[memory]\nlatency_ns = 100\n").expect("good");
+    assert_eq!((faster.memory_latency_cycles(), faster.memory.latency_cycles), (240, None));
+    let dram = "[memory.dram]\nclock_cycles = 3\nbeat_bytes = 8\nbeat_clocks = 2\ngap_clocks = 1\nrow_close_clocks = 3\n\
+                row_open_clocks = 2\nmax_load_misses = 4\nmax_store_misses = 1\nmax_write_backs = 4\n";
+    let by_parts = parse(&format!("extends = \"xeon-up\"\n{dram}")).expect("good");
+    assert_eq!((by_parts.write_back_cycles(), by_parts.memory.writeback_cycles), (51, None));
+    let one = parse("extends = \"pentium-pro\"\n[memory.dram]\nmax_load_misses = 1\n").expect("good");
+    assert_eq!(one.memory.dram.expect("it has one").max_load_misses.value, 1);
+    let rates = "stream_load_cycles = 28\nstream_store_cycles = 28\nwriteback_cycles = 20\n";
+    let told = parse(&format!("extends = \"pentium-pro\"\n[memory]\n{rates}")).expect("good");
+    assert_eq!((told.write_back_cycles(), told.memory.dram), (20, None));
+    let half =
+        parse("extends = \"pentium-pro\"\n[memory]\nstream_load_cycles = 28\n").expect_err("half of it");
+    assert!(half.to_string().contains("memory.stream_store_cycles"), "{half}");
+}
+
+#[test]
 fn a_faster_cpu_has_no_faster_memory() {
     let built_in = parse("extends = \"xeon-up\"\n").expect("good");
     let faster = parse("extends = \"xeon-up\"\n[cpu]\nclock_mhz = 4800\n").expect("good");
