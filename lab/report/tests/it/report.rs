@@ -85,6 +85,7 @@ fn invented(n: usize, spec: &RunSpec) -> RunResult {
         ("address_cycles_per_page", if fast > 1.0 { 0.0 } else { 700.0 }),
         ("read_mb_s", 20.0 * fast),
         ("write_mb_s", 30.0 * fast),
+        ("copy_mb_s", 15.0 * fast),
         ("busy_cycles_per_page", 50_000.0 - n as f64),
         ("million_references_per_s", 20.0 * fast),
         ("round_us", 20.0 * fast + n as f64),
