@@ -20,8 +20,9 @@ pub fn load_toml<T: DeserializeOwned>(path_name: &str, text: &str) -> Result<T, 
 
 /// Reads the file called `name`, whose contents are `text`, laid upon the files that it names in `extends`, which
 /// `lookup` gives; `word` is what such a file describes, for errors. Each is read and checked as it is laid on, the
-/// last first, so that a fault is always one of the file that is being laid. Their numbers have to be in `ranges`. Of the
-/// pairs of keys in `instead` a file has one: which tells it takes the other away from those that it extends.
+/// last first, so that a fault is always one of the file that is being laid. Their numbers have to be in `ranges`. Of
+/// each pair of keys in `instead` a file has one at most: which tells one takes the other away from those that it
+/// extends.
 ///
 /// # Errors
 /// When a file is not TOML, not a `T`, out of range, refused by `check`, not there, or extends itself; with the place

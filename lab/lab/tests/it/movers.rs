@@ -230,8 +230,8 @@ fn pages_go_out_in_whole_clusters() {
     }
 }
 
-/// `lat_mem_rd` and `bw_mem` see what the machine's file says: the latency of each level, its stream of loads (of memory,
-/// that of its chips), and what a copy through it takes.
+/// `lat_mem_rd` and `bw_mem` see what the machine's file says: the latency of each level, its stream of loads, which of
+/// memory is that of its chips, and what a copy through it takes.
 #[test]
 fn memory_is_as_far_as_the_machines_file_says() {
     // A line of 32 bytes is read in 3, 10 and 27 cycles of 5 ns.

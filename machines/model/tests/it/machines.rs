@@ -295,7 +295,8 @@ fn what_is_told_in_another_way_takes_the_place_of_what_was_told_before() {
     let faster = parse("extends = \"xeon-up\"\n[memory]\nlatency_ns = 100\n").expect("good");
     assert_eq!((faster.memory_latency_cycles(), faster.memory.latency_cycles), (240, None));
     let dram = "[memory.dram]\nclock_cycles = 3\nbeat_bytes = 8\nbeat_clocks = 2\ngap_clocks = 1\n\
-                row_close_clocks = 3\nrow_open_clocks = 2\nmax_load_misses = 4\nmax_store_misses = 1\nmax_write_backs = 4\n";
+                row_close_clocks = 3\nrow_open_clocks = 2\nmax_load_misses = 4\nmax_store_misses = 1\n\
+                max_write_backs = 4\n";
     let by_parts = parse(&format!("extends = \"xeon-up\"\n{dram}")).expect("good");
     assert_eq!((by_parts.write_back_cycles(), by_parts.memory.writeback_cycles), (51, None));
     let one = parse("extends = \"pentium-pro\"\n[memory.dram]\nmax_load_misses = 1\n").expect("good");
