@@ -73,8 +73,8 @@ fn assert_near(what: &str, published: f64, here: f64, percent: f64) {
 }
 
 /// UVM paper, 5: main memory as `lmbench` reports it. The machine's file has none of these rates: they come of its
-/// chips, its bus, and of what its CPU leaves under way. Two more such machines are in the tables of `lmbench`, with 205
-/// and 214 MB/s read, 56 and 86 written, 42 to 65 copied.
+/// chips, its bus, and of what its CPU leaves under way. Two more such machines are in the tables of `lmbench`: 205 and
+/// 214 MB/s read, 56 and 86 written, 42 to 65 copied.
 #[test]
 fn the_pentium_pro_reads_writes_and_copies_memory_as_published() {
     let config = pentium_pro();
