@@ -2,6 +2,7 @@
 
     python book/sensitivity.py PAGEFERRY FOLDER          runs `pageferry sensitivity` for each paper, renews the page
     python book/sensitivity.py PAGEFERRY FOLDER --kept   renews the page from what is in FOLDER
+    ... --paper PAPER                                    the same, of the part of one paper
 
 PAGEFERRY is the program, built with --release. FOLDER keeps what it writes for each paper; one that was interrupted
 goes on from there. What is between the comments of a paper in `src/sensitivity.md` is replaced, and nothing else. It
@@ -74,15 +75,21 @@ def main() -> None:
     options.add_argument("pageferry", type=Path)
     options.add_argument("folder", type=Path)
     options.add_argument("--kept", action="store_true")
+    options.add_argument("--paper", action="append", help="renew the part of this paper only; may be given again")
     given = options.parse_args()
     listed = subprocess.run([given.pageferry, "experiments", "--json"], check=True, capture_output=True)
     papers: dict[str, list[str]] = {}
     for name, experiment in json.loads(listed.stdout).items():
         if experiment.get("paper") and watched(experiment) and name not in LEFT_OUT:
             papers.setdefault(experiment["paper"], []).append(name)
+    for paper in given.paper or []:
+        if paper not in papers:
+            raise SystemExit(f"{paper}: no such paper, expected one of {', '.join(sorted(papers))}")
     page_file = SOURCE / "sensitivity.md"
     page = page_file.read_text()
     for paper, names in papers.items():
+        if given.paper and paper not in given.paper:
+            continue
         folder = given.folder / paper
         if not given.kept:
             command = [given.pageferry, "sensitivity", *names, "--out", folder, "--resume"]

@@ -127,6 +127,8 @@ mod tests {
             let mut file = file.clone();
             let told = file.curves.iter_mut().flat_map(|curves| &mut curves.lines);
             let line = told.max_by_key(|line| line.worse.len()).expect("there are some");
+            let (one, other) = (line.worse[0].clone(), line.worse[0].clone());
+            line.worse = vec![Worse { x: 4096, ..one }, Worse { x: 16384, ..other }];
             change(&mut line.worse[0]);
             file.curves
                 .iter()
