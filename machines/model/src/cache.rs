@@ -190,6 +190,7 @@ impl Caches {
                 cycles
             }
             Lookup::At { at, flags, cycles } if self.complexes.exist() => {
+                self.memory.passes(cycles);
                 cycles + self.bring_in_complex(page, line, ((at, flags), cycles), write, kind)
             }
             Lookup::At { at, flags, cycles } => {

@@ -223,6 +223,11 @@ impl MachineConfig {
         if self.dram_line_cycles(dram) == 0 {
             return fault("memory.dram.beat_clocks", "0, expected more: no line comes in no time");
         }
+        let longest = self.dram_line_cycles(dram) + self.dram_row_cycles(dram);
+        if longest > MAX_COST as u64 {
+            let problem = format!("a line of another row takes {longest} cycles, and may take {MAX_COST}");
+            return fault("memory.dram", problem);
+        }
         Ok(())
     }
 
@@ -235,8 +240,7 @@ impl MachineConfig {
             .chain([&m.transfer_cycles, &m.stream_transfer_cycles])
             .chain([&m.upgrade_cycles, &m.stream_upgrade_cycles])
             .chain([&ipi.deliver_same_package_cycles, &ipi.deliver_other_package_cycles]);
-        let line = m.dram.iter().map(|dram| self.dram_line_cycles(dram) + self.dram_row_cycles(dram));
-        let max = counted.map(|cycles| self.outside_cycles(cycles)).chain(line).max().unwrap_or(0);
+        let max = counted.map(|cycles| self.outside_cycles(cycles)).max().unwrap_or(0);
         if max > MAX_COST as u64 {
             let (counted, cpu) = (clock.value, self.cpu.clock_mhz.value);
             let problem = format!(

@@ -550,4 +550,8 @@ fn what_streams_cost_is_told_once() {
     };
     assert_eq!(with(|d| d.beat_bytes = assumed(LINE + 1)), "memory.dram.beat_bytes");
     assert_eq!(with(|d| (d.beat_clocks, d.gap_clocks) = (assumed(0), assumed(0))), "memory.dram.beat_clocks");
+    let slow = |d: &mut DramConfig| {
+        (d.clock_cycles, d.beat_bytes, d.beat_clocks) = (assumed(1000), assumed(1), assumed(100))
+    };
+    assert_eq!(with(slow), "memory.dram");
 }
