@@ -94,6 +94,7 @@ fn told(served: &ServeReport, title: &str) -> String {
         ("requests", format!("{}{by_status}", grouped(requests))),
         ("answers cut short", grouped(served.cut_short)),
         ("connections", grouped(served.connections)),
+        ("clients let go early", grouped(served.hurried)),
         ("bytes of files", text::bytes(served.file_bytes)),
         ("bytes uploaded", text::bytes(served.uploaded_bytes)),
         ("packets", format!("{} received, {} sent", counter("packets_received"), counter("packets_sent"))),

@@ -45,6 +45,8 @@ pub(super) struct State {
     pub(super) requests: BTreeMap<u16, u64>,
     /// Answers that their clients did not get to their end.
     pub(super) cut_short: u64,
+    /// Clients that had less time than they have while nobody else waits.
+    pub(super) hurried: u64,
     pub(super) file_bytes: u64,
     pub(super) uploaded_bytes: u64,
     pub(super) failed: Option<String>,
@@ -157,6 +159,7 @@ impl Server {
         (self.tell.borrow_mut())(Progress::Ready { left_out: self.site.borrow().left_out() });
         self.workers.supervise(user, listening, &pids);
         let mut state = self.state.borrow_mut();
+        state.hurried = self.workers.hurried();
         if let Some((began, before)) = state.start.take() {
             state.elapsed_cycles = user.machine().now().0.saturating_sub(began);
             state.measured = Some(self.model.snapshot().since(&before));

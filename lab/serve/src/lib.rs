@@ -74,6 +74,8 @@ pub struct ServeReport {
     pub requests: BTreeMap<u16, u64>,
     /// Answers that ended early, because the client went, took nothing for too long, or the server was stopped.
     pub cut_short: u64,
+    /// Clients that did nothing and were let go early, because others waited and every process had one.
+    pub hurried: u64,
     /// Bytes of files that were sent.
     pub file_bytes: u64,
     /// Bytes that were uploaded.
@@ -191,6 +193,7 @@ pub fn serve(
         connections: state.connections,
         requests: state.requests,
         cut_short: state.cut_short,
+        hurried: state.hurried,
         file_bytes: state.file_bytes,
         uploaded_bytes: state.uploaded_bytes,
         host_failed: state.host_failed,

@@ -50,6 +50,8 @@ pub(super) struct Workers {
     /// Clients wait, and no process is free.
     is_pressed: Cell<bool>,
     running: Cell<usize>,
+    /// Clients that had less time than they have while nobody else waits.
+    hurried: Cell<u64>,
 }
 
 /// Why a wait has ended without what was waited for.
@@ -71,12 +73,23 @@ impl From<Errno> for WaitError {
 
 impl Workers {
     pub(super) fn new(stop: Arc<AtomicBool>) -> Workers {
-        Workers { stop, waits: RefCell::default(), is_pressed: Cell::new(false), running: Cell::new(0) }
+        Workers {
+            stop,
+            waits: RefCell::default(),
+            is_pressed: Cell::new(false),
+            running: Cell::new(0),
+            hurried: Cell::new(0),
+        }
     }
 
     /// True when the process is to end.
     pub(super) fn stops(&self, user: &User<Model>) -> bool {
         self.stop.load(Ordering::Relaxed) || user.is_killed()
+    }
+
+    /// Clients that had less time than they have while nobody else waits.
+    pub(super) fn hurried(&self) -> u64 {
+        self.hurried.get()
     }
 
     /// One more process, by its number.
@@ -117,6 +130,8 @@ impl Workers {
             self.waits.borrow_mut()[worker] = None;
             match result {
                 Err(Errno::Interrupted) if wait.is_some_and(|wait| self.is_late(user, &wait)) => {
+                    let had = wait.is_some_and(|wait| wait.is_over(user.machine().now(), cycles(user, 1), false));
+                    self.hurried.set(self.hurried.get() + u64::from(!had));
                     break Err(WaitError::TimedOut);
                 }
                 // The signal was for a wait that has ended by itself.

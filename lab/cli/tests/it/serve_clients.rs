@@ -89,9 +89,8 @@ fn clients_that_stay_and_do_nothing_keep_nobody_out_for_ever() {
                 get(&mut stream, 100);
                 assert!(is_whole(&mut stream, 100), "{what}");
                 let told = ends_well(server);
-                // By the machine's clock. With the time that a client has while nobody waits, it would be 45 seconds.
-                let elapsed_us = told["elapsed_us"].as_f64().expect("a time");
-                assert!(elapsed_us < 40e6, "{what}: {told}");
+                // Not by the time that a client has while nobody waits. (How long all of it took hangs on the host.)
+                assert!(told["hurried"].as_u64() > Some(0), "{what}: {told}");
             });
         }
     });

@@ -146,7 +146,7 @@ pub(crate) fn a_method_that_goes_wrong_is_told_of() {
 /// What the process does that is interrupted.
 pub(crate) fn compare_for_ever(folder: &Path) {
     let options = Options { repetitions: 1_000_000, ..options(&[Method::Floor, Method::MpQueue]) };
-    let peers = Peers { patience: Duration::from_secs(10), ..Peers::at(folder.to_owned()) };
+    let peers = Peers { patience: Duration::from_secs(60), ..Peers::at(folder.to_owned()) };
     match compare(&options, &peers, &mut |_| ()) {
         Err(BenchError::Interrupted) => (),
         other => panic!("{other:?}"),

@@ -24,7 +24,7 @@ const MAX_OUT: usize = 3;
 /// How long this side waits, where the row is about waiting; a busy host makes it no shorter.
 const SHORT: Duration = Duration::from_millis(300);
 /// How long it waits otherwise.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(120);
 
 struct Peer {
     process: Child,

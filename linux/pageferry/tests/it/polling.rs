@@ -148,12 +148,12 @@ fn tokens_of_shared_and_donated_memory_are_asked_and_waited_for() {
     assert_eq!(error, Error::TimedOut(little));
     sharing = back;
     drop(shared);
-    let buffer = sharing.wait_timeout(Duration::from_secs(10)).unwrap();
+    let buffer = sharing.wait_timeout(Duration::from_secs(120)).unwrap();
     if !crate::first::has("alias") {
         return;
     }
     let zeroed = tx.donate_zero(buffer).unwrap();
-    let Message::Loan(loan) = rx.recv_message_timeout(Duration::from_secs(10)).unwrap() else {
+    let Message::Loan(loan) = rx.recv_message_timeout(Duration::from_secs(120)).unwrap() else {
         panic!("no loan")
     };
     assert!(!zeroed.is_home().unwrap());
@@ -182,7 +182,7 @@ fn a_verb_that_fails_brings_the_buffer_back_with_its_bytes() {
     let verbs: [(&str, Sends); 8] = [
         ("loan", |tx, buffer| tx.loan_or_return(buffer, 1).map(drop)),
         ("loan_timeout", |tx, buffer| {
-            tx.loan_timeout_or_return(buffer, 1, Duration::from_secs(10)).map(drop)
+            tx.loan_timeout_or_return(buffer, 1, Duration::from_secs(120)).map(drop)
         }),
         ("donate", |tx, buffer| tx.donate_or_return(buffer, 1)),
         ("donate_zero", |tx, buffer| tx.donate_zero_or_return(buffer, 1).map(drop)),

@@ -76,7 +76,7 @@ fn a_task_that_waits_for_memory_gets_what_another_drops() {
                 tokio::time::sleep(std::time::Duration::from_millis(2)).await;
                 drop(buffer);
             });
-            let patience = std::time::Duration::from_secs(60);
+            let patience = std::time::Duration::from_secs(120);
             drop(tokio::time::timeout(patience, tx.buffer(1)).await.expect("it is woken").unwrap());
         }
         drop((held, lent));
@@ -105,7 +105,7 @@ fn a_task_and_a_thread_wait_for_one_receiver() {
             });
             let (one, other) = (rx.recv().unwrap(), rx.recv().unwrap());
             drop(one);
-            let patience = std::time::Duration::from_secs(20);
+            let patience = std::time::Duration::from_secs(120);
             let joined = tokio::task::spawn_blocking(move || thread.join().unwrap());
             tokio::time::timeout(patience, joined).await.expect("the thread is woken").unwrap();
             drop(other);
@@ -148,7 +148,7 @@ fn a_task_that_sends_sealed_memory_waits_for_room_without_its_thread() {
             });
             done.send(()).unwrap();
         });
-        ended.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits as a task does");
+        ended.recv_timeout(std::time::Duration::from_secs(120)).expect("it waits as a task does");
     };
     // All that is sent is held, so nothing comes back that would wake the sender.
     sends(1 << 30, true);

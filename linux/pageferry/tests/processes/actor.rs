@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 /// What is home, or has room, comes at once; a busy host may still need a while.
-const AT_ONCE: Duration = Duration::from_secs(40);
+const AT_ONCE: Duration = Duration::from_secs(120);
 
 /// See the top of the file.
 #[derive(Default)]
