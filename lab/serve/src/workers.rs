@@ -130,7 +130,8 @@ impl Workers {
             self.waits.borrow_mut()[worker] = None;
             match result {
                 Err(Errno::Interrupted) if wait.is_some_and(|wait| self.is_late(user, &wait)) => {
-                    let had = wait.is_some_and(|wait| wait.is_over(user.machine().now(), cycles(user, 1), false));
+                    let had =
+                        wait.is_some_and(|wait| wait.is_over(user.machine().now(), cycles(user, 1), false));
                     self.hurried.set(self.hurried.get() + u64::from(!had));
                     break Err(WaitError::TimedOut);
                 }
