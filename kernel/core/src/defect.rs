@@ -73,6 +73,8 @@ defects! {
         ReceiveMappingsAll: "A driver leaves no buffer of the mapping cache to others.",
         FlippedStaysWired: "A page that a driver has received into stays wired when it has become the receiver's.",
         FlipRefusedLost: "A page that a receiver refuses to take over is lost, with its bytes.",
+        AlarmNotMoved: "Who works on a connection without the table of all does not move its alarm.",
+        EndedStaysToAccept: "A connection that ends before it is accepted stays with its listener.",
         FlipRefusedReversed: "Pages that a receiver refuses to take over come back in the reverse order.",
     }
     /// It shows only where pages are lent to a connection, or taken over from it.

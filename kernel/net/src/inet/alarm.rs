@@ -1,9 +1,9 @@
 //! When a part of the network has something to do: one callout for the first of its deadlines.
 //!
-//! Control blocks, the ARP table and fragments have one each. An alarm lies beside what it is for, under the same lock.
-//! Where protocols are a process, a callout that comes only tells the server that there is work, and the alarm notes
-//! that it has rung.
+//! Each control block, the ARP table and fragments have one. An alarm lies beside what it is for, under the same lock.
+//! Where protocols are a process, a callout that comes is only noted, and the server told that there is work.
 
+use super::id::PcbId;
 use alloc::boxed::Box;
 use pageferry_core::sched::{CalloutId, Callouts};
 use pageferry_hal::{Cycles, Machine, Threads};
@@ -11,13 +11,19 @@ use pageferry_hal::{Cycles, Machine, Threads};
 /// Whose alarm it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Part {
-    Blocks,
+    Block(PcbId),
     Arp,
     Fragments,
 }
 
-impl Part {
-    pub(super) const ALL: [Part; 3] = [Part::Blocks, Part::Arp, Part::Fragments];
+/// A callout that has come, and that the protocol server is to see to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rung {
+    pub(super) part: Part,
+    /// Its number.
+    pub(super) number: u64,
+    /// When it was due.
+    pub(super) due: Cycles,
 }
 
 /// A callout, and what is known of it. See the [module](self).
@@ -25,8 +31,6 @@ impl Part {
 pub(super) struct Alarm {
     /// The one that is to come: when, which, and its number. One that cannot be cancelled any more finds another here.
     set: Option<(Cycles, CalloutId, u64)>,
-    /// One that has come, and when it was due: the protocol server is to do that.
-    rung: Option<(u64, Cycles)>,
     /// How many there were.
     number: u64,
 }
@@ -39,7 +43,7 @@ impl Alarm {
         first: Option<Cycles>,
         call: impl FnOnce(u64, Cycles) -> Box<dyn FnOnce(&dyn Threads)>,
     ) {
-        if self.set.map(|(due, ..)| due) == first {
+        if self.due() == first {
             return;
         }
         if let Some((_, callout, _)) = self.set.take() {
@@ -57,13 +61,8 @@ impl Alarm {
         self.set.take_if(|(.., set)| *set == number);
     }
 
-    /// What has come is the server's to do.
-    pub(super) fn rings(&mut self, number: u64, due: Cycles) {
-        self.rung = Some((number, due));
-    }
-
-    /// Takes what has come for the server.
-    pub(super) fn take_rung(&mut self) -> Option<(u64, Cycles)> {
-        self.rung.take()
+    /// When the one that is to come is due.
+    pub(super) fn due(&self) -> Option<Cycles> {
+        self.set.map(|(due, ..)| due)
     }
 }

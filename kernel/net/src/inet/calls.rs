@@ -1,15 +1,18 @@
 //! What a process asks of its sockets: names, connections, options, datagrams (4.4BSD, `uipc_syscalls.c`).
 //!
 //! # Locks
-//! Each call takes the network's lock; one that has to wait sleeps without it and tests again.
+//! A call takes the table's lock where names, ports or what a listener hands out are concerned, and the block's for all
+//! else; one that has to wait sleeps without and tests again.
 //!
 //! # What can fail
 //! As Unix has it; see each call.
 
+use super::conn::Conn;
 use super::datagrams::{Datagram, Udp};
 use super::id::PcbId;
-use super::pcb::{Kind, Pcb, Protocol};
-use super::stack::{Net, Stack, State};
+use super::pcb::{Block, BlockGuard, Kind, Owner, Pcb, Protocol};
+use super::socket::InetSocket;
+use super::stack::{Net, Stack};
 use super::tcp::{Buffers, Tcb, TcpState};
 use crate::config::NetConfig;
 use alloc::boxed::Box;
@@ -18,7 +21,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use pageferry_abi::{Errno, Readiness, SocketKind, SocketOption};
 use pageferry_core::mbuf::Chain;
 use pageferry_core::proc::{Syscall, WaitFlag};
-use pageferry_hal::{Cause, Machine, SpinLock, Threads};
+use pageferry_hal::{Cause, Channel, Machine, SpinLock, Threads};
 
 /// The smallest buffer that a socket can have.
 const MIN_BUFFER_BYTES: usize = 4096;
@@ -27,29 +30,26 @@ const MAX_BUFFER_BYTES: usize = 16 << 20;
 /// The most connections that wait to be accepted (`SOMAXCONN`).
 const MAX_BACKLOG: usize = 128;
 
-/// The lock, held.
-type NetGuard<'a, M> = <<M as Machine>::Lock<State<M>> as SpinLock<State<M>>>::Guard<'a>;
-
 impl<M: Machine> Net<M> {
     /// Makes a socket that is bound to nothing.
     ///
     /// # Errors
     /// [`Errno::NoMemory`].
-    pub fn create(&self, call: &Syscall<'_, M>, kind: SocketKind) -> Result<PcbId, Errno> {
-        self.with(call.thread, |stack| {
-            let at = stack.block().ok_or(Errno::NoMemory)?;
-            let timeout = stack.first_timeout();
-            let kind = match kind {
+    pub fn create(&self, call: &Syscall<'_, M>, kind: SocketKind) -> Result<InetSocket<M>, Errno> {
+        let socket = self.with(call.thread, |stack| {
+            let at = stack.block()?;
+            let part = match kind {
                 SocketKind::Stream => {
                     let NetConfig { send_buffer_bytes, receive_buffer_bytes, .. } = self.config;
+                    let timeout = stack.ip.first_timeout();
                     Kind::Tcp(Box::new(Tcb::new(send_buffer_bytes, receive_buffer_bytes, timeout)))
                 }
                 SocketKind::Datagram => Kind::Udp(Udp::new(self.config.datagram_buffer_bytes)),
             };
-            let local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
-            let pcb = Pcb { at, local, remote: None, reuse: false, has_socket: true, error: None, kind };
-            Ok(stack.s.pcbs.insert(pcb))
-        })
+            let id = stack.insert(Pcb::new(at, Owner::Process, part));
+            Some(InetSocket::new(self.me.upgrade()?, id, stack.table().pcbs.block(id)?, kind))
+        });
+        socket.ok_or(Errno::NoMemory)
     }
 
     /// Binds to an address of this host, or to any, and a port; 0 for one that is free.
@@ -66,16 +66,17 @@ impl<M: Machine> Net<M> {
     /// [`Errno::NotSupported`] for datagrams, [`Errno::Invalid`] for a socket that is connected.
     pub fn listen(&self, call: &Syscall<'_, M>, id: PcbId, backlog: usize) -> Result<(), Errno> {
         self.with(call.thread, |stack| {
-            let pcb = stack.s.pcbs.get(id).ok_or(Errno::BadFd)?;
-            let Kind::Tcp(tcb) = &pcb.kind else { return Err(Errno::NotSupported) };
-            if !matches!(tcb.state(), TcpState::Closed | TcpState::Listen) {
-                return Err(Errno::Invalid);
-            }
-            if pcb.local.port() == 0 {
+            stack.on_it(id, |conn| match &conn.pcb.kind {
+                Kind::Udp(_) => Err(Errno::NotSupported),
+                Kind::Tcp(tcb) if !matches!(tcb.state(), TcpState::Closed | TcpState::Listen) => {
+                    Err(Errno::Invalid)
+                }
+                Kind::Tcp(_) => Ok(()),
+            })?;
+            if stack.table().pcbs.get(id).is_some_and(|entry| entry.local.port() == 0) {
                 stack.bind(id, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
             }
-            stack.listen(id, backlog.clamp(1, MAX_BACKLOG));
-            Ok(())
+            stack.on_it(id, |conn| Ok(conn.listen(backlog.clamp(1, MAX_BACKLOG))))
         })
     }
 
@@ -85,10 +86,10 @@ impl<M: Machine> Net<M> {
     /// [`Errno::IsConnected`], [`Errno::InProgress`] at once for a non-blocking socket, [`Errno::ConnectionRefused`],
     /// [`Errno::TimedOut`], [`Errno::NetUnreachable`], [`Errno::AddressInUse`], [`Errno::NoMemory`],
     /// [`Errno::Interrupted`].
-    pub fn connect(
+    pub(super) fn connect(
         &self,
         call: &Syscall<'_, M>,
-        id: PcbId,
+        (id, block): (PcbId, &Block<M>),
         remote: SocketAddrV4,
         wait: WaitFlag,
     ) -> Result<(), Errno> {
@@ -96,23 +97,15 @@ impl<M: Machine> Net<M> {
         if !is_stream {
             return Ok(());
         }
-        let mut held = self.state.lock();
+        let mut held = block.lock();
         loop {
-            let channel = held.pcbs.get(id).ok_or(Errno::BadFd)?.channel();
-            match held.connect_outcome(id) {
+            let channel = held.channel();
+            match held.connect_outcome() {
                 Err(Errno::InProgress) if !wait.is_no_wait() => {}
                 outcome => return outcome,
             }
-            held = self.wait(call, held, channel, "connec")?;
+            held = wait_for(call, block, held, channel, "connec")?;
         }
-    }
-
-    /// How the connection that is being made of a stream is doing.
-    ///
-    /// # Errors
-    /// [`Errno::InProgress`]; else as [`Net::connect`].
-    pub fn connect_outcome(&self, id: PcbId) -> Result<(), Errno> {
-        self.state.lock().connect_outcome(id)
     }
 
     /// Takes a connection that was made to a listening socket.
@@ -124,45 +117,33 @@ impl<M: Machine> Net<M> {
         call: &Syscall<'_, M>,
         id: PcbId,
         wait: WaitFlag,
-    ) -> Result<(PcbId, SocketAddrV4), Errno> {
-        let mut held = self.state.lock();
+    ) -> Result<(InetSocket<M>, SocketAddrV4), Errno> {
         loop {
-            let pcb = held.pcbs.get_mut(id).ok_or(Errno::BadFd)?;
-            let channel = pcb.channel();
-            let Kind::Tcp(tcb) = &mut pcb.kind else { return Err(Errno::NotSupported) };
-            if !tcb.is_listening() {
-                return Err(Errno::Invalid);
+            let mut stack = self.stack(call.thread);
+            let entry = stack.table().pcbs.get_mut(id).ok_or(Errno::BadFd)?;
+            let channel = entry.channel();
+            if entry.protocol == Protocol::Udp {
+                return Err(Errno::NotSupported);
             }
-            if let Some(child) = tcb.accepting.pop_front() {
-                // In the same hold of the lock: a reset may end it as soon as it is not waiting to be accepted.
-                let pcb = held.pcbs.get_mut(child).expect("it waits to be accepted");
-                return Ok((child, pcb.accepted()));
+            let listener = entry.listener.as_mut().ok_or(Errno::Invalid)?;
+            if let Some(child) = listener.accepting.pop_front() {
+                // In the same hold of the table: a reset may end it as soon as it is not waiting to be accepted.
+                stack.on(child, |conn| conn.accepted());
+                let entry = stack.table().pcbs.get(child).expect("it waits to be accepted");
+                let from = entry.remote.expect("it is connected");
+                let (net, block) = (self.me.upgrade().ok_or(Errno::BadFd)?, entry.block.clone());
+                return Ok((InetSocket::new(net, child, block, SocketKind::Stream), from));
             }
             if wait.is_no_wait() {
                 return Err(Errno::WouldBlock);
             }
-            held = match self.wait(call, held, channel, "accept") {
-                Ok(held) => held,
-                Err(e) => {
-                    // It may have been woken for a connection that it does not take.
-                    call.thread.wakeup_one(channel);
-                    return Err(e);
-                }
-            };
+            let mut stack = Some(stack);
+            if let Err(e) = call.thread.sleep(channel, "accept", true, &mut || drop(stack.take())) {
+                // It may have been woken for a connection that it does not take.
+                call.thread.wakeup_one(channel);
+                return Err(e.into());
+            }
         }
-    }
-
-    /// Sleeps until something changes for a block.
-    fn wait<'a>(
-        &'a self,
-        call: &Syscall<'_, M>,
-        held: NetGuard<'a, M>,
-        channel: pageferry_hal::Channel,
-        reason: &'static str,
-    ) -> Result<NetGuard<'a, M>, Errno> {
-        let mut held = Some(held);
-        call.thread.sleep(channel, reason, true, &mut || drop(held.take()))?;
-        Ok(self.state.lock())
     }
 
     /// Ends the direction of a connection, or of datagrams, that comes here.
@@ -171,22 +152,19 @@ impl<M: Machine> Net<M> {
     /// [`Errno::NotConnected`].
     pub fn shutdown_receive(&self, call: &Syscall<'_, M>, id: PcbId) -> Result<(), Errno> {
         self.with(call.thread, |stack| {
-            let pcb = stack.s.pcbs.get_mut(id).ok_or(Errno::BadFd)?;
-            let channel = pcb.channel();
-            match &mut pcb.kind {
+            stack.on_it(id, |conn| match &mut conn.pcb.kind {
                 Kind::Tcp(tcb) if tcb.buffers().is_none() || tcb.is_listening() => Err(Errno::NotConnected),
                 Kind::Tcp(_) => {
-                    stack.stop_receiving(id);
+                    conn.release_table();
+                    conn.stop_receiving();
                     Ok(())
                 }
                 Kind::Udp(udp) => {
-                    for datagram in udp.end() {
-                        stack.free(datagram.bytes);
-                    }
-                    stack.wake(id, channel);
+                    udp.end().into_iter().for_each(|datagram| conn.ip.free(datagram.bytes));
+                    conn.wake(id, conn.pcb.channel());
                     Ok(())
                 }
-            }
+            })
         })
     }
 
@@ -196,72 +174,60 @@ impl<M: Machine> Net<M> {
     /// [`Errno::NotConnected`].
     pub fn shutdown_send(&self, call: &Syscall<'_, M>, id: PcbId) -> Result<(), Errno> {
         self.with(call.thread, |stack| {
-            let pcb = stack.s.pcbs.get_mut(id).ok_or(Errno::BadFd)?;
-            match &pcb.kind {
+            stack.on_it(id, |conn| match &conn.pcb.kind {
                 Kind::Tcp(tcb) if tcb.buffers().is_none() || tcb.is_listening() => Err(Errno::NotConnected),
                 Kind::Tcp(_) => {
-                    stack.finish(id);
+                    conn.finish();
                     Ok(())
                 }
                 Kind::Udp(_) => Ok(()),
-            }
+            })
         })
-    }
-
-    /// The buffers of a connection.
-    ///
-    /// # Errors
-    /// [`Errno::NotConnected`], or what ended the attempt to connect.
-    pub(super) fn buffers(&self, id: PcbId) -> Result<Buffers<M>, Errno> {
-        let mut held = self.state.lock();
-        let pcb = held.pcbs.get_mut(id).ok_or(Errno::BadFd)?;
-        let error = pcb.error;
-        match pcb.tcb().state() {
-            TcpState::Listen | TcpState::SynSent | TcpState::SynReceived => Err(Errno::NotConnected),
-            _ => pcb.tcb().buffers().ok_or(error.unwrap_or(Errno::NotConnected)),
-        }
-    }
-
-    /// What is to be told of a socket, once (`SO_ERROR`).
-    pub fn take_error(&self, id: PcbId) -> Option<Errno> {
-        self.state.lock().pcbs.get_mut(id).and_then(|pcb| pcb.error.take())
     }
 
     /// The names of a socket's ends.
     pub fn names(&self, id: PcbId) -> Result<(SocketAddrV4, Option<SocketAddrV4>), Errno> {
         let held = self.state.lock();
-        held.pcbs.get(id).map(|pcb| (pcb.local, pcb.remote)).ok_or(Errno::BadFd)
+        held.pcbs.get(id).map(|entry| (entry.local, entry.remote)).ok_or(Errno::BadFd)
     }
 
     /// Sets an option.
     ///
     /// # Errors
     /// [`Errno::Invalid`] for a size out of bounds, or an option that the protocol does not have.
-    pub fn set_option(&self, threads: &dyn Threads, id: PcbId, option: SocketOption) -> Result<(), Errno> {
+    pub(super) fn set_option(
+        &self,
+        threads: &dyn Threads,
+        (id, block): (PcbId, &Block<M>),
+        option: SocketOption,
+    ) -> Result<(), Errno> {
         let in_bounds = |bytes: usize| match bytes {
             MIN_BUFFER_BYTES..=MAX_BUFFER_BYTES => Ok(bytes),
             _ => Err(Errno::Invalid),
         };
-        let mut held = self.state.lock();
-        let pcb = held.pcbs.get_mut(id).ok_or(Errno::BadFd)?;
-        match (option, &mut pcb.kind) {
-            (SocketOption::ReuseAddress(on), _) => pcb.reuse = on,
-            (SocketOption::SendBuffer(bytes), Kind::Tcp(tcb)) => tcb.send_bytes = in_bounds(bytes)?,
-            (SocketOption::SendBuffer(bytes), Kind::Udp(_)) => drop(in_bounds(bytes)?),
-            (SocketOption::ReceiveBuffer(bytes), Kind::Tcp(tcb)) => tcb.receive_bytes = in_bounds(bytes)?,
-            (SocketOption::ReceiveBuffer(bytes), Kind::Udp(udp)) => udp.limit_bytes = in_bounds(bytes)?,
-            (SocketOption::ReceiveLowWater(bytes), Kind::Tcp(tcb)) => {
-                tcb.receive_low_water = bytes;
-                self.has_low_water.fetch_or(bytes > 1, Relaxed);
-                if let Some(Buffers { receive, .. }) = tcb.buffers() {
-                    receive.set_low_water(threads, bytes);
-                }
-            }
-            (SocketOption::NoDelay(on), Kind::Tcp(tcb)) => tcb.no_delay = on,
-            (SocketOption::ResetOnClose(on), Kind::Tcp(tcb)) => tcb.resets_on_close = on,
-            _ => return Err(Errno::Invalid),
+        if let SocketOption::ReuseAddress(on) = option {
+            self.state.lock().pcbs.get_mut(id).ok_or(Errno::BadFd)?.reuse = on;
+            return Ok(());
         }
-        Ok(())
+        self.on_block(threads, (id, block), |conn| {
+            match (option, &mut conn.pcb.kind) {
+                (SocketOption::SendBuffer(bytes), Kind::Tcp(tcb)) => tcb.send_bytes = in_bounds(bytes)?,
+                (SocketOption::SendBuffer(bytes), Kind::Udp(_)) => drop(in_bounds(bytes)?),
+                (SocketOption::ReceiveBuffer(bytes), Kind::Tcp(tcb)) => tcb.receive_bytes = in_bounds(bytes)?,
+                (SocketOption::ReceiveBuffer(bytes), Kind::Udp(udp)) => udp.limit_bytes = in_bounds(bytes)?,
+                (SocketOption::ReceiveLowWater(bytes), Kind::Tcp(tcb)) => {
+                    tcb.receive_low_water = bytes;
+                    self.has_low_water.fetch_or(bytes > 1, Relaxed);
+                    if let Some(Buffers { receive, .. }) = tcb.buffers() {
+                        receive.set_low_water(threads, bytes);
+                    }
+                }
+                (SocketOption::NoDelay(on), Kind::Tcp(tcb)) => tcb.no_delay = on,
+                (SocketOption::ResetOnClose(on), Kind::Tcp(tcb)) => tcb.resets_on_close = on,
+                _ => return Err(Errno::Invalid),
+            }
+            Ok(())
+        })
     }
 
     /// Sends a datagram, to `remote` or to where the socket is connected to.
@@ -275,16 +241,16 @@ impl<M: Machine> Net<M> {
         remote: Option<SocketAddrV4>,
         bytes: Chain,
     ) -> Result<(), Errno> {
-        self.with(call.thread, |stack| {
-            let ready = stack.ready_to_send(id, remote);
-            match ready {
-                Ok((local, remote)) => stack.udp_output(local, remote, bytes),
-                Err(e) => {
-                    stack.free(bytes);
-                    Err(e)
-                }
+        match self.with(call.thread, |stack| stack.ready_to_send(id, remote)) {
+            Ok((local, remote)) => {
+                let _c = self.core.machine.scope(Cause::Protocol);
+                self.ip(call.thread).udp_output(local, remote, bytes)
             }
-        })
+            Err(e) => {
+                bytes.free(&self.core.mbufs);
+                Err(e)
+            }
+        }
     }
 
     /// Why a datagram is not sent that no packet has room for: because of where it goes, or else because of that.
@@ -296,7 +262,7 @@ impl<M: Machine> Net<M> {
     ) -> Errno {
         let ready = self.with(call.thread, |stack| {
             let (_, remote) = stack.ready_to_send(id, remote)?;
-            stack.route(*remote.ip())
+            stack.ip.route(*remote.ip())
         });
         ready.err().unwrap_or(Errno::MessageSize)
     }
@@ -309,12 +275,12 @@ impl<M: Machine> Net<M> {
     pub(super) fn receive_datagram(
         &self,
         call: &Syscall<'_, M>,
-        id: PcbId,
+        block: &Block<M>,
         wait: WaitFlag,
     ) -> Result<Option<Datagram>, Errno> {
-        let mut held = self.state.lock();
+        let mut held = block.lock();
         loop {
-            let pcb = held.pcbs.get_mut(id).ok_or(Errno::BadFd)?;
+            let pcb = held.here()?;
             let channel = pcb.channel();
             let error = pcb.error.take();
             let Kind::Udp(udp) = &mut pcb.kind else { return Err(Errno::NotSupported) };
@@ -330,21 +296,30 @@ impl<M: Machine> Net<M> {
             if wait.is_no_wait() {
                 return Err(Errno::WouldBlock);
             }
-            held = self.wait(call, held, channel, "netrd")?;
+            held = wait_for(call, block, held, channel, "netrd")?;
         }
     }
 
     /// What a socket is ready for.
-    pub fn readiness(&self, id: PcbId) -> Readiness {
-        let held = self.state.lock();
-        let Some(pcb) = held.pcbs.get(id) else { return Readiness { hung_up: true, ..Readiness::default() } };
+    pub(super) fn readiness(&self, (id, block): (PcbId, &Block<M>)) -> Readiness {
+        let pcb = block.lock();
+        let gone = Readiness { hung_up: true, ..Readiness::default() };
+        if pcb.is_gone {
+            return gone;
+        }
         match &pcb.kind {
             Kind::Udp(udp) => {
                 let readable = !udp.is_empty() || udp.has_ended() || pcb.error.is_some();
                 Readiness { readable, writable: true, hung_up: false }
             }
             Kind::Tcp(tcb) if tcb.is_listening() => {
-                Readiness { readable: !tcb.accepting.is_empty(), ..Readiness::default() }
+                // The table comes first.
+                drop(pcb);
+                let mut state = self.state.lock();
+                state.pcbs.listener(id).map_or(gone, |listener| Readiness {
+                    readable: !listener.accepting.is_empty(),
+                    ..Readiness::default()
+                })
             }
             Kind::Tcp(tcb) => match (tcb.state(), tcb.buffers()) {
                 (TcpState::SynSent | TcpState::SynReceived, _) | (_, None) => {
@@ -362,17 +337,39 @@ impl<M: Machine> Net<M> {
 
     /// The process has closed its descriptor.
     pub fn close(&self, threads: &dyn Threads, id: PcbId) {
-        self.with(threads, |stack| match stack.s.pcbs.get(id).map(Pcb::protocol) {
+        self.with(threads, |stack| match stack.table().pcbs.get(id).map(|entry| entry.protocol) {
             Some(Protocol::Tcp) => stack.close(id),
-            Some(Protocol::Udp) => stack.remove(id),
+            Some(Protocol::Udp) => _ = stack.on(id, |conn| conn.remove()),
             None => {}
         });
     }
 }
 
-impl<M: Machine> State<M> {
-    fn connect_outcome(&mut self, id: PcbId) -> Result<(), Errno> {
-        let pcb = self.pcbs.get_mut(id).ok_or(Errno::BadFd)?;
+/// Sleeps until something changes for a block that is held.
+fn wait_for<'a, M: Machine>(
+    call: &Syscall<'_, M>,
+    block: &'a Block<M>,
+    held: BlockGuard<'a, M>,
+    channel: Channel,
+    reason: &'static str,
+) -> Result<BlockGuard<'a, M>, Errno> {
+    let mut held = Some(held);
+    call.thread.sleep(channel, reason, true, &mut || drop(held.take()))?;
+    Ok(block.lock())
+}
+
+impl<M: Machine> Pcb<M> {
+    /// The block, unless it is gone.
+    fn here(&mut self) -> Result<&mut Pcb<M>, Errno> {
+        if self.is_gone { Err(Errno::BadFd) } else { Ok(self) }
+    }
+
+    /// How the connection that is being made of a stream is doing.
+    ///
+    /// # Errors
+    /// [`Errno::InProgress`]; else as [`Net::connect`].
+    pub(super) fn connect_outcome(&mut self) -> Result<(), Errno> {
+        let pcb = self.here()?;
         if pcb.protocol() == Protocol::Udp {
             return Ok(());
         }
@@ -382,6 +379,19 @@ impl<M: Machine> State<M> {
             _ => Ok(()),
         }
     }
+
+    /// The buffers of a connection.
+    ///
+    /// # Errors
+    /// [`Errno::NotConnected`], or what ended the attempt to connect.
+    pub(super) fn connected_buffers(&mut self) -> Result<Buffers<M>, Errno> {
+        let pcb = self.here()?;
+        let error = pcb.error;
+        match pcb.tcb().state() {
+            TcpState::Listen | TcpState::SynSent | TcpState::SynReceived => Err(Errno::NotConnected),
+            _ => pcb.tcb().buffers().ok_or(error.unwrap_or(Errno::NotConnected)),
+        }
+    }
 }
 
 impl<M: Machine> Net<M> {
@@ -389,65 +399,77 @@ impl<M: Machine> Net<M> {
     pub(super) fn tcp_sent(&self, threads: &dyn Threads, id: PcbId) {
         let _c = self.core.machine.scope(Cause::Protocol);
         self.with(threads, |stack| {
-            if stack.s.pcbs.get(id).is_some() {
-                stack.tcp_output(id);
-            }
+            stack.on(id, |conn| {
+                conn.release_table();
+                conn.tcp_output();
+            });
         });
     }
 }
 
 impl<M: Machine> Stack<'_, M> {
+    /// As [`Stack::on`], for work that can fail.
+    fn on_it<R>(
+        &mut self,
+        id: PcbId,
+        work: impl FnOnce(&mut Conn<'_, '_, M>) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        self.on(id, |conn| work(conn)).unwrap_or(Err(Errno::BadFd))
+    }
+
     fn bind(&mut self, id: PcbId, local: SocketAddrV4) -> Result<(), Errno> {
-        let pcb = self.s.pcbs.get(id).ok_or(Errno::BadFd)?;
-        let (protocol, reuse) = (pcb.protocol(), pcb.reuse);
-        if pcb.local.port() != 0 {
+        let own = self.ip;
+        let pcbs = &mut self.table().pcbs;
+        let entry = pcbs.get(id).ok_or(Errno::BadFd)?;
+        let (protocol, reuse) = (entry.protocol, entry.reuse);
+        if entry.local.port() != 0 {
             return Err(Errno::Invalid);
         }
-        if !local.ip().is_unspecified() && !self.is_own(*local.ip()) {
+        if !local.ip().is_unspecified() && !own.is_own(*local.ip()) {
             return Err(Errno::AddressNotAvailable);
         }
         let port = match local.port() {
-            0 => self.s.pcbs.free_port(protocol).ok_or(Errno::AddressInUse)?,
+            0 => pcbs.free_port(protocol).ok_or(Errno::AddressInUse)?,
             port => port,
         };
         let local = SocketAddrV4::new(*local.ip(), port);
-        if !self.s.pcbs.is_free(protocol, local, reuse) {
+        if !pcbs.is_free(protocol, local, reuse) {
             return Err(Errno::AddressInUse);
         }
-        self.s.pcbs.get_mut(id).expect("seen above").local = local;
+        pcbs.get_mut(id).expect("seen above").local = local;
         Ok(())
     }
 
     /// True for a stream, whose connection has begun.
     fn connect(&mut self, id: PcbId, remote: SocketAddrV4) -> Result<bool, Errno> {
-        let pcb = self.s.pcbs.get_mut(id).ok_or(Errno::BadFd)?;
-        let is_stream = pcb.protocol() == Protocol::Tcp;
-        if is_stream {
-            match pcb.tcb().state() {
-                TcpState::Closed if pcb.remote.is_none() => {}
-                TcpState::Closed => return Err(pcb.error.take().unwrap_or(Errno::Invalid)),
-                TcpState::Listen => return Err(Errno::NotSupported),
-                TcpState::SynSent | TcpState::SynReceived => return Err(Errno::AlreadyInProgress),
-                _ => return Err(Errno::IsConnected),
-            }
-        } else if pcb.remote.is_some() {
-            return Err(Errno::IsConnected);
-        }
+        let is_connected = self.table().pcbs.get(id).ok_or(Errno::BadFd)?.remote.is_some();
+        let is_stream = self.on_it(id, |conn| match &conn.pcb.kind {
+            Kind::Tcp(tcb) => match tcb.state() {
+                TcpState::Closed if !is_connected => Ok(true),
+                TcpState::Closed => Err(conn.pcb.error.take().unwrap_or(Errno::Invalid)),
+                TcpState::Listen => Err(Errno::NotSupported),
+                TcpState::SynSent | TcpState::SynReceived => Err(Errno::AlreadyInProgress),
+                _ => Err(Errno::IsConnected),
+            },
+            Kind::Udp(_) if is_connected => Err(Errno::IsConnected),
+            Kind::Udp(_) => Ok(false),
+        })?;
         if remote.port() == 0 || remote.ip().is_unspecified() {
             return Err(Errno::AddressNotAvailable);
         }
-        let source = self.source_for(*remote.ip())?;
-        if self.s.pcbs.get(id).is_some_and(|pcb| pcb.local.port() == 0) {
+        let source = self.ip.source_for(*remote.ip())?;
+        if self.table().pcbs.get(id).is_some_and(|entry| entry.local.port() == 0) {
             self.bind(id, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
         }
-        let pcb = self.s.pcbs.get(id).expect("seen above");
-        let ip = if pcb.local.ip().is_unspecified() { source } else { *pcb.local.ip() };
-        let local = SocketAddrV4::new(ip, pcb.local.port());
-        if !self.s.pcbs.connect(id, local, remote) {
+        let pcbs = &mut self.table().pcbs;
+        let bound = pcbs.get(id).ok_or(Errno::BadFd)?.local;
+        let ip = if bound.ip().is_unspecified() { source } else { *bound.ip() };
+        let local = SocketAddrV4::new(ip, bound.port());
+        if !pcbs.connect(id, local, remote) {
             return Err(Errno::AddressInUse);
         }
-        if is_stream && let Err(e) = self.begin(id) {
-            self.s.pcbs.disconnect(id);
+        if is_stream && let Err(e) = self.on_it(id, |conn| conn.begin((local, remote))) {
+            self.table().pcbs.disconnect(id);
             return Err(e);
         }
         Ok(is_stream)
@@ -459,14 +481,15 @@ impl<M: Machine> Stack<'_, M> {
         id: PcbId,
         to: Option<SocketAddrV4>,
     ) -> Result<(SocketAddrV4, SocketAddrV4), Errno> {
-        let pcb = self.s.pcbs.get(id).ok_or(Errno::BadFd)?;
-        let remote = match (to, pcb.remote) {
+        let entry = self.table().pcbs.get(id).ok_or(Errno::BadFd)?;
+        let (local, connected) = (entry.local, entry.remote);
+        let remote = match (to, connected) {
             (Some(_), Some(_)) => return Err(Errno::IsConnected),
             (to, connected) => to.or(connected).ok_or(Errno::DestinationRequired)?,
         };
-        if pcb.local.port() == 0 {
+        if local.port() == 0 {
             self.bind(id, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
         }
-        Ok((self.s.pcbs.get(id).expect("seen above").local, remote))
+        Ok((self.table().pcbs.get(id).expect("seen above").local, remote))
     }
 }

@@ -11,7 +11,7 @@ use super::card::{Buffers, Card, DOORBELL_EVERY, Flow, frame_descriptors};
 use super::id::PcbId;
 use super::iface::Route;
 use super::link::Link;
-use super::pcb::{Kind, Protocol};
+use super::pcb::{Entry, Kind, Protocol};
 use super::stack::{Ip, Net, Stack};
 use super::wire::{SumBy, TYPE_ARP, TYPE_IP};
 use alloc::vec::Vec;
@@ -331,11 +331,13 @@ impl<M: Machine> Stack<'_, M> {
     /// again, and what is missing before it may be just what has found none. And readers that wait for more to come are
     /// not to wait for ever.
     fn drain(&mut self) {
-        for id in self.s.pcbs.ids() {
-            let Some(Kind::Tcp(tcb)) = self.s.pcbs.get(id).map(|pcb| &pcb.kind) else { continue };
-            let buffers = tcb.buffers();
-            self.drop_early(id);
-            buffers.into_iter().for_each(|buffers| buffers.receive.press(self.ip.threads));
+        for id in self.table().pcbs.ids() {
+            self.on(id, |conn| {
+                let Kind::Tcp(tcb) = &conn.pcb.kind else { return };
+                let buffers = tcb.buffers();
+                conn.drop_early();
+                buffers.into_iter().for_each(|buffers| buffers.receive.press(conn.threads));
+            });
         }
     }
 
@@ -343,19 +345,20 @@ impl<M: Machine> Stack<'_, M> {
     /// Nor would a thread that waits for datagrams that nothing can bring any more, or perhaps only loopback.
     pub(super) fn lose_connections(&mut self) {
         let address = self.config().address;
-        for id in self.s.pcbs.ids() {
-            let Some(pcb) = self.s.pcbs.get_mut(id) else { continue };
-            let by_card = |ip: &Ipv4Addr| !ip.is_loopback() && *ip != address;
-            match (pcb.protocol(), pcb.remote) {
+        let by_card = |ip: &Ipv4Addr| !ip.is_loopback() && *ip != address;
+        for id in self.table().pcbs.ids() {
+            let Some(&Entry { protocol, local, remote, .. }) = self.table().pcbs.get(id) else { continue };
+            match (protocol, remote) {
                 (Protocol::Tcp, Some(remote)) if by_card(remote.ip()) => {
-                    self.drop_connection(id, Some(Errno::Removed));
+                    self.on(id, |conn| conn.drop_connection(Some(Errno::Removed)));
                 }
                 (Protocol::Udp, remote)
-                    if !pcb.local.ip().is_loopback() && remote.is_none_or(|r| by_card(r.ip())) =>
+                    if !local.ip().is_loopback() && remote.is_none_or(|r| by_card(r.ip())) =>
                 {
-                    pcb.error = Some(Errno::Removed);
-                    let channel = pcb.channel();
-                    self.wake(id, channel);
+                    self.on(id, |conn| {
+                        conn.pcb.error = Some(Errno::Removed);
+                        conn.wake(id, conn.pcb.channel());
+                    });
                 }
                 _ => {}
             }

@@ -1,8 +1,9 @@
 //! What comes of an alarm: what is due is done, or the protocol server is told of it.
 
-use super::alarm::{Alarm, Part};
+use super::alarm::{Alarm, Part, Rung};
 use super::stack::Net;
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use pageferry_hal::{Cycles, Machine, SpinLock, Threads};
 
 impl<M: Machine> Net<M> {
@@ -22,22 +23,14 @@ impl<M: Machine> Net<M> {
         match self.host() {
             None => self.ip(threads).time_passes(part, number, due),
             Some(host) => {
-                match part {
-                    Part::Blocks => self.state.lock().alarm.rings(number, due),
-                    Part::Arp => self.arp.lock().alarm.rings(number, due),
-                    Part::Fragments => self.fragments.lock().alarm.rings(number, due),
-                }
+                self.state.lock().rung.push(Rung { part, number, due });
                 host.has_work(threads);
             }
         }
     }
 
     /// Takes what has come for the server.
-    pub(super) fn rung(&self, part: Part) -> Option<(u64, Cycles)> {
-        match part {
-            Part::Blocks => self.state.lock().alarm.take_rung(),
-            Part::Arp => self.arp.lock().alarm.take_rung(),
-            Part::Fragments => self.fragments.lock().alarm.take_rung(),
-        }
+    pub(super) fn rung(&self) -> Vec<Rung> {
+        core::mem::take(&mut self.state.lock().rung)
     }
 }

@@ -7,7 +7,6 @@
 //! # What can fail
 //! Nothing: frames that find no room are lost, as on a wire.
 
-use super::alarm::Part;
 use super::link::Link;
 use super::stack::Net;
 use core::sync::atomic::Ordering::Relaxed;
@@ -56,14 +55,9 @@ impl<M: Machine> Net<M> {
         let _c = self.core.machine.scope(Cause::Protocol);
         loop {
             let ip = self.ip(threads);
-            let mut more = false;
-            for part in Part::ALL {
-                if let Some((number, due)) = self.rung(part) {
-                    ip.time_passes(part, number, due);
-                    more = true;
-                }
-            }
-            if !ip.take_from_loopback() && !more {
+            let rung = self.rung();
+            rung.iter().for_each(|rung| ip.time_passes(rung.part, rung.number, rung.due));
+            if !ip.take_from_loopback() && rung.is_empty() {
                 return;
             }
         }
@@ -80,8 +74,8 @@ impl<M: Machine> Net<M> {
     /// The protocol server is to end: all connections end, and the other ends are told.
     pub fn end_all(&self, threads: &dyn Threads) {
         self.with(threads, |stack| {
-            for id in stack.s.pcbs.ids() {
-                stack.disown(id, true);
+            for id in stack.table().pcbs.ids() {
+                stack.on(id, |conn| conn.disown(true));
             }
         });
     }
@@ -89,13 +83,11 @@ impl<M: Machine> Net<M> {
     /// The protocol server has ended: what it knew is forgotten, and nobody is told but those who wait.
     pub fn forget_all(&self, threads: &dyn Threads) {
         self.with(threads, |stack| {
-            for id in stack.s.pcbs.ids() {
-                stack.disown(id, false);
+            for id in stack.table().pcbs.ids() {
+                stack.on(id, |conn| conn.disown(false));
             }
+            stack.table().rung.clear();
         });
-        for part in Part::ALL {
-            let _forgotten = self.rung(part);
-        }
         self.ip(threads).throw_away();
     }
 }

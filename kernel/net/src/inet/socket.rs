@@ -4,7 +4,9 @@
 //! TCP looks whether there is something to send, or a window to tell.
 
 use super::id::PcbId;
+use super::pcb::Block;
 use super::stack::Net;
+use super::tcp::Buffers;
 use crate::{Sender, SockBuf, Supply};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -15,7 +17,7 @@ use pageferry_core::choose::Peer;
 use pageferry_core::fs::FileOps;
 use pageferry_core::mbuf::{AreaId, Chain};
 use pageferry_core::proc::{Syscall, Uio, UioMode, WaitFlag};
-use pageferry_hal::{Cause, Machine, StructVa};
+use pageferry_hal::{Cause, Machine, SpinLock, StructVa};
 
 /// The longest datagram.
 const MAX_DATAGRAM_BYTES: usize = 65_507;
@@ -23,8 +25,9 @@ const MAX_DATAGRAM_BYTES: usize = 65_507;
 /// An Internet socket as a process has it: the number of its block, and what the process has ended.
 pub struct InetSocket<M: Machine> {
     net: Arc<Net<M>>,
-    /// Its block.
+    /// Its block, by number and by itself (`so_pcb`).
     pub id: PcbId,
+    block: Arc<Block<M>>,
     pub(crate) kind: SocketKind,
     /// Directions that the process has ended (`shutdown`).
     pub no_receive: AtomicBool,
@@ -33,9 +36,35 @@ pub struct InetSocket<M: Machine> {
 
 impl<M: Machine> InetSocket<M> {
     /// The socket of a block of `net`.
-    pub fn new(net: Arc<Net<M>>, id: PcbId, kind: SocketKind) -> InetSocket<M> {
+    pub(super) fn new(net: Arc<Net<M>>, id: PcbId, block: Arc<Block<M>>, kind: SocketKind) -> InetSocket<M> {
         let (no_receive, no_send) = (AtomicBool::new(false), AtomicBool::new(false));
-        InetSocket { net, id, kind, no_receive, no_send }
+        InetSocket { net, id, block, kind, no_receive, no_send }
+    }
+
+    /// Its block.
+    pub(super) fn block(&self) -> (PcbId, &Block<M>) {
+        (self.id, &self.block)
+    }
+
+    /// The buffers of its connection.
+    ///
+    /// # Errors
+    /// [`Errno::NotConnected`], or what ended the attempt to connect.
+    fn buffers(&self) -> Result<Buffers<M>, Errno> {
+        self.block.lock().connected_buffers()
+    }
+
+    /// How the connection that is being made is doing.
+    ///
+    /// # Errors
+    /// [`Errno::InProgress`]; else as `connect`.
+    pub fn connect_outcome(&self) -> Result<(), Errno> {
+        self.block.lock().connect_outcome()
+    }
+
+    /// What is to be told of it, once (`SO_ERROR`).
+    pub(super) fn due_error(&self) -> Option<Errno> {
+        self.block.lock().error.take()
     }
 
     pub(super) fn net(&self) -> &Arc<Net<M>> {
@@ -44,19 +73,19 @@ impl<M: Machine> InetSocket<M> {
 
     /// What it is ready for.
     pub fn ready(&self) -> Readiness {
-        let mut ready = self.net.readiness(self.id);
+        let mut ready = self.net.readiness(self.block());
         ready.readable |= self.no_receive.load(Ordering::Relaxed);
         ready
     }
 
     /// Bytes of a stream that could be read now.
     pub fn queued(&self) -> Result<usize, Errno> {
-        Ok(self.net.buffers(self.id)?.receive.queued())
+        Ok(self.buffers()?.receive.queued())
     }
 
     /// Takes bytes of a stream back that were read and not taken. They are freed if nothing can be read any more.
     pub fn take_back(&self, call: &Syscall<'_, M>, bytes: Chain) -> Result<(), Errno> {
-        match self.net.buffers(self.id) {
+        match self.buffers() {
             Ok(buffers) => buffers.receive.take_back(call.core, call.thread, bytes),
             Err(error) => {
                 bytes.free(&call.core.mbufs);
@@ -91,7 +120,7 @@ impl<M: Machine> InetSocket<M> {
             Ok(_) => moved_nothing,
             Err(e) => *e == Errno::BrokenPipe,
         };
-        if failed && let Some(error) = self.net.take_error(self.id) {
+        if failed && let Some(error) = self.due_error() {
             return Err(error);
         }
         result
@@ -111,7 +140,7 @@ impl<M: Machine> InetSocket<M> {
         if self.no_receive.load(Ordering::Relaxed) {
             return Ok(R::default());
         }
-        let buffer = self.net.buffers(self.id)?.receive;
+        let buffer = self.buffers()?.receive;
         let result = receive(&buffer, uio);
         // The other end may have more room now (`tcp_usr_rcvd`). What was written, the buffer has told of.
         if uio.done() > 0 {
@@ -125,7 +154,7 @@ impl<M: Machine> InetSocket<M> {
         if self.kind == SocketKind::Datagram {
             return Err(Errno::NotSupported);
         }
-        self.net.buffers(self.id)?.receive.set_area(area)?;
+        self.buffers()?.receive.set_area(area)?;
         Ok(self.net.begin_flow(call.thread, self.id, area))
     }
 
@@ -140,7 +169,7 @@ impl<M: Machine> InetSocket<M> {
             return Err(Errno::NotSupported);
         }
         let _c = call.machine().scope(Cause::Protocol);
-        let buffer = self.net.buffers(self.id)?.send;
+        let buffer = self.buffers()?.send;
         if self.no_send.load(Ordering::Relaxed) {
             return Err(Errno::BrokenPipe);
         }
@@ -162,7 +191,7 @@ impl<M: Machine> InetSocket<M> {
         if self.no_receive.load(Ordering::Relaxed) {
             return Ok(0);
         }
-        let own = self.net.buffers(self.id)?.receive;
+        let own = self.buffers()?.receive;
         let target = own.other(to).ok_or(Errno::BadFd)?;
         own.tee(call, &target, len, wait)
     }
@@ -175,7 +204,7 @@ impl<M: Machine> InetSocket<M> {
         if self.no_send.load(Ordering::Relaxed) {
             return Err(Errno::BrokenPipe);
         }
-        Ok(self.net.buffers(self.id)?.send.at())
+        Ok(self.buffers()?.send.at())
     }
 
     /// Sends a datagram to `remote`, or to where the socket is connected to.
@@ -198,7 +227,7 @@ impl<M: Machine> InetSocket<M> {
 
     /// Receives a datagram, or as much of it as there is room for; and where it comes from.
     pub fn receive_datagram(&self, call: &Syscall<'_, M>, uio: &mut Uio) -> Result<SocketAddrV4, Errno> {
-        let Some(datagram) = self.net.receive_datagram(call, self.id, uio.wait)? else {
+        let Some(datagram) = self.net.receive_datagram(call, &self.block, uio.wait)? else {
             return Ok(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
         };
         let (pool, from, wait) = (&call.core.mbufs, datagram.from, uio.wait);
@@ -251,7 +280,7 @@ impl<M: Machine> FileOps<M> for InetSocket<M> {
         if self.kind == SocketKind::Datagram {
             return self.send_datagram(call, uio, None);
         }
-        let buffer = self.net.buffers(self.id)?.send;
+        let buffer = self.buffers()?.send;
         if self.no_send.load(Ordering::Relaxed) {
             return Err(Errno::BrokenPipe);
         }

@@ -3,11 +3,11 @@
 //! # What it holds
 //! A [`Net`] has the control blocks, the way to the wire, what is known of neighbours, fragments and what is on
 //! loopback. [`Ip`] is the network at work with none of that held: it takes what it needs, for as long as it does.
-//! A [`Stack`] holds the control blocks beside, for TCP and UDP to work on.
+//! A [`Stack`] holds the table of control blocks beside, and a [`Conn`](super::conn::Conn) a block.
 //!
 //! # Locks
-//! Those of FreeBSD 5.3, but that all connections have one: `Network` over all control blocks (`tcbinfo`, `udbinfo`),
-//! `Reassembly` over fragments (`ipqlock`), `Arp` over the table of neighbours, `Driver` over the card's rings and
+//! Those of FreeBSD 5.3: `Network` over the table of control blocks (`tcbinfo`, `udbinfo`), `Connection` over each
+//! block (`inp`), `Reassembly` over fragments (`ipqlock`), `Arp` over the table of neighbours, `Driver` over the card's rings and
 //! what it has (`EM_LOCK`), `Loopback` over packets on loopback (a `netisr` queue). They come before all other locks,
 //! in this order: under them, socket buffers, mbufs and the scheduler are used. A process holds them in a call, the
 //! thread behind the card's interrupts while it takes packets in, the clock's while it looks for what is due. What
@@ -16,13 +16,13 @@
 //! # What can fail
 //! Everything that needs an mbuf: then a packet is lost, as on any wire, and TCP sends it again.
 
-use super::alarm::{Alarm, Part};
+use super::alarm::{Part, Rung};
 use super::card::Card;
 use super::fragments::Fragments;
 use super::id::PcbId;
 use super::link::{Frames, Link};
 use super::neighbours::Table;
-use super::pcb::Pcbs;
+use super::pcb::{CONNECTION, Pcbs};
 use super::tally::{Counts, Tally};
 use crate::config::NetConfig;
 use crate::sockbuf::SockBufs;
@@ -31,6 +31,7 @@ use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use once_cell::race::OnceBox;
@@ -47,13 +48,13 @@ use pageferry_hal::{
 const PCB_BYTES: usize = 256;
 pub(super) const PCB_USED_BYTES: usize = 192;
 /// The locks come before all others.
-const NETWORK: LockClass = LockClass::new("Network", 5);
+const NETWORK: LockClass = LockClass::new("Network", 4);
 const REASSEMBLY: LockClass = LockClass::new("Reassembly", 6);
 const ARP: LockClass = LockClass::new("Arp", 7);
 const DRIVER: LockClass = LockClass::new("Driver", 8);
 const LOOPBACK: LockClass = LockClass::new("Loopback", 9);
 /// All of them.
-pub const LOCK_CLASSES: [LockClass; 5] = [NETWORK, REASSEMBLY, ARP, DRIVER, LOOPBACK];
+pub const LOCK_CLASSES: [LockClass; 6] = [NETWORK, CONNECTION, REASSEMBLY, ARP, DRIVER, LOOPBACK];
 
 /// All of the network: control blocks, the way to the wire, neighbours, fragments and loopback, each under its lock.
 pub struct Net<M: Machine> {
@@ -110,14 +111,18 @@ pub struct Parts<M: Machine> {
     link: Option<Link<M>>,
 }
 
-/// The control blocks, and what is given to them.
+/// The table of control blocks, and what is given to them.
 pub(super) struct State<M: Machine> {
     pub(super) pcbs: Pcbs<M>,
     pub(super) zone: Zone,
-    pub(super) alarm: Alarm,
+    /// Alarms that the protocol server is to see to.
+    pub(super) rung: Vec<Rung>,
     /// What initial sequence numbers are made of.
     pub(super) next_isn: u32,
 }
+
+/// The table, held.
+type TableGuard<'a, M> = <<M as Machine>::Lock<State<M>> as SpinLock<State<M>>>::Guard<'a>;
 
 /// The network at work, with none of its locks held.
 pub(super) struct Ip<'a, M: Machine> {
@@ -125,16 +130,47 @@ pub(super) struct Ip<'a, M: Machine> {
     pub(super) threads: &'a dyn Threads,
 }
 
-/// The network at work, with the control blocks held.
+impl<M: Machine> Clone for Ip<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Machine> Copy for Ip<'_, M> {}
+
+/// The network at work, with the table of control blocks, until that is let go.
 pub(super) struct Stack<'a, M: Machine> {
     pub(super) ip: Ip<'a, M>,
-    pub(super) s: &'a mut State<M>,
+    held: Option<TableGuard<'a, M>>,
 }
 
 impl<'a, M: Machine> Deref for Stack<'a, M> {
     type Target = Ip<'a, M>;
     fn deref(&self) -> &Ip<'a, M> {
         &self.ip
+    }
+}
+
+impl<'a, M: Machine> Stack<'a, M> {
+    /// For who has a block at hand.
+    pub(super) fn without_table(ip: Ip<'a, M>) -> Stack<'a, M> {
+        Stack { ip, held: None }
+    }
+
+    /// The table, which is held.
+    ///
+    /// # Panics
+    /// When it was let go.
+    pub(super) fn table(&mut self) -> &mut State<M> {
+        self.held.as_mut().expect("what needs the table holds it")
+    }
+
+    pub(super) fn has_table(&self) -> bool {
+        self.held.is_some()
+    }
+
+    pub(super) fn release_table(&mut self) {
+        self.held = None;
     }
 }
 
@@ -160,7 +196,7 @@ impl<M: Machine> Parts<M> {
         let state = State {
             pcbs: Pcbs::default(),
             zone: arena.zone("protocol control blocks", config.sockets, PCB_BYTES)?,
-            alarm: Alarm::default(),
+            rung: Vec::new(),
             next_isn: config.initial_sequence,
         };
         Ok(Parts { state, link })
@@ -246,14 +282,19 @@ impl<M: Machine> Net<M> {
     }
 
     /// Works on the control blocks.
-    pub(super) fn with<R>(&self, threads: &dyn Threads, work: impl FnOnce(&mut Stack<'_, M>) -> R) -> R {
+    pub(super) fn with<'a, R>(
+        &'a self,
+        threads: &'a dyn Threads,
+        work: impl FnOnce(&mut Stack<'a, M>) -> R,
+    ) -> R {
         let _c = self.core.machine.scope(Cause::Protocol);
-        let mut held = self.state.lock();
-        let mut stack = Stack { ip: self.ip(threads), s: &mut held };
-        let result = work(&mut stack);
-        let first = stack.s.pcbs.first_deadline().filter(|_| !self.is_ending.load(Relaxed));
-        self.set_alarm(&mut stack.s.alarm, Part::Blocks, first);
-        result
+        work(&mut self.stack(threads))
+    }
+
+    /// The control blocks at work.
+    pub(super) fn stack<'a>(&'a self, threads: &'a dyn Threads) -> Stack<'a, M> {
+        let held = Some(self.state.lock());
+        Stack { ip: self.ip(threads), held }
     }
 
     /// Behind the card's interrupts, and behind packets on loopback.
@@ -279,8 +320,8 @@ impl<M: Machine> Net<M> {
     /// The last process is gone: connections end, the card gives its buffers back.
     pub fn end(&self, threads: &dyn Threads) {
         self.with(threads, |stack| {
-            for id in stack.s.pcbs.ids() {
-                stack.abort(id);
+            for id in stack.table().pcbs.ids() {
+                stack.on(id, |conn| conn.abort());
             }
             self.is_ending.store(true, Relaxed);
         });
@@ -321,7 +362,8 @@ impl<M: Machine> Net<M> {
         if early != counted {
             return Err(format!("{counted} segments are counted that came too early, of {early}"));
         }
-        state.pcbs.check()
+        // Nothing is to come any more once it is ending.
+        state.pcbs.check(!self.is_ending.load(Relaxed))
     }
 }
 
@@ -372,11 +414,13 @@ impl<M: Machine> Ip<'_, M> {
         self.net.latest.fetch_max(due.0, Relaxed);
         let now = self.now();
         match part {
-            Part::Blocks => self.net.with(self.threads, |stack| {
-                stack.s.alarm.came(number);
-                for id in stack.s.pcbs.due(now) {
-                    stack.tcp_timers(id, now);
-                }
+            Part::Block(id) => self.net.with(self.threads, |stack| {
+                stack.on(id, |conn| {
+                    conn.pcb.alarm.came(number);
+                    if conn.pcb.deadline().is_some_and(|at| at <= now) {
+                        conn.tcp_timers(now);
+                    }
+                });
             }),
             Part::Arp => self.arp_timers(number, now),
             Part::Fragments => self.fragment_timers(number, now),

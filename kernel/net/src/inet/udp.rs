@@ -3,10 +3,10 @@
 //! A socket keeps datagrams until they are received, up to so many bytes of memory; what comes when there is no room is
 //! lost. A datagram is received whole or cut, never in parts.
 
+use super::conn::Conn;
 use super::datagrams::Datagram;
-use super::id::PcbId;
-use super::pcb::{Kind, Pcb, Protocol};
-use super::stack::{Ip, PCB_USED_BYTES, Stack};
+use super::pcb::{Kind, Protocol};
+use super::stack::{Ip, PCB_USED_BYTES};
 use super::wire::{Addresses, UDP_BYTES};
 use core::net::SocketAddrV4;
 use etherparse::{IpNumber, UdpHeader, UdpHeaderSlice};
@@ -73,9 +73,12 @@ impl<M: Machine> Ip<'_, M> {
         let local = SocketAddrV4::new(addresses.destination, header.destination_port());
         let from = SocketAddrV4::new(addresses.source, header.source_port());
         let unclaimed = self.net.with(self.threads, |stack| {
-            let Some(id) = stack.s.pcbs.lookup(Protocol::Udp, local, from) else { return Some(packet) };
+            let Some(id) = stack.table().pcbs.lookup(Protocol::Udp, local, from) else { return Some(packet) };
             packet.drop_front(self.pool(), UDP_BYTES);
-            stack.deliver_datagram(id, from, packet);
+            stack.on(id, |conn| {
+                conn.release_table();
+                conn.deliver_datagram(from, packet);
+            });
             None
         });
         if let Some(packet) = unclaimed {
@@ -89,20 +92,18 @@ impl<M: Machine> Ip<'_, M> {
     }
 }
 
-impl<M: Machine> Stack<'_, M> {
-    fn deliver_datagram(&mut self, id: PcbId, from: SocketAddrV4, bytes: Chain) {
-        let m = self.net.core.machine.clone();
-        let pcb: &mut Pcb<M> = self.s.pcbs.get_mut(id).expect("just found");
-        m.touch(pcb.at, PCB_USED_BYTES, Access::Write);
-        let channel = pcb.channel();
-        let Kind::Udp(udp) = &mut pcb.kind else { panic!("a block of TCP was found for UDP") };
+impl<M: Machine> Conn<'_, '_, M> {
+    fn deliver_datagram(&mut self, from: SocketAddrV4, bytes: Chain) {
+        self.m().touch(self.pcb.at, PCB_USED_BYTES, Access::Write);
+        let channel = self.pcb.channel();
+        let Kind::Udp(udp) = &mut self.pcb.kind else { panic!("a block of TCP was found for UDP") };
         let memory_bytes = bytes.iter().map(|mbuf| mbuf.memory_bytes()).sum();
         if udp.ended || udp.memory_bytes + memory_bytes > udp.limit_bytes {
-            self.net.tally.no_room.add(1);
+            self.ip.net.tally.no_room.add(1);
             return self.free(bytes);
         }
         udp.memory_bytes += memory_bytes;
         udp.waiting.push_back(Datagram { from, bytes, memory_bytes });
-        self.wake(id, channel);
+        self.wake(self.id, channel);
     }
 }

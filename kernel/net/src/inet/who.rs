@@ -29,8 +29,7 @@ pub trait Protocols<M: Machine> {
 
 impl<M: Machine> Protocols<M> for Arc<Net<M>> {
     fn socket(&self, call: &Syscall<'_, M>, kind: SocketKind) -> Result<File<M>, Errno> {
-        let id = self.create(call, kind)?;
-        Ok(File::socket(Box::new(InetSocket::new(self.clone(), id, kind)), Rights::READ_WRITE))
+        Ok(File::socket(Box::new(self.create(call, kind)?), Rights::READ_WRITE))
     }
 }
 
@@ -48,12 +47,12 @@ impl<M: Machine> SocketOps<M> for InetSocket<M> {
     }
 
     fn accept(&self, call: &Syscall<'_, M>, wait: WaitFlag) -> Result<NewSocket<M>, Errno> {
-        let (id, from) = self.net().accept(call, self.id, wait)?;
-        Ok((Box::new(InetSocket::new(self.net().clone(), id, SocketKind::Stream)), from))
+        let (socket, from) = self.net().accept(call, self.id, wait)?;
+        Ok((Box::new(socket), from))
     }
 
     fn connect(&self, call: &Syscall<'_, M>, to: SocketAddrV4, wait: WaitFlag) -> Result<(), Errno> {
-        self.net().connect(call, self.id, to, wait)
+        self.net().connect(call, self.block(), to, wait)
     }
 
     fn shutdown(&self, call: &Syscall<'_, M>, how: Shutdown) -> Result<(), Errno> {
@@ -65,11 +64,11 @@ impl<M: Machine> SocketOps<M> for InetSocket<M> {
     }
 
     fn set_option(&self, call: &Syscall<'_, M>, option: SocketOption) -> Result<(), Errno> {
-        self.net().set_option(call.thread, self.id, option)
+        self.net().set_option(call.thread, self.block(), option)
     }
 
     fn take_error(&self, _: &Syscall<'_, M>) -> Result<Option<Errno>, Errno> {
-        Ok(self.net().take_error(self.id))
+        Ok(self.due_error())
     }
 
     fn send_to(&self, call: &Syscall<'_, M>, uio: &mut Uio, to: Option<SocketAddrV4>) -> Result<(), Errno> {

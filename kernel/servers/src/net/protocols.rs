@@ -23,7 +23,7 @@ use super::words::{Envelope, Request};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use litemap::LiteMap;
-use pageferry_abi::{Errno, SendMode, SocketKind};
+use pageferry_abi::{Errno, SendMode};
 use pageferry_core::fs::FileOps;
 use pageferry_core::fs::SocketOps;
 use pageferry_core::mbuf::Chain;
@@ -196,9 +196,10 @@ impl<M: Machine> Sockets<M> {
         let done = Ok(Answer::default());
         match *request {
             Request::Socket { kind } => {
-                let id = net.create(call, kind)?;
-                self.by_handle.insert(id.handle(), InetSocket::new(net.clone(), id, kind));
-                Ok(Answer::value(id.handle()))
+                let socket = net.create(call, kind)?;
+                let handle = socket.id.handle();
+                self.by_handle.insert(handle, socket);
+                Ok(Answer::value(handle))
             }
             Request::FrameIn { verdict, len } => {
                 let (from, room) = inquiry.data.ok_or(Errno::Invalid)?;
@@ -224,9 +225,10 @@ impl<M: Machine> Sockets<M> {
                 done
             }
             Request::Accept { handle } => {
-                let (id, from) = net.accept(call, self.socket(handle)?.id, WaitFlag::NoWait)?;
-                self.by_handle.insert(id.handle(), InetSocket::new(net.clone(), id, SocketKind::Stream));
-                Ok(Answer { value: id.handle(), more: Some(from).word(), error: None })
+                let (socket, from) = net.accept(call, self.socket(handle)?.id, WaitFlag::NoWait)?;
+                let value = socket.id.handle();
+                self.by_handle.insert(value, socket);
+                Ok(Answer { value, more: Some(from).word(), error: None })
             }
             Request::Bind { handle, name } => {
                 self.socket(handle)?.bind(call, name.ok_or(Errno::Invalid)?).and(done)
@@ -236,7 +238,7 @@ impl<M: Machine> Sockets<M> {
                 let to = to.ok_or(Errno::Invalid)?;
                 self.socket(handle)?.connect(call, to, WaitFlag::NoWait).and(done)
             }
-            Request::ConnectOutcome { handle } => net.connect_outcome(self.socket(handle)?.id).and(done),
+            Request::ConnectOutcome { handle } => self.socket(handle)?.connect_outcome().and(done),
             Request::Shutdown { handle, how } => {
                 let socket = self.socket(handle)?;
                 let ended = socket.shutdown(call, how);

@@ -1,7 +1,7 @@
 //! What an acknowledgement changes: what is kept to be sent again, the time of the round trip, the windows.
 
-use super::super::id::PcbId;
-use super::super::stack::Stack;
+use super::super::conn::Conn;
+use super::super::pcb::Owner;
 use super::input::Segment;
 use super::seq::Seq;
 use super::tcb::{Tcb, TcpState};
@@ -12,18 +12,18 @@ use pageferry_hal::{Cycles, Machine};
 /// Acknowledgements of the same that mean a loss (RFC 5681, 3.2).
 const DUPLICATES: u32 = 3;
 
-impl<M: Machine> Stack<'_, M> {
+impl<M: Machine> Conn<'_, '_, M> {
     /// Takes an acknowledgement in. False when the connection is gone.
-    pub(super) fn ack_input(&mut self, id: PcbId, segment: &Segment, ack: Seq) -> bool {
+    pub(super) fn ack_input(&mut self, segment: &Segment, ack: Seq) -> bool {
         let now = self.now();
         let by_number = self.has(NetDefect::OrderWithoutWrap);
         let wakes = !self.has(NetDefect::WriterNotWoken);
-        let t = self.tcb(id);
+        let t = self.tcb();
         t.snd.unanswered = 0;
         if ack.after(t.snd.max) {
             // Of what was never sent.
             t.ack_now = true;
-            self.tcp_output(id);
+            self.tcp_output();
             return false;
         }
         let window = segment.window << t.snd.scale;
@@ -32,17 +32,17 @@ impl<M: Machine> Stack<'_, M> {
             let same = segment.len == 0 && !segment.fin && window == t.snd.window;
             // Of a probe's byte, which the window has no room for, nothing is missing: no timer runs for it.
             if same && t.deadlines.retransmit.is_some() && ack == t.snd.una {
-                self.duplicate(id);
+                self.duplicate();
             } else {
                 t.snd.duplicates = 0;
             }
-            self.window_input(id, segment, ack, window);
+            self.window_input(segment, ack, window);
             return true;
         }
         let acked = ack.since(t.snd.una);
         let (ms, bounds) = (self.config().ms_cycles, self.timeout_bounds());
-        let stamped = self.tcb(id).timestamps.is_some();
-        let t = self.tcb(id);
+        let stamped = self.tcb().timestamps.is_some();
+        let t = self.tcb();
         if let Some((_, echo)) = segment.timestamps.filter(|(_, echo)| stamped && *echo != 0) {
             let ours = (now.0 / ms.0.max(1)) as u32;
             t.measured(u64::from(ours.wrapping_sub(echo)) * ms.0, ms, bounds);
@@ -63,28 +63,28 @@ impl<M: Machine> Stack<'_, M> {
         if let Some(buffer) = t.send.clone() {
             buffer.drop_front(&self.net.core, self.threads, acked.min(kept), wakes);
         }
-        self.window_input(id, segment, ack, window);
-        self.congestion_input(id, ack, acked);
-        self.finished(id, fin_acked)
+        self.window_input(segment, ack, window);
+        self.congestion_input(ack, acked);
+        self.finished(fin_acked)
     }
 
     /// Our FIN may be acknowledged. False when the connection is gone.
-    fn finished(&mut self, id: PcbId, fin_acked: bool) -> bool {
+    fn finished(&mut self, fin_acked: bool) -> bool {
         if !fin_acked {
             return true;
         }
         let end = self.linger_ends();
-        let has_socket = self.s.pcbs.get(id).is_some_and(|pcb| pcb.has_socket);
-        let t = self.tcb(id);
+        let has_socket = self.pcb.owner == Owner::Process;
+        let t = self.tcb();
         match t.state {
             TcpState::FinWait1 => {
                 t.state = TcpState::FinWait2;
                 // Without a socket the other end's FIN is not waited for for ever.
                 t.deadlines.end = (!has_socket).then_some(end);
             }
-            TcpState::Closing => self.enter_time_wait(id),
+            TcpState::Closing => self.enter_time_wait(),
             TcpState::LastAck => {
-                self.drop_connection(id, None);
+                self.drop_connection(None);
                 return false;
             }
             _ => {}
@@ -93,8 +93,8 @@ impl<M: Machine> Stack<'_, M> {
     }
 
     /// The same was acknowledged again: something behind it has arrived, and it has not.
-    fn duplicate(&mut self, id: PcbId) {
-        let t = self.tcb(id);
+    fn duplicate(&mut self) {
+        let t = self.tcb();
         t.snd.duplicates += 1;
         let segment = t.segment_bytes;
         if t.snd.recover.is_some() {
@@ -108,16 +108,16 @@ impl<M: Machine> Stack<'_, M> {
             t.timing.timed = None;
             t.snd.congestion = segment;
             self.ip.net.tally.retransmitted.add(1);
-            self.output_one(id, true);
-            let t = self.tcb(id);
+            self.output_one(true);
+            let t = self.tcb();
             t.snd.congestion = t.snd.threshold + DUPLICATES as usize * segment;
             t.snd.next = t.snd.next.max(next);
         }
     }
 
     /// Slow start, congestion avoidance, and the end of fast recovery.
-    fn congestion_input(&mut self, id: PcbId, ack: Seq, acked: usize) {
-        let t = self.tcb(id);
+    fn congestion_input(&mut self, ack: Seq, acked: usize) {
+        let t = self.tcb();
         let segment = t.segment_bytes;
         t.snd.duplicates = 0;
         match t.snd.recover {
@@ -128,8 +128,8 @@ impl<M: Machine> Stack<'_, M> {
                 let deflated = t.snd.congestion.saturating_sub(acked) + segment;
                 t.snd.congestion = segment;
                 self.ip.net.tally.retransmitted.add(1);
-                self.output_one(id, true);
-                let t = self.tcb(id);
+                self.output_one(true);
+                let t = self.tcb();
                 t.snd.next = t.snd.next.max(next);
                 t.snd.congestion = deflated.max(segment);
             }
@@ -140,13 +140,13 @@ impl<M: Machine> Stack<'_, M> {
             None if t.snd.congestion < t.snd.threshold => t.snd.congestion += acked.min(2 * segment),
             None => t.snd.congestion += (segment * segment / t.snd.congestion.max(1)).max(1),
         }
-        let t = self.tcb(id);
+        let t = self.tcb();
         t.snd.congestion = t.snd.congestion.min(0xffff << 14);
     }
 
     /// Takes the other end's window over, if the segment is newer than the one that told it last.
-    fn window_input(&mut self, id: PcbId, segment: &Segment, ack: Seq, window: usize) {
-        let t = self.tcb(id);
+    fn window_input(&mut self, segment: &Segment, ack: Seq, window: usize) {
+        let t = self.tcb();
         let s = &mut t.snd;
         // RFC 9293, 3.10.7.4.
         let newer =

@@ -5,7 +5,7 @@
 //!   6298, 6582).
 //! * [`output`]: which segment to send, if any. [`reset`]: segments without a connection.
 //! * [`timer`]: retransmission, persistence, delayed acknowledgements, the end of TIME_WAIT.
-//! * [`life`]: how connections begin and end.
+//! * [`listen`]: how connections come to be. [`life`]: what they begin with, and how they end.
 //!
 //! What is sent stays in the socket's buffer until it is acknowledged; a segment is a chain that shares its mbufs, so
 //! it can be sent again at any time. What arrives in order goes to the other buffer as it is.
@@ -16,6 +16,7 @@
 mod ack;
 mod input;
 mod life;
+mod listen;
 mod output;
 mod reset;
 mod seq;

@@ -4,8 +4,7 @@
 //! held back (Nagle); when it is half of the largest window that the other end ever had; when it is sent again; or when
 //! something else has to be told: an acknowledgement, a window that has grown by much, a FIN.
 
-use super::super::id::PcbId;
-use super::super::stack::Stack;
+use super::super::conn::Conn;
 use super::super::wire::Addresses;
 use super::seq::Seq;
 use super::tcb::{Tcb, TcpState};
@@ -27,28 +26,28 @@ struct Next {
     fin: bool,
 }
 
-impl<M: Machine> Stack<'_, M> {
+impl<M: Machine> Conn<'_, '_, M> {
     /// Sends what is to be sent.
-    pub(in crate::inet) fn tcp_output(&mut self, id: PcbId) {
-        while self.s.pcbs.get(id).is_some() && self.output_one(id, false) {}
+    pub(in crate::inet) fn tcp_output(&mut self) {
+        while !self.pcb.is_gone && self.output_one(false) {}
     }
 
     /// Sends a segment, if one is to be sent, or `forced` to; true when there may be another.
-    pub(super) fn output_one(&mut self, id: PcbId, forced: bool) -> bool {
-        let Some(next) = self.tcb(id).next_segment(forced) else {
+    pub(super) fn output_one(&mut self, forced: bool) -> bool {
+        let Some(next) = self.tcb().next_segment(forced) else {
             let (now, bounds) = (self.now(), self.probe_bounds());
-            self.tcb(id).persist_if_stuck(now, bounds);
+            self.tcb().persist_if_stuck(now, bounds);
             return false;
         };
         self.m().execute(self.config().paths.tcp_output);
-        let (len, full) = (next.len, next.len == self.tcb(id).segment_bytes);
-        match self.send_segment(id, next) {
+        let (len, full) = (next.len, next.len == self.tcb().segment_bytes);
+        match self.send_segment(next) {
             Ok(()) => full && len > 0 && !forced,
             Err(()) => {
                 // No memory for it, or no way: the timer has it sent again.
                 self.ip.net.tally.no_room.add(1);
-                let again = Cycles(self.now().0 + self.tcb(id).timing.timeout);
-                let t = self.tcb(id);
+                let again = Cycles(self.now().0 + self.tcb().timing.timeout);
+                let t = self.tcb();
                 t.deadlines.retransmit.get_or_insert(again);
                 t.deadlines.acknowledge.get_or_insert(again);
                 t.ack_now = false;
@@ -57,13 +56,12 @@ impl<M: Machine> Stack<'_, M> {
         }
     }
 
-    fn send_segment(&mut self, id: PcbId, next: Next) -> Result<(), ()> {
+    fn send_segment(&mut self, next: Next) -> Result<(), ()> {
         let now = self.now();
         let clock = (now.0 / self.config().ms_cycles.0.max(1)) as u32;
-        let max_segment = self.offered_segment(id);
-        let pcb = self.s.pcbs.get_mut(id).expect("the block exists");
-        let (local, remote) = (pcb.local, pcb.remote.expect("a segment goes to another end"));
-        let t = pcb.tcb();
+        let max_segment = self.offered_segment();
+        let t = self.pcb.tcb();
+        let (local, remote) = t.ends.expect("a segment goes to another end");
         let Next { offset, len, syn, fin } = next;
         let seq = if len > 0 || syn || fin { t.snd.next } else { t.acceptable_seq() };
         let mut header = TcpHeader::new(local.port(), remote.port(), seq.0, t.advertise(syn) as u16);
@@ -103,7 +101,7 @@ impl<M: Machine> Stack<'_, M> {
             return Err(());
         }
         let addresses = Addresses { source: *local.ip(), destination: *remote.ip() };
-        self.tcb(id).was_sent(now, len + usize::from(syn) + usize::from(fin));
+        self.tcb().was_sent(now, len + usize::from(syn) + usize::from(fin));
         if self.ip_output(addresses, IpNumber::TCP, packet, Some(SUM_AT)).is_err() {
             self.ip.net.tally.no_room.add(1);
         }

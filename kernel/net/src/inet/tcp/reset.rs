@@ -1,7 +1,7 @@
 //! Segments without a connection: what comes for none is answered by a reset (RFC 9293, 3.10.7.1).
 
-use super::super::id::PcbId;
-use super::super::stack::{Ip, Stack};
+use super::super::conn::Conn;
+use super::super::stack::Ip;
 use super::super::wire::Addresses;
 use super::input::Segment;
 use super::output::SUM_AT;
@@ -38,12 +38,11 @@ impl<M: Machine> Ip<'_, M> {
     }
 }
 
-impl<M: Machine> Stack<'_, M> {
+impl<M: Machine> Conn<'_, '_, M> {
     /// Tells the other end of a connection that it is over.
-    pub(super) fn reset_peer(&mut self, id: PcbId) {
-        let pcb = self.s.pcbs.get_mut(id).expect("the block exists");
-        let (local, Some(remote)) = (pcb.local, pcb.remote) else { return };
-        let t = pcb.tcb();
+    pub(super) fn reset_peer(&mut self) {
+        let t = self.tcb();
+        let Some((local, remote)) = t.ends else { return };
         let (seq, ack) = (t.snd.next.0, t.rcv.next.0);
         self.send_reset(local, remote, seq, Some(ack));
     }

@@ -2,14 +2,13 @@
 //! `next` the next to be sent, `max` the highest that was. The first byte in the buffer for sending is `una`, once the
 //! SYN is acknowledged.
 
-use super::super::id::PcbId;
 use super::seq::Seq;
 use crate::sockbuf::SockBuf;
-use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::net::SocketAddrV4;
 use pageferry_core::defect::NetDefect;
 use pageferry_core::mbuf::Chain;
 use pageferry_defects::Planted;
@@ -145,12 +144,8 @@ pub(in crate::inet) struct Tcb<M: Machine> {
     pub(super) ack_now: bool,
     /// Small segments are not held back (`TCP_NODELAY`).
     pub(in crate::inet) no_delay: bool,
-    /// Of a listening block: connections that were not accepted yet, how many may be, and how many are being made.
-    pub(in crate::inet) accepting: VecDeque<PcbId>,
-    pub(in crate::inet) backlog: usize,
-    pub(super) incomplete: usize,
-    /// The listening block that it comes from, while it was not accepted.
-    pub(super) parent: Option<PcbId>,
+    /// This end and the other, as the table has them, once it is connected.
+    pub(in crate::inet) ends: Option<(SocketAddrV4, SocketAddrV4)>,
     /// TCP has closed its ends of the buffers: that of the one for receiving, and of the one for sending.
     pub(super) receive_ended: bool,
     pub(super) send_ended: bool,
@@ -179,10 +174,7 @@ impl<M: Machine> Tcb<M> {
             finishing: false,
             ack_now: false,
             no_delay: false,
-            accepting: VecDeque::new(),
-            backlog: 0,
-            incomplete: 0,
-            parent: None,
+            ends: None,
             receive_ended: false,
             send_ended: false,
             defect: Planted::NONE,
@@ -194,19 +186,9 @@ impl<M: Machine> Tcb<M> {
         self.state
     }
 
-    /// It comes from a block that listens, and the other end has not confirmed it.
-    pub(in crate::inet) fn is_half_open(&self, listener: PcbId) -> bool {
-        self.state == TcpState::SynReceived && self.parent == Some(listener)
-    }
-
-    /// A listener's connections that are half open, as it counts them.
-    pub(in crate::inet) fn half_open(&self) -> usize {
-        self.incomplete
-    }
-
-    /// It was made for a listener, is there, and nobody has taken it.
-    pub(in crate::inet) fn awaits_accept(&self, listener: PcbId) -> bool {
-        self.state != TcpState::SynReceived && self.parent == Some(listener)
+    /// The other end has asked for a connection and not confirmed it.
+    pub(in crate::inet) fn is_half_open(&self) -> bool {
+        self.state == TcpState::SynReceived
     }
 
     /// Segments that came before what is in front of them.
