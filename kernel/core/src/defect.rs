@@ -85,5 +85,5 @@ defects! {
         FlowNotEnded,
     ];
     /// It shows only where the other end sends what no host should, or resets what it has just sent.
-    needs_a_liar: [LengthBelieved, AnswerUnasked, ResetAnywhere, EarlyLostOnReset];
+    needs_a_liar: [LengthBelieved, AnswerUnasked, ResetAnywhere, EarlyLostOnReset, EndedStaysToAccept];
 }

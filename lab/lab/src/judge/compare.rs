@@ -213,13 +213,16 @@ fn of_repeats(mut verdicts: Vec<Verdict>) -> Option<(Verdict, Option<Repeats>)> 
         return Some((verdicts.remove(0), None));
     }
     let repeats = Repeats::new(spread, &verdicts);
-    let from_median = |verdict: &Verdict| (verdict.value - spread.median).abs();
-    if verdicts.iter().all(|verdict| verdict.ratio.is_none()) {
-        let majority = 2 * repeats.agreeing > verdicts.len();
-        verdicts.retain(|verdict| verdict.agrees == majority);
+    verdicts.sort_by(|a, b| a.value.total_cmp(&b.value));
+    let both = verdicts.len() - 1;
+    let mut placed: Vec<(usize, Verdict)> = verdicts.into_iter().enumerate().collect();
+    if placed.iter().all(|(_, verdict)| verdict.ratio.is_none()) {
+        let majority = 2 * repeats.agreeing > placed.len();
+        placed.retain(|(_, verdict)| verdict.agrees == majority);
     }
-    // Of an even number, the lower one of the two in the middle: the one that is reported was measured.
-    let nearest = verdicts.into_iter().min_by(|a, b| from_median(a).total_cmp(&from_median(b)))?;
+    // By places, and not by how far values are from the median: of an even number two are as far, and which of them is
+    // nearer would be a matter of rounding. The lower one is told: it was measured, as a mean of both was not.
+    let (_, nearest) = placed.into_iter().min_by_key(|(place, _)| (2 * place).abs_diff(both))?;
     Some((nearest, Some(repeats)))
 }
 
@@ -270,6 +273,26 @@ mod tests {
             payload_ok: true,
             stale_translations: 0,
             laws: Vec::new(),
+        }
+    }
+
+    /// Of two values in the middle the lower one is judged, whichever is nearer to their mean by rounding.
+    #[test]
+    fn the_lower_one_of_two_in_the_middle_is_told() {
+        let verdict = |value| Verdict {
+            agrees: value < 0.5,
+            ratio: Some(value),
+            value,
+            ours: String::new(),
+            theirs: String::new(),
+            reading: None,
+            under: None,
+        };
+        for step in 1..500 {
+            let (low, high) = (0.1 + f64::from(step) / 7e4, 0.7 + f64::from(step) / 3e4);
+            let values = [high, 0.01, low, 0.9 + high];
+            let told = of_repeats(values.into_iter().map(verdict).collect());
+            assert_eq!(told.map(|(verdict, _)| verdict.value), Some(low));
         }
     }
 
