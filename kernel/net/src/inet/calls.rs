@@ -76,7 +76,10 @@ impl<M: Machine> Net<M> {
             if stack.table().pcbs.get(id).is_some_and(|entry| entry.local.port() == 0) {
                 stack.bind(id, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
             }
-            stack.on_it(id, |conn| Ok(conn.listen(backlog.clamp(1, MAX_BACKLOG))))
+            stack.on_it(id, |conn| {
+                conn.listen(backlog.clamp(1, MAX_BACKLOG));
+                Ok(())
+            })
         })
     }
 

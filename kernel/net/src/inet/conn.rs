@@ -51,6 +51,7 @@ impl<'a, M: Machine> Stack<'a, M> {
         }
         let mut conn = Conn { ip: self.ip, stack: self, id, pcb: &mut held };
         let result = work(&mut conn);
+        conn.tell_table();
         conn.set_alarm();
         Some(result)
     }
@@ -83,7 +84,22 @@ impl<M: Machine> Conn<'_, '_, M> {
 
     /// Lets go of the table: what follows is about this block alone.
     pub(super) fn release_table(&mut self) {
+        self.tell_table();
         self.stack.release_table();
+    }
+
+    /// Has the table know what it has to know of the block, as long as it is held.
+    fn tell_table(&mut self) {
+        let forgotten_at = match &self.pcb.kind {
+            Kind::Tcp(tcb) => tcb.forgotten_at(),
+            Kind::Udp(_) => None,
+        };
+        let id = self.id;
+        if self.stack.has_table()
+            && let Some(entry) = self.table().pcbs.get_mut(id)
+        {
+            entry.forgotten_at = forgotten_at;
+        }
     }
 
     /// The TCP part of the block.

@@ -6,8 +6,8 @@
 //! blocks own what is on its way; a socket as a process sees it ([`socket`]) has the number of its block.
 //!
 //! * [`wire`]: packets' headers, as values. [`pcb`]: blocks, and how an arriving packet finds its own; [`datagrams`]:
-//!   what one of UDP's has. [`stack`]: all of it, under its locks; [`conn`]: a block at work; [`alarm`]: when a part has
-//!   something to do, and [`ring`] what comes of it; [`tally`]: what was done and dropped.
+//!   what one of UDP's has. [`stack`]: all of it, under its locks; [`conn`]: a block at work; [`alarm`]: when a part
+//!   has something to do, and [`ring`] what comes of it; [`tally`]: what was done and dropped.
 //! * [`iface`]: where a packet goes: loopback, or the card. [`link`]: who drives that, [`output`] leads there: the
 //!   kernel's [`driver`] of the [`card`], or a server, for which [`server`] is; [`repack`]: what a driver can do for a
 //!   card. [`arp`]: addresses of stations, and [`neighbours`]: those that are known.

@@ -12,7 +12,7 @@
 use super::alarm::Alarm;
 use super::datagrams::Udp;
 use super::id::PcbId;
-use super::tcp::{Tcb, TcpState};
+use super::tcp::Tcb;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
@@ -139,6 +139,8 @@ pub(super) struct Entry<M: Machine> {
     pub(super) listener: Option<Listener>,
     /// The listening block that is to hand it out.
     pub(super) parent: Option<PcbId>,
+    /// Its connection is over, and is forgotten then (TIME_WAIT): who wants room looks for these (`twq_2msl`).
+    pub(super) forgotten_at: Option<Cycles>,
     pub(super) block: Arc<Block<M>>,
 }
 
@@ -197,8 +199,20 @@ impl<M: Machine> Pcbs<M> {
         let (at, protocol) = (pcb.at, pcb.protocol());
         let local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
         let block = Arc::new(m.new_lock(CONNECTION, pcb));
-        let (remote, reuse, listener, parent) = (None, false, None, None);
-        self.all.insert(id, Entry { at, protocol, local, remote, reuse, listener, parent, block });
+        self.all.insert(
+            id,
+            Entry {
+                at,
+                protocol,
+                local,
+                remote: None,
+                reuse: false,
+                listener: None,
+                parent: None,
+                forgotten_at: None,
+                block,
+            },
+        );
         id
     }
 
@@ -291,12 +305,11 @@ impl<M: Machine> Pcbs<M> {
 
     /// The connection that has been over for longest, of those that no process has.
     pub(super) fn first_in_time_wait(&self) -> Option<PcbId> {
-        let over = |(id, entry): (&PcbId, &Entry<M>)| {
-            let pcb = entry.block.lock();
-            let tcb = pcb.as_tcb().filter(|tcb| tcb.state() == TcpState::TimeWait)?;
-            (pcb.owner == Owner::Nobody).then_some((tcb.deadline()?, *id))
-        };
-        self.all.iter().filter_map(over).min().map(|(_, id)| id)
+        let over = self.all.iter().filter_map(|(id, entry)| Some((entry.forgotten_at?, *id)));
+        let mut over: Vec<(Cycles, PcbId)> = over.collect();
+        over.sort_unstable();
+        let is_nobodys = |id: &PcbId| self.all[id].block.lock().owner == Owner::Nobody;
+        over.into_iter().map(|(_, id)| id).find(is_nobodys)
     }
 
     /// The connections that a block that listens is to hand out.
@@ -384,6 +397,10 @@ impl<M: Machine> Entry<M> {
                 }
                 if tcb.is_listening() != self.listener.is_some() {
                     return Err(format!("{id:?} listens, or does not, and the table has it otherwise"));
+                }
+                if tcb.forgotten_at() != self.forgotten_at {
+                    let (its, known) = (tcb.forgotten_at(), self.forgotten_at);
+                    return Err(format!("{id:?} is to be forgotten at {its:?}, and the table has {known:?}"));
                 }
                 tcb.check()
             }

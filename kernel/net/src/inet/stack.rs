@@ -7,11 +7,11 @@
 //!
 //! # Locks
 //! Those of FreeBSD 5.3: `Network` over the table of control blocks (`tcbinfo`, `udbinfo`), `Connection` over each
-//! block (`inp`), `Reassembly` over fragments (`ipqlock`), `Arp` over the table of neighbours, `Driver` over the card's rings and
-//! what it has (`EM_LOCK`), `Loopback` over packets on loopback (a `netisr` queue). They come before all other locks,
-//! in this order: under them, socket buffers, mbufs and the scheduler are used. A process holds them in a call, the
-//! thread behind the card's interrupts while it takes packets in, the clock's while it looks for what is due. What
-//! arrives goes through Ethernet and IP, and is summed, with none held. No byte of a process is touched under any.
+//! block (`inp`), `Reassembly` over fragments (`ipqlock`), `Arp` over the table of neighbours, `Driver` over the card's
+//! rings and what it has (`EM_LOCK`), `Loopback` over packets on loopback (a `netisr` queue). They come before all
+//! other locks, in this order: under them, socket buffers, mbufs and the scheduler are used. A process holds them in a
+//! call, the thread behind the card's interrupts while it takes packets in, the clock's while it looks for what is due.
+//! What arrives goes through Ethernet and IP, and is summed, with none held. No byte of a process is touched under any.
 //!
 //! # What can fail
 //! Everything that needs an mbuf: then a packet is lost, as on any wire, and TCP sends it again.

@@ -191,6 +191,11 @@ impl<M: Machine> Tcb<M> {
         self.state == TcpState::SynReceived
     }
 
+    /// When it is forgotten, if it is over.
+    pub(in crate::inet) fn forgotten_at(&self) -> Option<Cycles> {
+        self.deadlines.end.filter(|_| self.state == TcpState::TimeWait)
+    }
+
     /// Segments that came before what is in front of them.
     pub(in crate::inet) fn early(&self) -> usize {
         self.early.len()
