@@ -125,10 +125,11 @@ fn meets(name: &str, trouble: Trouble, slots: u64, defect: Option<NetDefect>, se
             hoarded = Some(hoard(u, 12));
         }
         let stream = patterned(LEN);
-        let mut heard = 0;
+        let (mut heard, mut failures) = (0, 0);
         while heard < LEN && noted.borrow().is_none() {
             if trouble == Trouble::Fails {
-                u.kernel().vm().fail_after(Some((heard / PAGE % 9) as u32));
+                // Who fails tries again with more.
+                u.kernel().vm().fail_after(Some(((heard / PAGE + failures) % 9) as u32));
             }
             if heard > LEN / 2 {
                 hoarded.take().into_iter().for_each(|pages| u.kernel().vm().free_kernel_pages(pages));
@@ -136,7 +137,7 @@ fn meets(name: &str, trouble: Trouble, slots: u64, defect: Option<NetDefect>, se
             match area.receive(u, fd, &stream, heard) {
                 Ok(0) => break,
                 Ok(got) => heard += got,
-                Err(Errno::NoMemory) if trouble == Trouble::Fails => {}
+                Err(Errno::NoMemory) if trouble == Trouble::Fails => failures += 1,
                 Err(e) => {
                     noted.borrow_mut().get_or_insert(format!("{e:?} at {heard} of the stream"));
                     break;
