@@ -8,6 +8,7 @@
 
 mod delays;
 mod devices;
+pub(crate) mod priced;
 mod transfer;
 
 use crate::account::{Hardware as Counts, LockUse, Snapshot, UseCounts};
@@ -30,6 +31,7 @@ use pageferry_hal::{
     Access, Asid, Block, Cause, Context, CpuId, Cycles, HashTable, Instructions, Interrupt, LockCosts,
     Metric, Mmu, Pa, Va, Width,
 };
+use priced::{Priced, Work};
 use std::collections::VecDeque;
 
 /// What a CPU is doing.
@@ -112,6 +114,7 @@ pub(crate) struct Hw {
     pub(crate) counted_by_use: Vec<(Metric, UseCounts)>,
     pub(crate) counters: [u64; Metric::MAX],
     pub(crate) counts: Counts,
+    priced: Priced,
     /// By class.
     pub(crate) locks: Vec<LockUse>,
     /// The most entries that the kernel's addresses had in the TLBs of one CPU, in a sample since this was last set to
@@ -183,6 +186,7 @@ impl Hw {
             oracle: Oracle::new(!matches!(params.mmu, Mmu::Radix(_)), options.tolerate_stale),
             counters: [0; Metric::MAX],
             counts: Counts::default(),
+            priced: Priced::default(),
             locks: Vec::new(),
             max_kernel_entries: 0,
             handled_at: 0,
@@ -236,6 +240,20 @@ impl Hw {
         self.charge_to(cpu, self.cpus[cpu].cause, cycles);
     }
 
+    /// Charges work that has a price.
+    #[inline]
+    pub(crate) fn charge_work(&mut self, cpu: usize, work: Work, cycles: u64) {
+        self.priced.add(work, cycles);
+        self.charge(cpu, cycles);
+    }
+
+    /// As [`Hw::charge_work`], of what looks for a translation.
+    #[inline]
+    pub(crate) fn charge_walk(&mut self, cpu: usize, cycles: u64) {
+        self.priced.add(Work::Walks, cycles);
+        self.charge_to(cpu, Cause::TlbMiss, cycles);
+    }
+
     /// Has a CPU stand still for a while.
     pub(crate) fn stall(&mut self, cpu: usize) {
         let stall = self.stalls.as_mut().map_or(0, Delays::next);
@@ -264,7 +282,7 @@ impl Hw {
         }
         milli += self.cpus[cpu].milli;
         self.cpus[cpu].milli = milli % 1000;
-        self.charge(cpu, milli / 1000);
+        self.charge_work(cpu, Work::Instructions, milli / 1000);
     }
 
     /// Locked instructions take their time where there are several CPUs, and are as others where there is one.
@@ -272,6 +290,7 @@ impl Hw {
         if self.params.cpus > 1 && count > 0 {
             self.counts.locked_instructions += u64::from(count);
             let cycles = u64::from(count) * self.params.atomic;
+            self.priced.add(Work::Locked, cycles);
             self.charge_to(cpu, Cause::Lock, cycles);
         }
     }
@@ -311,6 +330,9 @@ impl Hw {
     /// The laws inside the machine that a snapshot cannot show.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.snapshot().check()?;
+        let left_milli = self.cpus.iter().map(|cpu| cpu.milli).sum();
+        let in_handlers = self.cpus.iter().filter(|cpu| cpu.in_handler).count();
+        self.priced.check(&self.counts, &self.params, left_milli, in_handlers as u64)?;
         self.caches.as_ref().map_or(Ok(()), PoweredOn::check)
     }
 

@@ -10,6 +10,7 @@ pub use oracle::FlushWindow;
 
 use super::{Entry, Model, STACK_BYTES};
 use crate::hw::CpuState;
+use crate::hw::priced::Work;
 use crate::lock::ModelLock;
 use crate::machine::event::EventKind;
 use crate::machine::inner::{Routine, Thread};
@@ -309,7 +310,7 @@ impl Machine for Model {
         }
         self.0.step(|hw, cpu| {
             let cycles = hw.params.context_switch;
-            hw.charge(cpu, cycles);
+            hw.charge_work(cpu, Work::Switches, cycles);
             hw.counts.switches += 1;
         });
         if to == self.0.context.get() {

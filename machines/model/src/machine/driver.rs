@@ -3,6 +3,7 @@
 //!
 //! See the [module above](super) for the model. No borrow of the hardware or of the contexts lives across a suspension.
 
+use crate::hw::priced::Work;
 use crate::hw::{CpuState, Hw};
 use crate::machine::event::EventKind;
 use crate::machine::inner::{Inner, SEEDED_APART_CYCLES, SpinsFor};
@@ -340,7 +341,7 @@ impl Inner {
             {
                 let mut hw = self.hw.borrow_mut();
                 let entry = hw.params.ipi_entry;
-                hw.charge(cpu, entry);
+                hw.charge_work(cpu, Work::Interrupts, entry);
                 hw.counts.interrupts += 1;
                 if let Interrupt::Device(device) = interrupt {
                     hw.device_arrived(device);
@@ -359,7 +360,7 @@ impl Inner {
                 let mut hw = self.hw.borrow_mut();
                 hw.handled_at = hw.handled_at.max(hw.cpus[cpu].clock);
                 let exit = hw.params.ipi_exit;
-                hw.charge(cpu, exit);
+                hw.charge_work(cpu, Work::Interrupts, exit);
                 hw.cpus[cpu].in_handler = false;
             }
             self.note(EventKind::Returns(interrupt), None);

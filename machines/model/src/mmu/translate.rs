@@ -5,6 +5,7 @@
 
 use crate::account::SAMPLE_CYCLES;
 use crate::hw::Hw;
+use crate::hw::priced::Work;
 use crate::mmu::access::{Exception, Found, Site};
 use crate::mmu::oracle::{StaleUse, Staleness};
 use crate::mmu::size::PageSize;
@@ -375,13 +376,13 @@ impl Hw {
                 cpus.for_each(|holder| self.drop_page(holder, asid, va));
                 let other = va < self.params.layout.user_end && self.is_other_tag(cpu, asid);
                 let cycles = if other { self.params.invalidate_other } else { self.params.invalidate_page };
-                self.charge(cpu, cycles);
+                self.charge_work(cpu, Work::Invalidations, cycles);
                 self.did(cpu, Action::Flushes(what));
             }
             Flush::Broadcast(asid, va) => {
                 self.counts.page_invalidations += 1;
                 let asid = self.asid_of(asid, va);
-                self.charge(cpu, self.broadcast().page);
+                self.charge_work(cpu, Work::Invalidations, self.broadcast().page);
                 self.drop_page(cpu, asid, va);
                 self.cpus[cpu].broadcast.push((asid, va));
                 self.did(cpu, Action::Flushes(what));

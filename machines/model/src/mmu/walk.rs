@@ -8,7 +8,7 @@ use pageferry_hal::isa::hash::{
     ENTRY_BYTES, GROUP_ENTRIES, HPTE_C, HPTE_PP, HPTE_R, TAG_MASK, frame, group, tag,
 };
 use pageferry_hal::isa::radix::{PTE_A, PTE_D, PTE_G, PTE_NX, PTE_P, PTE_PS, PTE_U, PTE_W, RadixFormat};
-use pageferry_hal::{Access, Cause, CpuId, MissKind, Mode, PAGE_SHIFT, Pa, TrapKind, Va, Width};
+use pageferry_hal::{Access, CpuId, MissKind, Mode, PAGE_SHIFT, Pa, TrapKind, Va, Width};
 
 impl Hw {
     /// Walks the tables, sets accessed and dirty bits; the entry that the TLB is to have.
@@ -22,7 +22,7 @@ impl Hw {
     ) -> Result<Entry, TrapKind> {
         let write = access == Access::Write;
         self.counts.walks += 1;
-        self.charge_to(cpu, Cause::TlbMiss, self.params.walk_overhead);
+        self.charge_walk(cpu, self.params.walk_overhead);
         if !format.is_canonical(va) {
             return Err(TrapKind::NotPresent);
         }
@@ -32,7 +32,7 @@ impl Hw {
         for level in (0..format.levels).rev() {
             let slot = format.slot(table, va, level);
             let cost = self.line(cpu, slot, false);
-            self.charge_to(cpu, Cause::TlbMiss, cost);
+            self.charge_walk(cpu, cost);
             let pte = self.memory.load_word(slot, format.width);
             if pte & PTE_P == 0 {
                 return Err(TrapKind::NotPresent);
@@ -75,7 +75,7 @@ impl Hw {
         if word & bits != bits {
             self.memory.store_word(slot, width, word | bits);
             let cost = self.line(cpu, slot, true);
-            self.charge_to(cpu, Cause::TlbMiss, cost);
+            self.charge_walk(cpu, cost);
         }
     }
 
@@ -89,7 +89,7 @@ impl Hw {
         access: Access,
     ) -> Result<Entry, MissKind> {
         self.counts.walks += 1;
-        self.charge_to(cpu, Cause::TlbMiss, self.params.walk_overhead);
+        self.charge_walk(cpu, self.params.walk_overhead);
         let table = self.hash_table.expect("an access before a hash table was set");
         let asid = self.asid_for(cpu, va);
         for secondary in [false, true] {
@@ -101,7 +101,7 @@ impl Hw {
                     Some(cycles) if !begins_line => cycles,
                     _ => self.line(cpu, slot, false),
                 };
-                self.charge_to(cpu, Cause::TlbMiss, cost);
+                self.charge_walk(cpu, cost);
                 let entry = self.memory.load_word(slot, Width::Eight);
                 if entry & TAG_MASK == wanted {
                     self.did(cpu, Action::Looks { va, secondary, entries: i as u32 + 1, found: true });
