@@ -58,22 +58,22 @@ impl Priced {
             .chain((p.asids > 0).then_some(p.invalidate_other))
             .chain(p.broadcast.map(|broadcast| broadcast.page))
             .map(|price| counts.page_invalidations * price);
-        let (least, most) = (invalidations.clone().min(), invalidations.max());
+        let (min, max) = (invalidations.clone().min(), invalidations.max());
         let exactly = |cycles: u64| (cycles, cycles);
         let bounds = [
             (Work::Locked, exactly(counts.locked_instructions * p.atomic)),
             (Work::Switches, exactly(counts.switches * p.context_switch)),
             (Work::Interrupts, exactly(interrupts)),
-            (Work::Invalidations, (least.unwrap_or(0), most.unwrap_or(0))),
+            (Work::Invalidations, (min.unwrap_or(0), max.unwrap_or(0))),
             (Work::Walks, (counts.walks * p.walk_overhead, u64::MAX)),
         ];
         let of_others = bounds.map(|(work, within)| (work, self.0[work as usize], within, "cycles"));
         let of_instructions =
             (Work::Instructions, milli, (alone, alone * slowest / 1000), "thousandths of a cycle");
-        for (work, charged, (least, most), unit) in of_others.into_iter().chain([of_instructions]) {
-            if !(least..=most).contains(&charged) {
+        for (work, charged, (min, max), unit) in of_others.into_iter().chain([of_instructions]) {
+            if !(min..=max).contains(&charged) {
                 return Err(format!(
-                    "{work:?}: {charged} {unit} were charged, what was counted costs {least} to {most}"
+                    "{work:?}: {charged} {unit} were charged, what was counted costs {min} to {max}"
                 ));
             }
         }
