@@ -13,6 +13,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import measured
+
 GOLDEN = Path(__file__).parent / "golden.csv"
 #: What a row is of. Rows that have all of this in common are told apart by their order.
 OF = ("published", "experiment", "machine", "kernel", "what", "reading", "under")
@@ -43,13 +45,18 @@ def keyed(rows: list[dict[str, str]]) -> Rows:
 
 
 def reproduced(folder: Path) -> list[dict[str, str]]:
-    with (folder / "published.csv").open(newline="") as text:
-        rows = list(csv.DictReader(text))
-    return [
-        {name: row[name] for name in OF}
-        | {"here": row["here"] and f"{float(row['here']):.6g}", "verdict": verdict(row), "standing": row["standing"]}
-        for row in rows
-    ]
+    columns = (*OF, "here", "agrees", "standing", "repeats", "repeats_agree")
+    found = [dict(zip(columns, row, strict=True)) for row in measured.rows(folder, "published.csv", columns)]
+    try:
+        return [digest(row) for row in found]
+    except ValueError as why:
+        raise SystemExit(f"{folder / 'published.csv'}: {why}") from None
+
+
+def digest(row: dict[str, str]) -> dict[str, str]:
+    """What is kept of a result."""
+    here = row["here"] and f"{float(row['here']):.6g}"
+    return {name: row[name] for name in OF} | {"here": here, "verdict": verdict(row), "standing": row["standing"]}
 
 
 def moved(kept: dict[str, str], now: dict[str, str]) -> str | None:

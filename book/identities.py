@@ -8,13 +8,14 @@ phases of a step sum up to it, and so on. It fails where one does not hold, and 
 """
 
 import argparse
-import csv
 import json
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+import measured
 
 Values = dict[str, float]
 PAGE_BYTES = 4096
@@ -229,18 +230,11 @@ IDENTITIES = [
 
 def runs(folder: Path) -> Iterator[tuple[str, Values]]:
     """Each run in words, and its results."""
-    values: defaultdict[str, Values] = defaultdict(dict)
-    with (folder / "results.csv").open(newline="") as text:
-        rows = csv.reader(text)
-        head = next(rows)
-        run, metric, value = (head.index(name) for name in ("run", "metric", "value"))
-        for row in rows:
-            values[row[run]][row[metric]] = float(row[value])
-    with (folder / "runs.csv").open(newline="") as text:
-        for row in csv.DictReader(text):
-            settings = " ".join(f"{key}={value}" for key, value in json.loads(row["settings"]).items())
-            words = f"{row['experiment']} on {row['machine']} under {row['kernel']}, seed {row['seed']}: {settings}"
-            yield words, values[row["run"]]
+    found = measured.values(folder)
+    columns = ("run", "experiment", "machine", "kernel", "seed", "settings")
+    for run, experiment, machine, kernel, seed, settings in measured.rows(folder, "runs.csv", columns):
+        words = " ".join(f"{key}={value}" for key, value in json.loads(settings).items())
+        yield f"{experiment} on {machine} under {kernel}, seed {seed}: {words}", found[run]
 
 
 def main() -> None:

@@ -11,36 +11,77 @@ import re
 import statistics
 import subprocess
 import textwrap
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 #: What a run is of, and its results.
 Run = tuple[dict[str, object], dict[str, float]]
 
 
+def rows(folder: Path, name: str, columns: Sequence[str]) -> Iterator[list[str]]:
+    """These columns of a table of results, row by row."""
+    path = folder / name
+    try:
+        with path.open(newline="") as text:
+            lines = csv.reader(text)
+            head = next(lines, [])
+            missing = [column for column in columns if column not in head]
+            if missing:
+                raise SystemExit(f"{path}:1: no column {', '.join(missing)}, expected what `reproduce --out` writes")
+            places = [head.index(column) for column in columns]
+            for row in lines:
+                if len(row) != len(head):
+                    raise SystemExit(f"{path}:{lines.line_num}: {len(row)} fields, expected {len(head)}")
+                yield [row[place] for place in places]
+    except OSError as why:
+        raise SystemExit(f"{path}: {why.strerror}; expected a folder of `pageferry reproduce --out`") from None
+
+
+def values(folder: Path) -> dict[str, dict[str, float]]:
+    """The results of each run, by its number."""
+    found: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for line, (run, metric, value) in enumerate(rows(folder, "results.csv", ("run", "metric", "value")), 2):
+        try:
+            found[run][metric] = float(value)
+        except ValueError:
+            raise SystemExit(f"{folder / 'results.csv'}:{line}: `{value}`, expected a number") from None
+    return found
+
+
 def results(folder: Path) -> list[Run]:
     """Of each run its experiment, machine, kernel and settings, and its results; of repeats, their medians."""
+    found = values(folder)
     told: dict[str, dict[str, object]] = {}
-    #: Repeats have the same words, and are numbered alike.
-    numbers: dict[str, int] = {}
-    number_of: dict[str, int] = {}
-    with (folder / "runs.csv").open(newline="") as text:
-        for row in csv.DictReader(text):
-            of = {key: row[key] for key in ("experiment", "machine", "kernel")} | json.loads(row["settings"])
-            words = json.dumps(of, sort_keys=True)
-            told[words] = of
-            number_of[row["run"]] = numbers.setdefault(words, len(numbers))
-    values: list[dict[str, list[float]]] = [{} for _ in numbers]
-    with (folder / "results.csv").open(newline="") as text:
-        rows = csv.reader(text)
-        head = next(rows)
-        run, metric, value = (head.index(name) for name in ("run", "metric", "value"))
-        for row in rows:
-            values[number_of[row[run]]].setdefault(row[metric], []).append(float(row[value]))
+    #: Repeats have the same words.
+    repeats: dict[str, list[dict[str, float]]] = {}
+    for run, *of, settings in rows(folder, "runs.csv", ("run", "experiment", "machine", "kernel", "settings")):
+        run_of = dict(zip(("experiment", "machine", "kernel"), of, strict=True)) | json.loads(settings)
+        words = json.dumps(run_of, sort_keys=True)
+        told[words] = run_of
+        repeats.setdefault(words, []).append(found[run])
     return [
-        (told[words], {metric: statistics.median(all_of_it) for metric, all_of_it in values[number].items()})
-        for words, number in numbers.items()
+        (told[words], {metric: median_of(metric, runs) for metric in {metric: None for run in runs for metric in run}})
+        for words, runs in repeats.items()
     ]
+
+
+def median_of(metric: str, runs: list[dict[str, float]]) -> float:
+    """Of those that have it."""
+    return statistics.median(run[metric] for run in runs if metric in run)
+
+
+def asked(pageferry: Path, *arguments: str | Path) -> dict[str, Any]:
+    """What the program answers, as JSON."""
+    try:
+        answer = subprocess.run([pageferry, *arguments, "--json"], check=True, stdout=subprocess.PIPE).stdout
+    except OSError as why:
+        raise SystemExit(f"{pageferry}: {why.strerror}; expected the program, built with --release") from None
+    except subprocess.CalledProcessError as why:
+        raise SystemExit(f"`{' '.join(map(str, why.cmd))}` ended with {why.returncode}") from None
+    told: dict[str, Any] = json.loads(answer)
+    return told
 
 
 def one(runs: list[Run], metric: str, wanted: dict[str, object]) -> float:

@@ -8,12 +8,10 @@ nothing else.
 """
 
 import argparse
-import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
-from measured import renew, renewed
+from measured import asked, renew, renewed
 
 PAGE = Path(__file__).parent / "src" / "recordings.md"
 RECORDINGS = Path(__file__).parent.parent / "lab" / "lab" / "recordings"
@@ -28,10 +26,7 @@ HEAD = ["recording", "machine", "time under `original`", "`sf_buf`", "TLB invali
 
 def replayed(pageferry: Path, recording: str, machine: str, kernel: str) -> dict[str, Any]:
     """What a replay has cost."""
-    command = [pageferry, "replay", RECORDINGS / recording, "--machine", machine, "--kernel", kernel, "--json"]
-    told = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
-    of: dict[str, Any] = json.loads(told)
-    return of
+    return asked(pageferry, "replay", RECORDINGS / recording, "--machine", machine, "--kernel", kernel)
 
 
 def table_of(pageferry: Path) -> str:

@@ -8,13 +8,11 @@ else.
 """
 
 import argparse
-import json
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from os import cpu_count
 from pathlib import Path
 
-from measured import renew, renewed
+from measured import asked, renew, renewed
 
 PAGE = Path(__file__).parent / "src" / "disks.md"
 MACHINES = ("xeon-up", "xeon-htt", "xeon-mp", "xeon-mp-htt", "opteron-mp")
@@ -31,11 +29,9 @@ given = parser.parse_args()
 def transactions(of: tuple[str, str, str]) -> float:
     """A second, on a machine under a kernel, with soft updates or without."""
     machine, kernel, soft = of
-    command = [given.pageferry, "run", "postmark", "--machine", machine, "--kernel", kernel, "--json"]
-    for setting in SIZES + WAYS[soft]:
-        command += ["--set", setting]
-    told = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
-    return json.loads(told)["results"]["transactions_per_s"]
+    words = [word for setting in SIZES + WAYS[soft] for word in ("--set", setting)]
+    told = asked(given.pageferry, "run", "postmark", "--machine", machine, "--kernel", kernel, *words)
+    return told["results"]["transactions_per_s"]
 
 
 def soft_updates() -> str:

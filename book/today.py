@@ -8,12 +8,10 @@ nothing else: each names what it holds.
 """
 
 import argparse
-import json
-import subprocess
 from functools import cache
 from pathlib import Path
 
-from measured import renew, renewed, table
+from measured import asked, renew, renewed, table
 
 PAGE = Path(__file__).parent / "src" / "caveats.md"
 DIRECT = "kernel.pipe.direct=false"
@@ -29,11 +27,9 @@ given = parser.parse_args()
 @cache
 def run(experiment: str, machine: str, kernel: str, *settings: str) -> dict[str, float]:
     """The results of a quick run."""
-    command = [given.pageferry, "run", experiment, "--machine", machine, "--kernel", kernel, "--quick", "--json"]
-    for setting in settings:
-        command += ["--set", setting]
-    told = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
-    return json.loads(told)["results"]
+    words = [word for setting in settings for word in ("--set", setting)]
+    told = asked(given.pageferry, "run", experiment, "--machine", machine, "--kernel", kernel, "--quick", *words)
+    return told["results"]
 
 
 def pipe(machine: str, kernel: str, *settings: str) -> float:
