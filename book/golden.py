@@ -93,6 +93,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--check", action="store_true", help="change nothing; fail if a result has moved")
     given = parser.parse_args()
+    measured.refuse_quick(given.folder)
     now = reproduced(given.folder)
     if not given.check:
         with GOLDEN.open("w", newline="") as text:
@@ -101,7 +102,13 @@ def main() -> None:
             rows.writerows(now)
         return
     with GOLDEN.open(newline="") as text:
-        told = changes(keyed(list(csv.DictReader(text))), keyed(now))
+        kept = list(csv.DictReader(text))
+    absent = {row["experiment"] for row in kept} - {row["experiment"] for row in now}
+    if absent:
+        print(f"{given.folder} has no runs of {', '.join(sorted(absent))}")
+    told = changes(keyed([row for row in kept if row["experiment"] not in absent]), keyed(now))
+    if absent and not told:
+        sys.exit("the others are what they were")
     if told:
         print(*told[:MAX_TOLD], sep="\n")
         more = f", {len(told) - MAX_TOLD} of them not told" if len(told) > MAX_TOLD else ""

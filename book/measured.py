@@ -39,6 +39,19 @@ def rows(folder: Path, name: str, columns: Sequence[str]) -> Iterator[list[str]]
         raise SystemExit(f"{path}: {why.strerror}; expected a folder of `pageferry reproduce --out`") from None
 
 
+def refuse_quick(folder: Path) -> None:
+    """Quick runs have other results than those of a whole reproduction."""
+    path = folder / "results.json"
+    try:
+        with path.open() as text:
+            # It says so before its runs, which are many.
+            is_quick = '"quick": true' in text.read(200)
+    except OSError as why:
+        raise SystemExit(f"{path}: {why.strerror}; expected a folder of `pageferry reproduce --out`") from None
+    if is_quick:
+        raise SystemExit(f"{folder} has quick runs, expected those of `pageferry reproduce` without --quick")
+
+
 def values(folder: Path) -> dict[str, dict[str, float]]:
     """The results of each run, by its number."""
     found: defaultdict[str, dict[str, float]] = defaultdict(dict)
