@@ -1,13 +1,13 @@
-//! Taking blocks from a file: all behind a new end, or all there are.
+//! Taking fragments from a file: all behind a new end, or all there are.
 //!
-//! What points to the blocks is cleared on the disk first, the inode at once and then what stays of indirect blocks;
-//! only then are the blocks free, and what waits to be written to them is forgotten.
+//! What points to them is cleared on the disk first, the inode at once and then what stays of indirect blocks;
+//! only then are they free, and what waits to be written to them is forgotten.
 
 use crate::Ino;
 use crate::defect::FsDefect;
 use crate::error::FsError;
 use crate::inode::Inode;
-use crate::layout::DIRECT;
+use crate::layout::{DIRECT, Run};
 use crate::store::{Store, When};
 use crate::volume::Volume;
 use alloc::vec;
@@ -16,26 +16,28 @@ use alloc::vec::Vec;
 /// What is found on the way through a file's pointers.
 #[derive(Default)]
 struct Found {
-    /// Blocks that are to be free.
-    blocks: Vec<u32>,
+    /// What is to be free.
+    runs: Vec<Run>,
     /// Indirect blocks that stay, and their pointers that do not: block, first pointer.
     kept: Vec<(u32, u64)>,
 }
 
 impl Volume {
-    /// Cuts a file to `blocks` blocks and `size` bytes; on the disk as well when this returns.
+    /// Cuts a file to `size` bytes, with room for `room` or more; on the disk as well when this returns.
     pub(crate) fn cut(
         &mut self,
         store: &mut dyn Store,
         ino: Ino,
-        blocks: u64,
+        room: u64,
         size: u64,
     ) -> Result<(), FsError> {
-        let before = self.node(store, ino)?.inode;
-        let (mut after, found) = self.shortened(store, before, blocks)?;
+        let node = self.node(store, ino)?;
+        let (before, had) = (node.inode, node.room_bytes);
+        let (mut after, found) = self.shortened(store, (before, had), room)?;
         after.size = size;
+        self.node(store, ino)?.room_bytes = room;
         if self.defect.is(FsDefect::FreedBeforeCleared) {
-            self.give(store, &found.blocks, None)?;
+            self.give(store, &found.runs, None)?;
             return self.change(store, ino, When::Later, |inode| *inode = after);
         }
         self.change(store, ino, When::Now, |inode| *inode = after)?;
@@ -44,42 +46,53 @@ impl Volume {
             let at = self.geometry.byte_of(block) + 4 * first;
             self.write_pointers(store, (at, &zeros), None, When::Now)?;
         }
-        self.free(store, &found.blocks, None)
+        self.free(store, &found.runs, None)
     }
 
     /// Ends an inode without names and openers: it is free on the disk when this returns.
     pub(crate) fn end(&mut self, store: &mut dyn Store, ino: Ino) -> Result<(), FsError> {
-        let before = self.node(store, ino)?.inode;
+        let node = self.node(store, ino)?;
+        let before = (node.inode, node.room_bytes);
         let (_, found) = self.shortened(store, before, 0)?;
         if self.defect.is(FsDefect::FreedBeforeCleared) {
-            self.give(store, &found.blocks, None)?;
+            self.give(store, &found.runs, None)?;
             self.write_inode(store, ino, &Inode::FREE, When::Later)?;
             self.give(store, &[], Some(ino))?;
         } else {
             self.write_inode(store, ino, &Inode::FREE, When::Now)?;
-            self.free(store, &found.blocks, Some(ino))?;
+            self.free(store, &found.runs, Some(ino))?;
         }
         self.nodes.remove(&ino);
         self.dirs.remove(&ino);
         Ok(())
     }
 
-    /// The inode without what is behind block `keep`, and what becomes free by that.
+    /// The inode, which has room for `had` bytes, without what is behind those of `keep`, and what becomes free by
+    /// that.
     fn shortened(
         &mut self,
         store: &mut dyn Store,
-        mut inode: Inode,
+        (mut inode, had): (Inode, u64),
         keep: u64,
     ) -> Result<(Inode, Found), FsError> {
         let mut found = Found::default();
+        let keep_bytes = keep;
+        let keep = keep.div_ceil(u64::from(self.geometry.block_bytes));
         for i in 0..DIRECT {
-            if i as u64 >= keep && self.sound(inode.pointers[i])? != 0 {
-                found.blocks.push(core::mem::take(&mut inode.pointers[i]));
+            let Some(run) = self.run_of(&inode, had, i)? else { continue };
+            if i as u64 >= keep {
+                found.runs.push(run);
+                inode.pointers[i] = 0;
+                continue;
+            }
+            let count = self.geometry.fragments_at(keep_bytes, i as u64);
+            if count < run.count && !self.defect.is(FsDefect::TailKeepsFragments) {
+                found.runs.push(run.behind(count));
             }
         }
         let (mut first, mut covers) = (DIRECT as u64, self.geometry.pointers());
         for (which, depth) in [(DIRECT, 1), (DIRECT + 1, 2)] {
-            let root = self.sound(inode.pointers[which])?;
+            let root = self.sound_block(inode.pointers[which])?;
             if root != 0 && keep < first + covers {
                 let kept = keep.saturating_sub(first);
                 if self.prune(store, root, depth, kept, &mut found)? {
@@ -89,7 +102,8 @@ impl Volume {
             first += covers;
             covers *= self.geometry.pointers();
         }
-        inode.blocks = inode.blocks.saturating_sub(found.blocks.len() as u32);
+        let gone = found.runs.iter().map(|run| run.count).sum();
+        inode.fragments = inode.fragments.saturating_sub(gone);
         Ok((inode, found))
     }
 
@@ -109,7 +123,7 @@ impl Volume {
         store.read(self.geometry.byte_of(block), &mut bytes)?;
         let mut clear_from = keep.div_ceil(below);
         for (i, pointer) in (0..per).zip(bytes.chunks_exact(4)).skip(first as usize) {
-            let pointer = self.sound(u32::from_le_bytes(pointer.try_into().expect("four bytes")))?;
+            let pointer = self.sound_block(u32::from_le_bytes(pointer.try_into().expect("four bytes")))?;
             if pointer == 0 {
                 continue;
             }
@@ -119,12 +133,12 @@ impl Volume {
                     clear_from = i + 1;
                 }
             } else {
-                found.blocks.push(pointer);
+                found.runs.push(self.geometry.block_at(pointer));
             }
         }
         let goes = keep == 0;
         if goes {
-            found.blocks.push(block);
+            found.runs.push(self.geometry.block_at(block));
         } else if clear_from < per {
             found.kept.push((block, clear_from));
         }

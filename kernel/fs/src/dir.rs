@@ -168,10 +168,11 @@ impl Volume {
         if !size.is_multiple_of(block_bytes) {
             return Err(FsError::Damaged(format!("directory {} ends within a block", dir.0)));
         }
-        let (block, _) = self.take_block_of(store, dir, size / block_bytes, When::Now)?;
+        let (run, _) = self.take_block_of(store, dir, size / block_bytes, size + block_bytes, When::Now)?;
         let chunks = self.geometry.block_bytes as usize / CHUNK;
-        self.write_contents(store, block, &empty_chunk().repeat(chunks), Sort::Directory, When::Now)?;
+        self.write_contents(store, run, &empty_chunk().repeat(chunks), Sort::Directory, When::Now)?;
         self.change(store, dir, When::Now, |inode| inode.size = size + block_bytes)?;
+        self.node(store, dir)?.room_bytes = size + block_bytes;
         let index = self.dirs.get_mut(&dir).expect("its caller has loaded it");
         let first = index.room.len() as u32;
         index.room.extend(core::iter::repeat_n(CHUNK as u16, chunks));

@@ -1,11 +1,11 @@
 //! The bytes of files: pieces to read and to write, cutting and growing, `fsync`.
 //!
-//! Bytes behind the end of a file, in its last block, are zeros.
+//! Bytes behind the end of a file, in its last fragment, are zeros.
 
 use crate::Ino;
 use crate::defect::FsDefect;
 use crate::error::FsError;
-use crate::layout::DIRECT;
+use crate::layout::{DIRECT, Run};
 use crate::store::{Store, When};
 use crate::volume::Volume;
 use alloc::vec;
@@ -54,8 +54,8 @@ impl Volume {
         let mut there = (block_bytes - at % block_bytes) as usize;
         let mut next = 1;
         while there < len {
-            let block = self.block_of(store, ino, at / block_bytes + next)?;
-            if block != first.map(|first| first + next as u32) {
+            let block = self.block_of(store, ino, at / block_bytes + u64::from(next))?;
+            if block != first.map(|first| first + next * self.geometry.per_block()) {
                 break;
             }
             there += block_bytes as usize;
@@ -65,8 +65,8 @@ impl Volume {
         Ok(Piece { at, len_bytes: there.min(len) })
     }
 
-    /// The piece of a file from byte `at` on, within one block, for writing: the block is taken if there is none, and
-    /// cleared where it is not about to be written. The file is as long as before: see [`Volume::wrote`].
+    /// The piece of a file from byte `at` on, within one block, for writing: its fragments are taken if there are none,
+    /// and cleared where they are not about to be written. The file is as long as before: see [`Volume::wrote`].
     ///
     /// # Errors
     /// [`FsError::NoSpace`], [`FsError::TooLarge`], [`FsError::Damaged`], the disk.
@@ -78,12 +78,20 @@ impl Volume {
         len_bytes: usize,
     ) -> Result<Target, FsError> {
         let block_bytes = u64::from(self.geometry.block_bytes);
-        let offset = at % block_bytes;
+        let (index, offset) = (at / block_bytes, at % block_bytes);
         let len = len_bytes.min((block_bytes - offset) as usize);
-        let (block, is_new) = self.take_block_of(store, ino, at / block_bytes, When::Later)?;
-        let start = self.geometry.byte_of(block);
-        if is_new && len < block_bytes as usize && !self.defect.is(FsDefect::FreshNotCleared) {
-            let cleared = store.write(start, &vec![0; block_bytes as usize], When::Later);
+        if index >= self.geometry.max_blocks() {
+            return Err(FsError::TooLarge);
+        }
+        let end = at + len as u64;
+        self.reach(store, ino, end)?;
+        let (run, is_new) = self.take_block_of(store, ino, index, end, When::Later)?;
+        let node = self.node(store, ino)?;
+        node.room_bytes = node.room_bytes.max(end);
+        let start = self.geometry.byte_of(run.first);
+        let whole = self.geometry.len_of(run);
+        if is_new && len < whole && !self.defect.is(FsDefect::FreshNotCleared) {
+            let cleared = store.write(start, &vec![0; whole], When::Later);
             cleared.or_else(|e| self.give_back(store, ino, at).and(Err(e.into())))?;
         }
         Ok(Target { at: start + offset, len_bytes: len, is_new })
@@ -94,7 +102,10 @@ impl Volume {
     /// # Errors
     /// [`FsError::Damaged`], the disk.
     pub fn wrote(&mut self, store: &mut dyn Store, ino: Ino, end: u64) -> Result<(), FsError> {
-        self.change(store, ino, When::Later, |inode| inode.size = inode.size.max(end))
+        self.change(store, ino, When::Later, |inode| inode.size = inode.size.max(end))?;
+        let node = self.node(store, ino)?;
+        node.room_bytes = node.room_bytes.max(end);
+        Ok(())
     }
 
     /// Takes from a file the block with byte `at`, which it has just got and which could not be written. What another
@@ -112,7 +123,7 @@ impl Volume {
     /// [`FsError::Damaged`], the disk.
     pub fn give_back_behind(&mut self, store: &mut dyn Store, ino: Ino) -> Result<(), FsError> {
         let size = self.node(store, ino)?.inode.size;
-        self.cut(store, ino, size.div_ceil(u64::from(self.geometry.block_bytes)), size)
+        self.cut(store, ino, size, size)
     }
 
     /// Reads bytes of a file; how many there are.
@@ -185,7 +196,8 @@ impl Volume {
     /// Cuts a file, or lets it grow by a hole.
     ///
     /// # Errors
-    /// [`FsError::TooLarge`], [`FsError::IsDirectory`], [`FsError::Damaged`], the disk.
+    /// [`FsError::TooLarge`], [`FsError::IsDirectory`], [`FsError::Damaged`], the disk; [`FsError::NoSpace`], where the
+    /// block that it ends in is to be a whole one.
     pub fn truncate(&mut self, store: &mut dyn Store, ino: Ino, size_bytes: u64) -> Result<(), FsError> {
         self.begin(store)?;
         let inode = self.node(store, ino)?.inode;
@@ -195,17 +207,19 @@ impl Volume {
         }
         if size_bytes < inode.size {
             let block_bytes = u64::from(self.geometry.block_bytes);
-            let offset = size_bytes % block_bytes;
+            let (index, offset) = (size_bytes / block_bytes, size_bytes % block_bytes);
             if offset != 0
                 && !self.defect.is(FsDefect::TailNotCleared)
-                && let Some(block) = self.block_of(store, ino, size_bytes / block_bytes)?
+                && let Some(first) = self.block_of(store, ino, index)?
             {
-                let zeros = vec![0; (block_bytes - offset) as usize];
-                store.write(self.geometry.byte_of(block) + offset, &zeros, When::Later)?;
+                let kept = Run { first, count: self.geometry.fragments_at(size_bytes, index) };
+                let zeros = vec![0; self.geometry.len_of(kept) - offset as usize];
+                store.write(self.geometry.byte_of(first) + offset, &zeros, When::Later)?;
             }
-            self.cut(store, ino, size_bytes.div_ceil(block_bytes), size_bytes)?;
+            self.cut(store, ino, size_bytes, size_bytes)?;
         } else if size_bytes > inode.size {
-            self.change(store, ino, When::Later, |inode| inode.size = size_bytes)?;
+            self.reach(store, ino, size_bytes)?;
+            self.wrote(store, ino, size_bytes)?;
         }
         self.let_go(store, ino)
     }
@@ -217,7 +231,7 @@ impl Volume {
     pub fn fsync(&mut self, store: &mut dyn Store, ino: Ino) -> Result<(), FsError> {
         self.begin(store)?;
         let inode = self.node(store, ino)?.inode;
-        let block_bytes = u64::from(self.geometry.block_bytes);
+        let fragment_bytes = u64::from(self.geometry.fragment_bytes);
         let mut at = 0;
         while at < inode.size {
             let left = usize::try_from(inode.size - at).unwrap_or(usize::MAX);
@@ -226,24 +240,24 @@ impl Volume {
                 break;
             }
             if let Some(from) = piece.at {
-                // The rest of the last block is the file's, too.
-                let end = (from + piece.len_bytes as u64).next_multiple_of(block_bytes);
+                // The rest of the last fragment is the file's, too.
+                let end = (from + piece.len_bytes as u64).next_multiple_of(fragment_bytes);
                 store.flush(from..end)?;
             }
             at += piece.len_bytes as u64;
         }
         for (which, depth) in [(DIRECT, 1), (DIRECT + 1, 2)] {
-            let root = self.sound(inode.pointers[which])?;
+            let root = self.sound_block(inode.pointers[which])?;
             if root == 0 || self.defect.is(FsDefect::SyncForgetsIndirect) {
                 continue;
             }
             for i in 0..if depth == 2 { self.geometry.pointers() } else { 0 } {
                 let indirect = self.pointer(store, root, i)?;
                 if indirect != 0 {
-                    store.flush(self.geometry.bytes_of(indirect))?;
+                    store.flush(self.geometry.bytes_of(self.geometry.block_at(indirect)))?;
                 }
             }
-            store.flush(self.geometry.bytes_of(root))?;
+            store.flush(self.geometry.bytes_of(self.geometry.block_at(root)))?;
         }
         self.change(store, ino, When::Now, |_| ())?;
         self.flush_inode(store, ino)?;

@@ -42,15 +42,15 @@ impl Kind {
 pub(crate) struct Inode {
     pub(crate) kind: Option<Kind>,
     pub(crate) links: u16,
-    /// With indirect ones.
-    pub(crate) blocks: u32,
+    /// With those of indirect blocks.
+    pub(crate) fragments: u32,
     pub(crate) size: u64,
     pub(crate) pointers: [u32; POINTERS],
 }
 
 impl Inode {
     pub(crate) const FREE: Inode =
-        Inode { kind: None, links: 0, blocks: 0, size: 0, pointers: [0; POINTERS] };
+        Inode { kind: None, links: 0, fragments: 0, size: 0, pointers: [0; POINTERS] };
 
     /// Of a symbolic link: it is as long as a path can be.
     pub(crate) fn is_path(&self) -> bool {
@@ -81,7 +81,7 @@ impl Inode {
         for (i, pointer) in pointers.iter_mut().enumerate() {
             *pointer = get_u32(bytes, 16 + 4 * i);
         }
-        Ok(Inode { kind, links: get_u16(bytes, 2), blocks: get_u32(bytes, 4), size, pointers })
+        Ok(Inode { kind, links: get_u16(bytes, 2), fragments: get_u32(bytes, 4), size, pointers })
     }
 
     pub(crate) fn encode(&self) -> [u8; INODE_BYTES] {
@@ -89,7 +89,7 @@ impl Inode {
         let kind = self.kind.map_or(0, |kind| u16::from(kind.number()));
         bytes[..2].copy_from_slice(&kind.to_le_bytes());
         bytes[2..4].copy_from_slice(&self.links.to_le_bytes());
-        put_u32(&mut bytes, 4, self.blocks);
+        put_u32(&mut bytes, 4, self.fragments);
         bytes[8..16].copy_from_slice(&self.size.to_le_bytes());
         for (i, pointer) in self.pointers.iter().enumerate() {
             put_u32(&mut bytes, 16 + 4 * i, *pointer);

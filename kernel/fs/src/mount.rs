@@ -27,19 +27,20 @@ impl Volume {
         let zeros = vec![0; geometry.group_inodes as usize * INODE_BYTES];
         for group in 0..geometry.groups() {
             geometry.write_header(store, group)?;
-            store.write(geometry.byte_of(group * geometry.group_blocks + 2), &zeros, When::Later)?;
+            store.write(geometry.inode_at(group * geometry.group_inodes), &zeros, When::Later)?;
         }
         let root = Ino(ROOT);
         maps.mark_inode(root, true);
-        let block = geometry.reserved_blocks();
-        maps.mark_block(block, true);
+        let block = geometry.reserved_fragments();
+        maps.mark_run(geometry.block_at(block), true);
         let mut bytes: Vec<u8> = empty_chunk().repeat(geometry.block_bytes as usize / SECTOR_BYTES);
         bytes[..SECTOR_BYTES].copy_from_slice(&first_chunk(root, root));
         store.write(geometry.byte_of(block), &bytes, When::Later)?;
         let mut pointers = [0; POINTERS];
         pointers[0] = block;
         let size = u64::from(geometry.block_bytes);
-        let inode = Inode { kind: Some(Kind::Directory), links: 2, blocks: 1, size, pointers };
+        let fragments = geometry.per_block();
+        let inode = Inode { kind: Some(Kind::Directory), links: 2, fragments, size, pointers };
         inode.write(&geometry, store, root, When::Later)?;
         maps.store(store)?;
         store.sync()?;
@@ -79,9 +80,10 @@ impl Volume {
                 self.let_go(store, ino)?;
             }
         }
-        if self.order.is_some() {
+        if self.order.is_some() || !self.vacated.is_empty() {
             store.sync()?;
             self.begin(store)?;
+            self.give_vacated(store)?;
         }
         self.maps.store(store)?;
         store.sync()?;

@@ -11,7 +11,7 @@ use crate::error::FsError;
 use crate::inode::{Inode, Kind, MAX_PATH};
 use crate::layout::POINTERS;
 use crate::store::{SECTOR_BYTES, Sort, Store, When};
-use crate::volume::Volume;
+use crate::volume::{Node, Volume};
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -169,24 +169,26 @@ impl Volume {
 
     /// The inode of a symbolic link. Its path is on the disk before the inode is, which is there before the name.
     fn write_path(&mut self, store: &mut dyn Store, ino: Ino, path: &[u8]) -> Result<(), FsError> {
-        let near = ino.0 / self.geometry.group_inodes * self.geometry.group_blocks;
+        let near = ino.0 / self.geometry.group_inodes * self.geometry.group_fragments;
         let size = path.len() as u64;
         let mut inode = Inode { kind: Some(Kind::Link), links: 1, size, ..Inode::FREE };
         let when = if self.defect.is(FsDefect::PathWrittenLater) { When::Later } else { When::Now };
+        let mut taken = Vec::new();
         for (i, part) in path.chunks(self.geometry.block_bytes as usize).enumerate() {
-            let block = match self.take_block(store, near) {
-                Ok(block) => block,
+            let count = self.geometry.fragments_at(size, i as u64);
+            let run = match self.take_run(store, near, count, false) {
+                Ok(run) => run,
                 Err(e) => {
-                    let taken = inode.pointers[..i].to_vec();
                     self.give(store, &taken, None)?;
                     return Err(e);
                 }
             };
             let mut bytes = part.to_vec();
             bytes.resize(part.len().next_multiple_of(SECTOR_BYTES), 0);
-            self.write_contents(store, block, &bytes, Sort::File, when)?;
-            inode.pointers[i] = block;
-            inode.blocks += 1;
+            self.write_contents(store, run, &bytes, Sort::File, when)?;
+            inode.pointers[i] = run.first;
+            inode.fragments += run.count;
+            taken.push(run);
         }
         self.install(store, ino, inode, When::Now)
     }
@@ -194,22 +196,23 @@ impl Volume {
     /// A directory of one block, with its own name and its parent's, which has a link more.
     fn make_dir(&mut self, store: &mut dyn Store, ino: Ino, parent: Ino) -> Result<(), FsError> {
         self.change(store, parent, When::Now, |inode| inode.links += 1)?;
-        let near = ino.0 / self.geometry.group_inodes * self.geometry.group_blocks;
+        let near = ino.0 / self.geometry.group_inodes * self.geometry.group_fragments;
         let block = self.take_block(store, near)?;
         let chunks = self.geometry.block_bytes as usize / SECTOR_BYTES;
         let mut bytes: Vec<u8> = empty_chunk().repeat(chunks);
         bytes[..SECTOR_BYTES].copy_from_slice(&first_chunk(ino, parent));
         self.write_contents(store, block, &bytes, Sort::Directory, When::Now)?;
         let mut pointers = [0; POINTERS];
-        pointers[0] = block;
+        pointers[0] = block.first;
         let size = u64::from(self.geometry.block_bytes);
-        let inode = Inode { kind: Some(Kind::Directory), links: 2, blocks: 1, size, pointers };
+        let fragments = block.count;
+        let inode = Inode { kind: Some(Kind::Directory), links: 2, fragments, size, pointers };
         self.install(store, ino, inode, When::Now)
     }
 
     fn install(&mut self, store: &mut dyn Store, ino: Ino, inode: Inode, when: When) -> Result<(), FsError> {
         self.write_inode(store, ino, &inode, when)?;
-        self.nodes.insert(ino, crate::volume::Node { inode, opens: 0, is_dirty: false });
+        self.nodes.insert(ino, Node::new(inode));
         Ok(())
     }
 

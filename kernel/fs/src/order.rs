@@ -2,6 +2,7 @@
 //! by that are in `ordering`.
 
 use crate::Ino;
+use crate::layout::Run;
 use crate::soft::{ChangeId, SoftUpdates};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -12,7 +13,7 @@ pub(crate) const MIN_KEPT: usize = 1024;
 /// What is on its way to be free.
 pub(crate) struct Freed {
     pub(crate) after: Vec<ChangeId>,
-    pub(crate) blocks: Vec<u32>,
+    pub(crate) runs: Vec<Run>,
     pub(crate) ino: Option<Ino>,
 }
 

@@ -29,7 +29,7 @@ use crate::chunk::KIND_AT;
 use crate::defect::FsDefect;
 use crate::error::FsError;
 use crate::inode::Inode;
-use crate::layout::INODE_BYTES;
+use crate::layout::{INODE_BYTES, Run};
 use crate::order::{Freed, MIN_KEPT, NameChange, Order, prune};
 use crate::soft::{ChangeId, ChangeOf, SoftUpdates};
 use crate::store::{SECTOR_BYTES, Sort, Store, When};
@@ -77,33 +77,33 @@ impl Volume {
         order.seen = soft.settled();
         let ready = |freed: &mut Freed| freed.after.iter().all(|id| !soft.waits(*id));
         let ready: Vec<Freed> = order.freed.extract_if(.., ready).collect();
-        ready.into_iter().try_for_each(|freed| self.give(store, &freed.blocks, freed.ino))
+        ready.into_iter().try_for_each(|freed| self.give(store, &freed.runs, freed.ino))
     }
 
-    /// Gives blocks, and an inode, back, to which nothing on the disk points.
+    /// Gives fragments, and an inode, back, to which nothing on the disk points.
     pub(crate) fn give(
         &mut self,
         store: &mut dyn Store,
-        blocks: &[u32],
+        runs: &[Run],
         ino: Option<Ino>,
     ) -> Result<(), FsError> {
-        for &block in blocks {
-            store.forget(self.geometry.bytes_of(block));
+        for &run in runs {
+            store.forget(self.geometry.bytes_of(run));
             if !self.defect.is(FsDefect::BlocksNotFreed) {
-                self.maps.give_block(store, block)?;
+                self.maps.give_run(store, run)?;
             }
         }
         ino.map_or(Ok(()), |ino| self.maps.give_inode(store, ino))
     }
 
-    /// Frees blocks, and an inode, to which this call has cleared all pointers.
+    /// Frees fragments, and an inode, to which this call has cleared all pointers.
     pub(crate) fn free(
         &mut self,
         store: &mut dyn Store,
-        blocks: &[u32],
+        runs: &[Run],
         ino: Option<Ino>,
     ) -> Result<(), FsError> {
-        let Some(order) = &mut self.order else { return self.give(store, blocks, ino) };
+        let Some(order) = &mut self.order else { return self.give(store, runs, ino) };
         if let Some(ino) = ino {
             order.inodes.remove(&ino);
             order.names.remove(&ino);
@@ -111,17 +111,38 @@ impl Volume {
         let soft = soft(store);
         let after: Vec<ChangeId> = order.chain.iter().copied().filter(|id| soft.waits(*id)).collect();
         if after.is_empty() || self.defect.is(FsDefect::ReusedEarly) {
-            return self.give(store, blocks, ino);
+            return self.give(store, runs, ino);
         }
-        order.freed.push(Freed { after, blocks: blocks.to_vec(), ino });
+        order.freed.push(Freed { after, runs: runs.to_vec(), ino });
         Ok(())
     }
 
-    /// Blocks and inodes that are on their way to be free.
+    /// A file has moved from these fragments by this call. Without soft updates its inode is not written at once for
+    /// that (`ffs_realloccg`): they are free when it next is, or all that waits.
+    pub(crate) fn vacate(&mut self, store: &mut dyn Store, ino: Ino, run: Run) -> Result<(), FsError> {
+        if self.order.is_some() {
+            return self.free(store, &[run], None);
+        }
+        store.forget(self.geometry.bytes_of(run));
+        if self.defect.is(FsDefect::VacatedReused) {
+            return self.give(store, &[run], None);
+        }
+        self.vacated.entry(ino).or_default().push(run);
+        Ok(())
+    }
+
+    /// All that waited is on the disk: gives back what files have moved from.
+    pub(crate) fn give_vacated(&mut self, store: &mut dyn Store) -> Result<(), FsError> {
+        core::mem::take(&mut self.vacated).into_values().try_for_each(|runs| self.give(store, &runs, None))
+    }
+
+    /// Fragments and inodes that are on their way to be free.
     pub(crate) fn on_their_way(&self) -> (u32, u32) {
+        let count = |runs: &[Run]| runs.iter().map(|run| run.count).sum::<u32>();
+        let vacated: u32 = self.vacated.values().map(|runs| count(runs)).sum();
         let freed = self.order.iter().flat_map(|order| &order.freed);
-        freed.fold((0, 0), |(blocks, inodes), one| {
-            (blocks + one.blocks.len() as u32, inodes + u32::from(one.ino.is_some()))
+        freed.fold((vacated, 0), |(fragments, inodes), one| {
+            (fragments + count(&one.runs), inodes + u32::from(one.ino.is_some()))
         })
     }
 
@@ -131,21 +152,45 @@ impl Volume {
         if waiting == (0, 0) {
             return Ok(false);
         }
+        // Those that are in memory may not have been written since.
+        let moved = self.vacated.keys().filter_map(|ino| Some((*ino, self.nodes.get(ino)?.inode)));
+        moved.collect::<Vec<_>>().into_iter().try_for_each(|(ino, inode)| {
+            inode.write(&self.geometry, store, ino, When::Later)
+        })?;
         store.sync()?;
         self.reap(store)?;
+        self.give_vacated(store)?;
         Ok(self.on_their_way() != waiting)
     }
 
-    /// Takes a block whose contents come now.
-    pub(crate) fn take_block(&mut self, store: &mut dyn Store, near: u32) -> Result<u32, FsError> {
-        let block = match self.maps.take_block(store, near) {
-            Err(FsError::NoSpace) if self.make_room(store)? => self.maps.take_block(store, near),
+    /// Takes fragments whose contents come now: `near`, and with room to grow if they are to be `roomy`.
+    pub(crate) fn take_run(
+        &mut self,
+        store: &mut dyn Store,
+        near: u32,
+        count: u32,
+        roomy: bool,
+    ) -> Result<Run, FsError> {
+        let run = match self.maps.take_run(store, near, count, roomy) {
+            Err(FsError::NoSpace) if self.make_room(store)? => {
+                self.maps.take_run(store, near, count, roomy)
+            }
             taken => taken,
         }?;
+        self.expect_contents(store, run);
+        Ok(run)
+    }
+
+    /// Takes a block whose contents come now.
+    pub(crate) fn take_block(&mut self, store: &mut dyn Store, near: u32) -> Result<Run, FsError> {
+        self.take_run(store, near, self.geometry.per_block(), false)
+    }
+
+    /// The contents of fragments that were just taken come now.
+    pub(crate) fn expect_contents(&mut self, store: &mut dyn Store, run: Run) {
         if self.order.is_some() && !self.defect.is(FsDefect::ContentsForgotten) {
-            soft(store).add_contents(self.geometry.bytes_of(block));
+            soft(store).add_contents(self.geometry.bytes_of(run));
         }
-        Ok(block)
     }
 
     /// Takes an inode.
@@ -161,23 +206,23 @@ impl Volume {
         }
     }
 
-    /// Writes the contents of a new block, or the first part of them.
+    /// Writes the contents of new fragments, or the first part of them.
     pub(crate) fn write_contents(
         &mut self,
         store: &mut dyn Store,
-        block: u32,
+        run: Run,
         bytes: &[u8],
         sort: Sort,
         when: When,
     ) -> Result<(), FsError> {
-        let at = self.geometry.byte_of(block);
+        let at = self.geometry.byte_of(run.first);
         if self.order.is_none() {
             return Ok(store.write(at, bytes, when)?);
         }
         let mut whole = bytes.to_vec();
-        whole.resize(self.geometry.block_bytes as usize, 0);
+        whole.resize(self.geometry.len_of(run), 0);
         store.write(at, &whole, When::Later)?;
-        store.hurry(self.geometry.bytes_of(block), sort);
+        store.hurry(self.geometry.bytes_of(run), sort);
         Ok(())
     }
 
@@ -189,7 +234,11 @@ impl Volume {
         inode: &Inode,
         when: When,
     ) -> Result<(), FsError> {
-        let Some(order) = &mut self.order else { return inode.write(&self.geometry, store, ino, when) };
+        let Some(order) = &mut self.order else {
+            inode.write(&self.geometry, store, ino, when)?;
+            let vacated = if when == When::Now { self.vacated.remove(&ino) } else { None };
+            return vacated.map_or(Ok(()), |runs| self.give(store, &runs, None));
+        };
         let soft = soft(store);
         let mut after = order.inodes.remove(&ino).unwrap_or_default();
         if when == When::Now && !self.defect.is(FsDefect::CountBeforeName) {
@@ -201,8 +250,8 @@ impl Volume {
         if !after.is_empty() {
             order.inodes.insert(ino, after.clone());
         }
-        let blocks = inode.pointers.iter().filter(|block| **block != 0);
-        after.extend(blocks.filter_map(|block| soft.contents_at(self.geometry.byte_of(*block))));
+        let runs = (0..inode.pointers.len()).filter_map(|which| self.run_of(inode, inode.size, which).ok()?);
+        after.extend(runs.flat_map(|run| soft.contents_of(self.geometry.bytes_of(run))));
         let at = self.geometry.inode_at(ino.0);
         self.change_bytes(store, (at, &inode.encode()), when, &after)
     }
@@ -217,7 +266,8 @@ impl Volume {
     ) -> Result<(), FsError> {
         let Some(order) = &self.order else { return Ok(store.write(at, bytes, when)?) };
         let mut after = if when == When::Now { order.chain.clone() } else { Vec::new() };
-        after.extend(block.and_then(|block| soft(store).contents_at(self.geometry.byte_of(block))));
+        let contents = block.map(|block| soft(store).contents_of(self.geometry.bytes_of(self.geometry.block_at(block))));
+        after.extend(contents.into_iter().flatten());
         self.change_bytes(store, (at, bytes), when, &after)
     }
 
@@ -355,7 +405,7 @@ impl Volume {
         let blocks = self.size(store, dir)?.div_ceil(u64::from(self.geometry.block_bytes));
         for index in 0..blocks {
             let Some(block) = self.block_of(store, dir, index)? else { continue };
-            let within = soft(store).within(self.geometry.bytes_of(block));
+            let within = soft(store).within(self.geometry.bytes_of(self.geometry.block_at(block)));
             self.order.iter_mut().for_each(|order| order.chain.extend(&within));
         }
         Ok(())

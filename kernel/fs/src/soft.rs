@@ -212,7 +212,7 @@ impl SoftUpdates {
         }
     }
 
-    /// A block was taken whose contents come now; nothing is known of what is there on the disk.
+    /// Fragments were taken whose contents come now; nothing is known of what is there on the disk.
     ///
     /// # Panics
     /// If it has more than 128 sectors.
@@ -223,10 +223,10 @@ impl SoftUpdates {
         self.add(Change { bytes: block, what: What::Contents(left), after: Vec::new(), lasts: false })
     }
 
-    /// The contents of the block at a byte, if they are not all on the disk.
-    pub(crate) fn contents_at(&self, at: u64) -> Option<ChangeId> {
-        let ids = self.by_sector.get(&(at / SECTOR))?;
-        ids.iter().copied().find(|id| matches!(self.changes[id].what, What::Contents(_)))
+    /// The contents that are not all on the disk, of what lies in some bytes.
+    pub(crate) fn contents_of(&self, bytes: Range<u64>) -> Vec<ChangeId> {
+        let ids = self.within(bytes).into_iter();
+        ids.filter(|id| matches!(self.changes[id].what, What::Contents(_))).collect()
     }
 
     /// The bytes at `at`, within a sector, which are `old` in the buffer, are about to be `new`. The change to wait

@@ -6,7 +6,7 @@ use crate::Ino;
 use crate::defect::FsDefect;
 use crate::error::FsError;
 use crate::inode::{Inode, Kind};
-use crate::layout::{Geometry, ROOT};
+use crate::layout::{DIRECT, Geometry, ROOT, Run};
 use crate::maps::Maps;
 use crate::order::Order;
 use crate::store::{Store, When};
@@ -21,6 +21,8 @@ pub struct Volume {
     pub(crate) maps: Maps,
     pub(crate) nodes: BTreeMap<Ino, Node>,
     pub(crate) dirs: BTreeMap<Ino, DirIndex>,
+    /// Runs that files have left, to which their inodes on the disk may still point: without soft updates.
+    pub(crate) vacated: BTreeMap<Ino, Vec<Run>>,
     /// With soft updates.
     pub(crate) order: Option<Order>,
     pub(crate) defect: Planted<FsDefect>,
@@ -29,8 +31,16 @@ pub struct Volume {
 /// An inode in memory.
 pub(crate) struct Node {
     pub(crate) inode: Inode,
+    /// The length that the file has fragments for: its own, or what it is about to be.
+    pub(crate) room_bytes: u64,
     pub(crate) opens: u32,
     pub(crate) is_dirty: bool,
+}
+
+impl Node {
+    pub(crate) fn new(inode: Inode) -> Node {
+        Node { inode, room_bytes: inode.size, opens: 0, is_dirty: false }
+    }
 }
 
 /// What is known in memory of a directory.
@@ -51,8 +61,8 @@ pub struct Stat {
     pub links: u16,
     /// Length.
     pub size_bytes: u64,
-    /// Blocks, with indirect ones.
-    pub blocks: u32,
+    /// Fragments, with those of indirect blocks.
+    pub fragments: u32,
 }
 
 impl Volume {
@@ -63,6 +73,7 @@ impl Volume {
             maps,
             nodes: BTreeMap::new(),
             dirs: BTreeMap::new(),
+            vacated: BTreeMap::new(),
             order: None,
             defect: Planted::NONE,
         }
@@ -78,9 +89,10 @@ impl Volume {
             self.let_go(store, ino)?;
         }
         store.sync()?;
-        if self.order.is_some() {
+        if self.order.is_some() || !self.vacated.is_empty() {
             // What has become free by that is in the maps.
             self.begin(store)?;
+            self.give_vacated(store)?;
             store.sync()?;
         }
         Ok(())
@@ -114,9 +126,9 @@ impl Volume {
         &self.geometry
     }
 
-    /// Blocks that no file has.
-    pub fn free_blocks(&self) -> u32 {
-        self.maps.free_blocks() + self.on_their_way().0
+    /// Fragments that no file has.
+    pub fn free_fragments(&self) -> u32 {
+        self.maps.free_fragments() + self.on_their_way().0
     }
 
     /// Inodes that no name has.
@@ -129,9 +141,9 @@ impl Volume {
     /// # Errors
     /// [`FsError::Damaged`], the disk.
     pub fn stat(&mut self, store: &mut dyn Store, ino: Ino) -> Result<Stat, FsError> {
-        let Inode { kind, links, size, blocks, .. } = self.node(store, ino)?.inode;
+        let Inode { kind, links, size, fragments, .. } = self.node(store, ino)?.inode;
         self.let_go(store, ino)?;
-        Ok(Stat { kind: kind.unwrap_or(Kind::File), links, size_bytes: size, blocks })
+        Ok(Stat { kind: kind.unwrap_or(Kind::File), links, size_bytes: size, fragments })
     }
 
     /// The length of a file in memory.
@@ -155,7 +167,7 @@ impl Volume {
             if inode.size > self.geometry.max_bytes() {
                 return Err(FsError::Damaged(format!("inode {} is of {} bytes", ino.0, inode.size)));
             }
-            self.nodes.insert(ino, Node { inode, opens: 0, is_dirty: false });
+            self.nodes.insert(ino, Node::new(inode));
         }
         Ok(self.nodes.get_mut(&ino).expect("just loaded"))
     }
@@ -178,8 +190,13 @@ impl Volume {
         }
     }
 
-    /// Lets go of an inode: it is written later, and stays in memory only while it is open.
+    /// Lets go of an inode: it is written later, and stays in memory only while it is open. What it has got for bytes
+    /// that have not come it loses.
     pub(crate) fn let_go(&mut self, store: &mut dyn Store, ino: Ino) -> Result<(), FsError> {
+        let Some(node) = self.nodes.get(&ino) else { return Ok(()) };
+        if node.room_bytes > node.inode.size {
+            self.give_back_behind(store, ino)?;
+        }
         let Some(node) = self.nodes.get_mut(&ino) else { return Ok(()) };
         let (opens, dirty, inode) = (node.opens, core::mem::take(&mut node.is_dirty), node.inode);
         if dirty {
@@ -191,12 +208,27 @@ impl Volume {
         Ok(())
     }
 
-    /// A pointer from the disk, if it can be one.
-    pub(crate) fn sound(&self, pointer: u32) -> Result<u32, FsError> {
-        if pointer == 0 || self.geometry.is_data(pointer) {
+    /// A pointer from the disk, if it can be one of so many fragments.
+    pub(crate) fn sound(&self, pointer: u32, count: u32) -> Result<u32, FsError> {
+        if pointer == 0 || self.geometry.is_data(Run { first: pointer, count }) {
             Ok(pointer)
         } else {
-            Err(FsError::Damaged(format!("a file has block {pointer}")))
+            Err(FsError::Damaged(format!("a file has {count} fragments at {pointer}")))
         }
+    }
+
+    /// A pointer to a whole block.
+    pub(crate) fn sound_block(&self, pointer: u32) -> Result<u32, FsError> {
+        self.sound(pointer, self.geometry.per_block())
+    }
+
+    /// A pointer of an inode: to a block of a file that is so long, or to an indirect one.
+    pub(crate) fn run_of(&self, inode: &Inode, len_bytes: u64, which: usize) -> Result<Option<Run>, FsError> {
+        let count = match which {
+            0..DIRECT => self.geometry.fragments_at(len_bytes, which as u64),
+            _ => self.geometry.per_block(),
+        };
+        let first = self.sound(inode.pointers[which], count)?;
+        Ok((first != 0).then_some(Run { first, count }))
     }
 }

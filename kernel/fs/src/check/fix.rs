@@ -9,7 +9,7 @@ use crate::Ino;
 use crate::chunk::{empty_chunk, first_chunk, slots};
 use crate::error::FsError;
 use crate::inode::{Inode, Kind};
-use crate::layout::{Format, Geometry, POINTERS, ROOT, VERSION, header_words};
+use crate::layout::{Format, Geometry, MAX_PER_BLOCK, POINTERS, ROOT, Run, VERSION, header_words};
 use crate::maps::Maps;
 use crate::store::{SECTOR_BYTES as CHUNK, Store, When};
 use crate::volume::Volume;
@@ -62,7 +62,9 @@ fn pass(store: &mut dyn Store, scan: Scan) -> Result<(), FsError> {
             }
             Fix::ClearInode(ino) => Inode::FREE.write(&geometry, store, ino, When::Later)?,
             Fix::ClearPointer(at) => store.write(at, &[0; 4], When::Later)?,
-            Fix::SetBlocks(ino, blocks) => change(&geometry, store, ino, |inode| inode.blocks = blocks)?,
+            Fix::SetFragments(ino, count) => {
+                change(&geometry, store, ino, |inode| inode.fragments = count)?;
+            }
             Fix::SetLinks(ino, links) => change(&geometry, store, ino, |inode| inode.links = links)?,
             Fix::RemoveEntry(at, slot) => remove(store, at, slot)?,
             Fix::SetKind(at, slot, kind) => {
@@ -106,15 +108,17 @@ fn remove(store: &mut dyn Store, at: u64, slot_at: usize) -> Result<(), FsError>
 
 /// An empty root directory, in a block that is free.
 fn new_root(store: &mut dyn Store, geometry: Geometry, maps: &Maps, root: Ino) -> Result<(), FsError> {
-    let free = |&block: &u32| geometry.is_data(block) && !maps.has_block(block);
-    let block = (0..geometry.blocks).find(free).ok_or(FsError::NoSpace)?;
+    let free = |block: &Run| geometry.is_data(*block) && maps.is_free(*block);
+    let mut blocks = (0..geometry.fragments).step_by(geometry.per_block() as usize);
+    let block = blocks.find_map(|first| Some(geometry.block_at(first)).filter(free)).ok_or(FsError::NoSpace)?;
     let mut bytes = empty_chunk().repeat(geometry.block_bytes as usize / CHUNK);
     bytes[..CHUNK].copy_from_slice(&first_chunk(root, root));
-    store.write(geometry.byte_of(block), &bytes, When::Later)?;
+    store.write(geometry.byte_of(block.first), &bytes, When::Later)?;
     let mut pointers = [0; POINTERS];
-    pointers[0] = block;
+    pointers[0] = block.first;
     let size = u64::from(geometry.block_bytes);
-    let inode = Inode { kind: Some(Kind::Directory), links: 2, blocks: 1, size, pointers };
+    let fragments = block.count;
+    let inode = Inode { kind: Some(Kind::Directory), links: 2, fragments, size, pointers };
     inode.write(&geometry, store, root, When::Later)
 }
 
@@ -143,16 +147,16 @@ fn attach_all(store: &mut dyn Store, geometry: Geometry, report: &Report) -> Res
 
 /// The geometry that a copy of the superblock tells, where the first one cannot be read.
 fn from_a_copy(store: &mut dyn Store) -> Option<Geometry> {
-    let mut block_bytes = CHUNK as u32;
-    while block_bytes <= 65536 {
-        let likely = Geometry::new(Format { block_bytes }, u64::MAX >> 32);
-        let second = likely.map(|geometry| u64::from(geometry.group_blocks) * u64::from(block_bytes));
-        if let Some((geometry, _)) = second.ok().and_then(|at| Geometry::read(store, at).ok()) {
-            return Some(geometry);
-        }
-        block_bytes *= 2;
-    }
-    None
+    let powers = |from: u32, to: u32| core::iter::successors(Some(from), |n| Some(2 * n)).take_while(move |n| *n <= to);
+    let formats = powers(CHUNK as u32, 65536).flat_map(|block_bytes| {
+        let fragments = powers((block_bytes / MAX_PER_BLOCK).max(CHUNK as u32), block_bytes);
+        fragments.map(move |fragment_bytes| Format { block_bytes, fragment_bytes })
+    });
+    formats.into_iter().find_map(|format| {
+        let likely = Geometry::new(format, u64::MAX >> 32).ok()?;
+        let second = u64::from(likely.group_fragments) * u64::from(format.fragment_bytes);
+        Geometry::read(store, second).ok().map(|(geometry, _)| geometry)
+    })
 }
 
 /// Why a volume whose superblock was refused is not to be repaired from a copy.

@@ -21,7 +21,7 @@ pub(crate) enum Fix {
     Header(u32),
     ClearInode(Ino),
     ClearPointer(u64),
-    SetBlocks(Ino, u32),
+    SetFragments(Ino, u32),
     SetLinks(Ino, u16),
     /// The entry at a place in the chunk at a place.
     RemoveEntry(u64, usize),
@@ -55,8 +55,8 @@ pub struct Report {
     pub directories: u32,
     /// Symbolic links.
     pub links: u32,
-    /// Blocks of all of them.
-    pub blocks: u32,
+    /// Fragments of all of them.
+    pub fragments: u32,
 }
 
 impl Report {

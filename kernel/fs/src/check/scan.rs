@@ -1,10 +1,10 @@
-//! Superblocks, groups, inodes, the blocks that they have, and free maps.
+//! Superblocks, groups, inodes, the fragments that they have, and free maps.
 
 use super::report::{Fix, Report, Weight};
 use crate::Ino;
 use crate::error::FsError;
 use crate::inode::{Inode, Kind};
-use crate::layout::{DIRECT, Geometry, INODE_BYTES, ROOT};
+use crate::layout::{DIRECT, Geometry, INODE_BYTES, ROOT, Run};
 use crate::maps::Maps;
 use crate::store::Store;
 use alloc::collections::BTreeMap;
@@ -17,7 +17,7 @@ pub(super) struct Scan {
     pub(super) report: Report,
     /// Inodes in use.
     pub(super) inodes: BTreeMap<Ino, Inode>,
-    /// The inode that has each block; 0 for none.
+    /// The inode that has each fragment; 0 for none.
     owners: Vec<u32>,
     /// What the maps should be.
     pub(super) maps: Maps,
@@ -28,8 +28,11 @@ pub(super) struct Scan {
 /// The walk through one inode's pointers.
 struct Walk {
     ino: Ino,
-    /// Blocks found, with indirect ones.
+    /// Fragments found, with those of indirect blocks.
     found: u32,
+    /// Blocks found, without indirect ones.
+    found_blocks: u64,
+    size: u64,
     /// The next block's index.
     index: u64,
     /// Blocks that the length covers.
@@ -43,7 +46,7 @@ impl Scan {
             geometry,
             report: Report::default(),
             inodes: BTreeMap::new(),
-            owners: vec![0; geometry.blocks as usize],
+            owners: vec![0; geometry.fragments as usize],
             maps: Maps::empty(geometry),
             dir_blocks: BTreeMap::new(),
         }
@@ -58,7 +61,7 @@ impl Scan {
 
     fn groups(&mut self, store: &mut dyn Store) -> Result<(), FsError> {
         for group in 0..self.geometry.groups() {
-            let at = self.geometry.byte_of(group * self.geometry.group_blocks);
+            let at = self.geometry.byte_of(group * self.geometry.group_fragments);
             if Geometry::read(store, at).map(|(found, _)| found) != Ok(self.geometry) {
                 let text = format!("group {group} has no sound copy of the superblock");
                 self.report.add(Weight::Damage, Fix::Superblock(group), text);
@@ -109,21 +112,23 @@ impl Scan {
     fn blocks_of(&mut self, store: &mut dyn Store, ino: Ino, inode: &Inode) -> Result<(), FsError> {
         let covered = inode.size.div_ceil(u64::from(self.geometry.block_bytes));
         let is_dir = inode.kind == Some(Kind::Directory);
-        let mut walk = Walk { ino, found: 0, index: 0, covered, blocks: is_dir.then(Vec::new) };
+        let size = inode.size;
+        let blocks = is_dir.then(Vec::new);
+        let mut walk = Walk { ino, found: 0, found_blocks: 0, size, index: 0, covered, blocks };
         let pointers_at = self.geometry.inode_at(ino.0) + 16;
         for (i, &pointer) in inode.pointers.iter().enumerate() {
             let depth = i.saturating_sub(DIRECT - 1) as u32;
             self.pointer(store, &mut walk, pointers_at + 4 * i as u64, pointer, depth)?;
         }
-        if walk.found != inode.blocks {
-            let text = format!("inode {} has {} blocks and says {}", ino.0, walk.found, inode.blocks);
-            self.report.add(Weight::Leftover, Fix::SetBlocks(ino, walk.found), text);
+        if walk.found != inode.fragments {
+            let text = format!("inode {} has {} fragments and says {}", ino.0, walk.found, inode.fragments);
+            self.report.add(Weight::Leftover, Fix::SetFragments(ino, walk.found), text);
         }
-        if inode.kind == Some(Kind::Link) && (!inode.is_path() || u64::from(walk.found) != covered) {
+        if inode.kind == Some(Kind::Link) && (!inode.is_path() || walk.found_blocks != covered) {
             let text = format!("inode {} is a symbolic link that leads nowhere", ino.0);
             self.report.add(Weight::Damage, Fix::ClearInode(ino), text);
         }
-        self.report.blocks += walk.found;
+        self.report.fragments += walk.found;
         if let Some(blocks) = walk.blocks {
             self.dir_blocks.insert(ino, blocks);
         }
@@ -143,15 +148,23 @@ impl Scan {
         let index = walk.index;
         walk.index += covers;
         let ino = walk.ino.0;
+        let count = match depth {
+            // Of what is behind the end it is not known how much it was.
+            0 if index >= walk.covered => 1,
+            0 => self.geometry.fragments_at(walk.size, index),
+            _ => self.geometry.per_block(),
+        };
+        let run = Run { first: pointer, count };
+        let fragments = pointer as usize..pointer.saturating_add(count) as usize;
         let bad = if pointer == 0 {
             None
-        } else if !self.geometry.is_data(pointer) {
-            Some((Weight::Damage, format!("inode {ino} has block {pointer}, which no file can have")))
-        } else if self.owners[pointer as usize] != 0 {
-            let other = self.owners[pointer as usize];
-            Some((Weight::Damage, format!("inodes {other} and {ino} both have block {pointer}")))
+        } else if !self.geometry.is_data(run) {
+            let text = format!("inode {ino} has {count} fragments at {pointer}, which no file can have");
+            Some((Weight::Damage, text))
+        } else if let Some(other) = self.owners[fragments.clone()].iter().find(|owner| **owner != 0) {
+            Some((Weight::Damage, format!("inodes {other} and {ino} both have fragments at {pointer}")))
         } else if index >= walk.covered {
-            Some((Weight::Leftover, format!("inode {ino} has block {pointer} behind its end")))
+            Some((Weight::Leftover, format!("inode {ino} has fragments at {pointer} behind its end")))
         } else {
             None
         };
@@ -162,9 +175,10 @@ impl Scan {
             pointer
         };
         if pointer != 0 {
-            self.owners[pointer as usize] = ino;
-            self.maps.mark_block(pointer, true);
-            walk.found += 1;
+            self.owners[fragments].fill(ino);
+            self.maps.mark_run(run, true);
+            walk.found += count;
+            walk.found_blocks += u64::from(depth == 0);
         }
         if depth > 0 && pointer != 0 {
             walk.index = index;
@@ -186,12 +200,13 @@ impl Scan {
         let said = Maps::load(self.geometry, store)?;
         let inodes = self.inodes.keys().copied().collect::<Vec<_>>();
         inodes.into_iter().for_each(|ino| self.maps.mark_inode(ino, true));
-        let blocks = (0..self.geometry.blocks).filter(|&b| said.has_block(b) != self.maps.has_block(b));
+        let fragments = (0..self.geometry.fragments)
+            .filter(|&f| said.has_fragment(f) != self.maps.has_fragment(f));
         let inodes = (ROOT + 1..self.geometry.inodes())
             .filter(|&i| said.has_inode(Ino(i)) != self.maps.has_inode(Ino(i)));
-        let (blocks, inodes) = (blocks.count(), inodes.count());
-        if (blocks, inodes) != (0, 0) {
-            let text = format!("the free maps are wrong about {blocks} blocks and {inodes} inodes");
+        let (fragments, inodes) = (fragments.count(), inodes.count());
+        if (fragments, inodes) != (0, 0) {
+            let text = format!("the free maps are wrong about {fragments} fragments and {inodes} inodes");
             self.report.add(Weight::Leftover, Fix::Maps, text);
         }
         Ok(())

@@ -81,7 +81,7 @@ impl Scan {
         }
         let mut seen = BTreeSet::new();
         for (i, block) in blocks.into_iter().enumerate() {
-            for at in self.geometry.bytes_of(block).step_by(CHUNK) {
+            for at in self.geometry.bytes_of(self.geometry.block_at(block)).step_by(CHUNK) {
                 let is_first = i == 0 && at == self.geometry.byte_of(block);
                 self.chunk_of(store, dir, at, is_first, (&mut seen, &mut *names))?;
             }

@@ -6,7 +6,7 @@ use pageferry_fs::*;
 
 fn filled(seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
-    let mut side = Side::new(512 << 10, 512, 64, None);
+    let mut side = Side::new(512 << 10, blocks_of(512), 64, None);
     for _ in 0..300 {
         let call = call(&mut random);
         side.run(&call);
@@ -31,7 +31,7 @@ fn what_is_no_volume_is_refused_with_the_reason() {
     assert!(refused(sound[..sound.len() / 2].to_vec()).contains("it ends after"));
     let mut other = sound.clone();
     other[8] = 9;
-    assert!(refused(other.clone()).contains("version 9, expected 1"));
+    assert!(refused(other.clone()).contains("version 9, expected 2"));
     let mut store = Cached::new(MemoryDevice::from_bytes(other));
     assert!(matches!(repair(&mut store), Err(FsError::Refused(why)) if why.contains("version 9")));
     let mut changed = sound;
@@ -41,7 +41,7 @@ fn what_is_no_volume_is_refused_with_the_reason() {
 
 #[test]
 fn a_superblock_that_is_lost_comes_back_from_a_copy() {
-    let mut side = Side::new(4 << 20, 512, 64, None);
+    let mut side = Side::new(4 << 20, blocks_of(512), 64, None);
     let root = side.volume.root();
     let file = side.volume.make(&mut side.store, root, b"name", Kind::File).unwrap();
     side.volume.write(&mut side.store, file, 0, b"bytes").unwrap();

@@ -130,17 +130,27 @@ pub struct Side {
     pub own_bytes: Option<(BTreeMap<Ino, u8>, u8)>,
 }
 
+/// A volume in whole blocks of so many bytes.
+pub fn blocks_of(block_bytes: u32) -> Format {
+    Format::of_blocks(block_bytes)
+}
+
+/// A volume in fragments of so many bytes.
+pub fn fragments_of(block_bytes: u32, fragment_bytes: u32) -> Format {
+    Format { block_bytes, fragment_bytes }
+}
+
 /// What the disk has before it is a volume.
 pub const OLD_BYTE: u8 = 0xa5;
 
 impl Side {
-    pub fn new(len_bytes: usize, block_bytes: u32, max_dirty: usize, defect: Option<FsDefect>) -> Side {
+    pub fn new(len_bytes: usize, format: Format, max_dirty: usize, defect: Option<FsDefect>) -> Side {
         let mut store = Cached::with_limit(MemoryDevice::new(len_bytes), max_dirty);
         // Blocks that were used before.
         for sector in 0..len_bytes as u64 / 512 {
             store.write(sector * 512, &[OLD_BYTE; 512], When::Later).unwrap();
         }
-        let mut volume = Volume::format(&mut store, Format { block_bytes }).unwrap();
+        let mut volume = Volume::format(&mut store, format).unwrap();
         defect.into_iter().for_each(|defect| volume.plant(defect));
         Side { store, volume, open: [None; SLOTS], own_bytes: None }
     }

@@ -29,7 +29,7 @@ fn blocks_at_ends(block_bytes: u32) -> Vec<u64> {
 fn fsync_brings_blocks_behind_every_pointer() {
     for (block_bytes, soft) in [(512, false), (512, true), (1024, false), (1024, true)] {
         for block in blocks_at_ends(block_bytes) {
-            let mut side = Side::new(1 << 20, block_bytes, 4096, None);
+            let mut side = Side::new(1 << 20, blocks_of(block_bytes), 4096, None);
             side.volume.sync(&mut side.store).unwrap();
             if soft {
                 side.volume.use_soft_updates(&mut side.store).unwrap();
@@ -57,8 +57,8 @@ fn files_end_at_before_and_behind_a_block() {
     const BLOCK: u64 = 512;
     for block in blocks_at_ends(BLOCK as u32).into_iter().filter(|block| *block < 300) {
         for size in [0, 1, BLOCK - 1].map(|more| block * BLOCK + more) {
-            let mut side = Side::new(1 << 20, BLOCK as u32, 64, None);
-            let free = side.volume.free_blocks();
+            let mut side = Side::new(1 << 20, blocks_of(BLOCK as u32), 64, None);
+            let free = side.volume.free_fragments();
             let root = side.volume.root();
             let file = side.volume.make(&mut side.store, root, b"file", Kind::File).unwrap();
             let long = vec![7; ((block + 3) * BLOCK) as usize];
@@ -69,8 +69,8 @@ fn files_end_at_before_and_behind_a_block() {
             let singles = data.saturating_sub(DIRECT + per).div_ceil(per);
             let indirect = u64::from(data > DIRECT) + u64::from(singles > 0) + singles;
             let stat = side.volume.stat(&mut side.store, file).unwrap();
-            assert_eq!(u64::from(stat.blocks), data + indirect, "{size} bytes");
-            assert_eq!(u64::from(free - side.volume.free_blocks()), data + indirect, "{size} bytes");
+            assert_eq!(u64::from(stat.fragments), data + indirect, "{size} bytes");
+            assert_eq!(u64::from(free - side.volume.free_fragments()), data + indirect, "{size} bytes");
             side.volume.truncate(&mut side.store, file, size + 2 * BLOCK).unwrap();
             let bytes = side.contents(file).unwrap();
             let (kept, grown) = bytes.split_at(size as usize);
@@ -93,7 +93,7 @@ fn change_inode(store: &mut Cached<MemoryDevice>, block_bytes: u64, ino: Ino, at
 fn the_checker_knows_where_a_file_ends() {
     const BLOCK: u64 = 512;
     for blocks in [1, DIRECT, DIRECT + 1, DIRECT + 128, DIRECT + 129, DIRECT + 257] {
-        let mut side = Side::new(1 << 20, BLOCK as u32, 64, None);
+        let mut side = Side::new(1 << 20, blocks_of(BLOCK as u32), 64, None);
         let root = side.volume.root();
         let file = side.volume.make(&mut side.store, root, b"file", Kind::File).unwrap();
         let bytes = vec![7; (blocks * BLOCK) as usize];
@@ -128,7 +128,7 @@ const MAX_LINKS: u16 = 32767;
 
 /// A volume on which the inode of `name`, in the root, says that it has so many names.
 fn with_links(kind: Kind, name: &[u8], links: u16) -> (Side, Ino) {
-    let mut side = Side::new(1 << 20, 512, 64, None);
+    let mut side = Side::new(1 << 20, blocks_of(512), 64, None);
     let root = side.volume.root();
     let ino = side.volume.make(&mut side.store, root, name, kind).unwrap();
     side.volume.sync(&mut side.store).unwrap();
@@ -150,10 +150,10 @@ fn an_inode_has_so_many_names_and_no_more() {
         let (mut side, dir) = with_links(Kind::Directory, b"dir", links);
         let root = side.volume.root();
         side.volume.make(&mut side.store, root, b"from", Kind::Directory).unwrap();
-        let free = (side.volume.free_inodes(), side.volume.free_blocks());
+        let free = (side.volume.free_inodes(), side.volume.free_fragments());
         let moved = side.volume.rename(&mut side.store, (root, b"from"), (dir, b"to"));
         assert_eq!(moved.err(), refused, "a directory to one of {links}");
-        assert_eq!((side.volume.free_inodes(), side.volume.free_blocks()), free);
+        assert_eq!((side.volume.free_inodes(), side.volume.free_fragments()), free);
         assert_eq!(side.find("from").is_ok(), refused.is_some());
         let found = side.volume.stat(&mut side.store, dir).unwrap().links;
         assert_eq!(found, MAX_LINKS, "of what has or gets the most");
@@ -197,7 +197,7 @@ fn a_lost_superblock_comes_back_from_a_copy_at_every_block_size() {
         // Two groups, of as many blocks as the first has at most.
         let len_bytes = (32768 + 1000) * u64::from(block_bytes);
         let mut store = Cached::new(Sparse { sectors: len_bytes / 512, written: BTreeMap::new() });
-        let mut volume = Volume::format(&mut store, Format { block_bytes }).unwrap();
+        let mut volume = Volume::format(&mut store, Format::of_blocks(block_bytes)).unwrap();
         assert!(volume.geometry().groups() > 1, "{block_bytes}");
         let root = volume.root();
         let file = volume.make(&mut store, root, b"name", Kind::File).unwrap();
@@ -224,7 +224,7 @@ fn seen(side: &mut Side) -> (u32, u32, Vec<(String, Stat)>) {
             }
         }
     }
-    (side.volume.free_inodes(), side.volume.free_blocks(), all)
+    (side.volume.free_inodes(), side.volume.free_fragments(), all)
 }
 
 type Step = fn(&mut Side, Ino, Ino) -> Result<(), FsError>;
@@ -244,7 +244,7 @@ const NAMING: [(&str, Step); 6] = [
 
 /// A volume with a file and two directories in its root, of which the second has `names` names of three letters.
 fn with_names(names: usize, soft: bool) -> (Side, Ino, Ino) {
-    let mut side = Side::new(1 << 20, 512, 64, None);
+    let mut side = Side::new(1 << 20, blocks_of(512), 64, None);
     if soft {
         side.volume.use_soft_updates(&mut side.store).unwrap();
     }
@@ -293,7 +293,7 @@ fn what_was_written_of_a_call_is_there() {
     for already in [0, 1, DIRECT as usize - 1, DIRECT as usize, DIRECT as usize + 127, DIRECT as usize + 128]
     {
         for room in 0..20 {
-            let mut side = Side::new(1 << 20, BLOCK as u32, 4096, None);
+            let mut side = Side::new(1 << 20, blocks_of(BLOCK as u32), 4096, None);
             let root = side.volume.root();
             let file = side.volume.make(&mut side.store, root, b"file", Kind::File).unwrap();
             let bytes: Vec<u8> = (0..(already + 30) * BLOCK).map(|at| (at / BLOCK) as u8 | 1).collect();
@@ -312,7 +312,7 @@ fn what_was_written_of_a_call_is_there() {
 /// With soft updates, what was removed is room for what comes next, whether the disk knows of it or not.
 #[test]
 fn what_was_removed_is_room_at_once() {
-    let mut side = Side::new(200 << 10, 512, 4096, None);
+    let mut side = Side::new(200 << 10, blocks_of(512), 4096, None);
     side.volume.use_soft_updates(&mut side.store).unwrap();
     let root = side.volume.root();
     let fill = |side: &mut Side| {
@@ -334,7 +334,7 @@ fn what_was_removed_is_room_at_once() {
     }
     // The same of blocks.
     let file = side.volume.lookup(&mut side.store, root, b"f0").unwrap();
-    let free = side.volume.free_blocks() as usize;
+    let free = side.volume.free_fragments() as usize;
     let fits = (1..=free).rev().find(|blocks| {
         let bytes = vec![1; blocks * 512];
         let all = side.volume.write(&mut side.store, file, 0, &bytes) == Ok(bytes.len());

@@ -50,7 +50,7 @@ fn no_other_files_bytes_come_to_light_where_a_write_fails() {
     for (size, at) in ends.into_iter().chain(holes) {
         let mut failed = 0;
         for left in 0.. {
-            let mut side = Side::new(1 << 20, BLOCK as u32, 4096, None);
+            let mut side = Side::new(1 << 20, blocks_of(BLOCK as u32), 4096, None);
             let root = side.volume.root();
             let file = side.volume.make(&mut side.store, root, b"file", Kind::File).unwrap();
             assert_eq!(side.volume.write(&mut side.store, file, 0, &vec![1; size]), Ok(size));

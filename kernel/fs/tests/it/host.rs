@@ -91,13 +91,19 @@ impl Host {
 /// A program of so many steps, on both.
 pub fn beside_the_host(seed: u64, steps: usize, defect: Option<FsDefect>) -> Result<(), String> {
     let mut random = Random::new(seed);
-    let block_bytes = [512, 1024, 2048, 4096][random.below(4) as usize];
-    let mut side = Side::new(4 << 20, block_bytes, 64, defect);
+    let format = match random.below(8) {
+        n @ 0..4 => blocks_of(512 << n),
+        4 => fragments_of(4096, 512),
+        5 => fragments_of(4096, 1024),
+        6 => fragments_of(8192, 4096),
+        _ => fragments_of(16384, 2048),
+    };
+    let mut side = Side::new(4 << 20, format, 64, defect);
     let mut host = Host::new();
     for step in 0..steps {
         let call = call(&mut random);
         // What the host's directory could do and this volume has no room for, it is not asked for.
-        if side.volume.free_blocks() * block_bytes < 1 << 19 {
+        if side.volume.free_fragments() * format.fragment_bytes < 1 << 19 {
             break;
         }
         let (ours, theirs) = (side.run(&call), host.run(&call));
@@ -119,7 +125,7 @@ fn random_programs_see_what_they_see_on_the_host() {
 
 #[test]
 fn names_are_as_long_as_on_the_host_and_no_longer() {
-    let mut side = Side::new(1 << 20, 1024, 64, None);
+    let mut side = Side::new(1 << 20, blocks_of(1024), 64, None);
     let root = side.volume.root();
     let (longest, longer) = (vec![b'x'; 255], vec![b'x'; 256]);
     side.volume.make(&mut side.store, root, &longest, Kind::File).unwrap();

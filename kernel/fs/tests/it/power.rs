@@ -69,11 +69,16 @@ pub fn cut_anywhere(
     defect: Option<FsDefect>,
 ) -> Result<(), String> {
     let mut random = Random::new(seed ^ 0x5a5a);
-    let block_bytes = [512, 1024, 2048][random.below(3) as usize];
+    let format = match random.below(6) {
+        n @ 0..3 => blocks_of(512 << n),
+        3 => fragments_of(1024, 512),
+        4 => fragments_of(4096, 512),
+        _ => fragments_of(8192, 2048),
+    };
     let (is_soft, fails) = (writes != Writes::InOrder, writes == Writes::SoftWithFailures);
     // Where the disk fails, no call writes that does not say so: what it answers then is what it has done.
     let max_dirty = if fails { 4096 } else { 4 + random.below(40) as usize };
-    let mut side = Side::new(2 << 20, block_bytes, max_dirty, defect);
+    let mut side = Side::new(2 << 20, format, max_dirty, defect);
     side.volume.sync(&mut side.store).map_err(|e| e.to_string())?;
     let base = side.store.device().clone();
     side.store.device_mut().keep_journal();
@@ -204,7 +209,7 @@ fn no_write_is_an_exception() {
 pub fn moved_out(defect: Option<FsDefect>) -> Result<(), String> {
     let len_bytes = 128 << 10;
     for left_out in 0..len_bytes as u64 / 4096 {
-        let mut side = Side::new(len_bytes, 4096, 64, defect);
+        let mut side = Side::new(len_bytes, blocks_of(4096), 64, defect);
         side.use_soft_updates(defect);
         let root = side.volume.root();
         let mut make = |dir, name: &[u8], kind| side.volume.make(&mut side.store, dir, name, kind).unwrap();

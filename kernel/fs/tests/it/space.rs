@@ -7,9 +7,9 @@ use pageferry_fs::*;
 #[test]
 fn a_full_volume_refuses_keeps_what_it_has_and_has_room_again() {
     for block_bytes in [512, 2048, 8192] {
-        let mut side = Side::new(1 << 20, block_bytes, 64, None);
+        let mut side = Side::new(1 << 20, blocks_of(block_bytes), 64, None);
         let root = side.volume.root();
-        let free = side.volume.free_blocks();
+        let free = side.volume.free_fragments();
         let keep = side.volume.make(&mut side.store, root, b"keep", Kind::File).unwrap();
         side.volume.write(&mut side.store, keep, 0, b"kept").unwrap();
         for round in 0..3 {
@@ -22,14 +22,14 @@ fn a_full_volume_refuses_keeps_what_it_has_and_has_room_again() {
                 }
             };
             assert_eq!(full, FsError::NoSpace);
-            assert_eq!(side.volume.free_blocks(), 0);
+            assert_eq!(side.volume.free_fragments(), 0);
             let refused = side.volume.make(&mut side.store, root, b"dir", Kind::Directory);
             assert_eq!(refused, Err(FsError::NoSpace));
             let bytes = side.contents(file).unwrap();
             assert!(bytes.len() as u64 == at && bytes.iter().all(|&byte| byte == round));
             assert_eq!(side.contents(keep).unwrap(), b"kept");
             side.volume.unlink(&mut side.store, root, b"fill").unwrap();
-            assert_eq!(side.volume.free_blocks(), free - 1);
+            assert_eq!(side.volume.free_fragments(), free - 1);
         }
         side.end().unwrap();
     }
@@ -37,7 +37,7 @@ fn a_full_volume_refuses_keeps_what_it_has_and_has_room_again() {
 
 #[test]
 fn inodes_run_out_and_come_back() {
-    let mut side = Side::new(200 << 10, 512, 64, None);
+    let mut side = Side::new(200 << 10, blocks_of(512), 64, None);
     let root = side.volume.root();
     let mut made = 0;
     let full = loop {
@@ -56,23 +56,23 @@ fn inodes_run_out_and_come_back() {
 
 #[test]
 fn a_file_is_no_longer_than_its_pointers_reach() {
-    let mut side = Side::new(1 << 20, 512, 64, None);
+    let mut side = Side::new(1 << 20, blocks_of(512), 64, None);
     let root = side.volume.root();
     let file = side.volume.make(&mut side.store, root, b"long", Kind::File).unwrap();
     let max_bytes = (12 + 128 + 128 * 128) * 512;
     assert_eq!(side.volume.write(&mut side.store, file, max_bytes - 1, b"x"), Ok(1));
     assert_eq!(side.volume.write(&mut side.store, file, max_bytes, b"x"), Err(FsError::TooLarge));
     assert_eq!(side.volume.truncate(&mut side.store, file, max_bytes + 1), Err(FsError::TooLarge));
-    assert_eq!(side.volume.stat(&mut side.store, file).unwrap().blocks, 3);
+    assert_eq!(side.volume.stat(&mut side.store, file).unwrap().fragments, 3);
     side.volume.truncate(&mut side.store, file, max_bytes - 1).unwrap();
     side.volume.truncate(&mut side.store, file, 5).unwrap();
-    assert_eq!(side.volume.stat(&mut side.store, file).unwrap().blocks, 0);
+    assert_eq!(side.volume.stat(&mut side.store, file).unwrap().fragments, 0);
     side.end().unwrap();
 }
 
 #[test]
 fn a_symbolic_link_is_a_path_of_some_length_and_no_file() {
-    let mut side = Side::new(1 << 20, 512, 64, None);
+    let mut side = Side::new(1 << 20, blocks_of(512), 64, None);
     let root = side.volume.root();
     let longest = vec![b'x'; 1023];
     for path in [&b"a"[..], b"../a/b", &longest] {
@@ -94,12 +94,12 @@ fn a_symbolic_link_is_a_path_of_some_length_and_no_file() {
     // On a volume that is full it leaves nothing behind.
     let file = side.volume.make(&mut side.store, root, b"fill", Kind::File).unwrap();
     let mut at = 0;
-    while side.volume.free_blocks() > 1 {
+    while side.volume.free_fragments() > 1 {
         at += side.volume.write(&mut side.store, file, at, &[1; 512]).unwrap() as u64;
     }
     let free = side.volume.free_inodes();
     assert_eq!(side.volume.make_link(&mut side.store, root, b"link", &longest), Err(FsError::NoSpace));
-    assert_eq!((side.volume.free_inodes(), side.volume.free_blocks()), (free, 1));
+    assert_eq!((side.volume.free_inodes(), side.volume.free_fragments()), (free, 1));
     side.volume.make_link(&mut side.store, root, b"link", b"short").unwrap();
     side.end().unwrap();
 }
@@ -108,7 +108,7 @@ fn a_symbolic_link_is_a_path_of_some_length_and_no_file() {
 /// were so many.
 fn with_failure(seed: u64, writes: Writes, after: u32) -> bool {
     let mut random = Random::new(seed);
-    let mut side = Side::new(1 << 20, [512, 1024][seed as usize % 2], 32, None);
+    let mut side = Side::new(1 << 20, blocks_of([512, 1024][seed as usize % 2]), 32, None);
     if writes == Writes::Soft {
         side.use_soft_updates(None);
     }
@@ -141,9 +141,9 @@ fn with_failure(seed: u64, writes: Writes, after: u32) -> bool {
     }
     assert!(refused <= 1);
     let failed = !side.volume.is_to_fail();
-    let (inodes, blocks) = (side.volume.free_inodes(), side.volume.free_blocks());
+    let (inodes, blocks) = (side.volume.free_inodes(), side.volume.free_fragments());
     side.volume.sync(&mut side.store).unwrap();
-    assert_eq!((side.volume.free_inodes(), side.volume.free_blocks()), (inodes, blocks));
+    assert_eq!((side.volume.free_inodes(), side.volume.free_fragments()), (inodes, blocks));
     side.end().unwrap_or_else(|e| panic!("seed {seed}, after {after} allocations: {e}"));
     failed
 }
