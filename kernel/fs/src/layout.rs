@@ -220,7 +220,8 @@ impl Geometry {
     /// Where inode `ino` is.
     pub(crate) fn inode_at(&self, ino: u32) -> u64 {
         let (group, index) = (ino / self.group_inodes, ino % self.group_inodes);
-        self.byte_of(group * self.group_fragments + 2 * self.per_block()) + u64::from(index) * INODE_BYTES as u64
+        self.byte_of(group * self.group_fragments + 2 * self.per_block())
+            + u64::from(index) * INODE_BYTES as u64
     }
 
     pub(crate) fn header_at(&self, group: u32) -> u64 {

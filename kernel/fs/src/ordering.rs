@@ -154,9 +154,10 @@ impl Volume {
         }
         // Those that are in memory may not have been written since.
         let moved = self.vacated.keys().filter_map(|ino| Some((*ino, self.nodes.get(ino)?.inode)));
-        moved.collect::<Vec<_>>().into_iter().try_for_each(|(ino, inode)| {
-            inode.write(&self.geometry, store, ino, When::Later)
-        })?;
+        moved
+            .collect::<Vec<_>>()
+            .into_iter()
+            .try_for_each(|(ino, inode)| inode.write(&self.geometry, store, ino, When::Later))?;
         store.sync()?;
         self.reap(store)?;
         self.give_vacated(store)?;
@@ -172,9 +173,7 @@ impl Volume {
         roomy: bool,
     ) -> Result<Run, FsError> {
         let run = match self.maps.take_run(store, near, count, roomy) {
-            Err(FsError::NoSpace) if self.make_room(store)? => {
-                self.maps.take_run(store, near, count, roomy)
-            }
+            Err(FsError::NoSpace) if self.make_room(store)? => self.maps.take_run(store, near, count, roomy),
             taken => taken,
         }?;
         self.expect_contents(store, run);
@@ -250,7 +249,8 @@ impl Volume {
         if !after.is_empty() {
             order.inodes.insert(ino, after.clone());
         }
-        let runs = (0..inode.pointers.len()).filter_map(|which| self.run_of(inode, inode.size, which).ok()?);
+        let runs =
+            (0..inode.pointers.len()).filter_map(|which| self.run_of(inode, inode.size, which).ok()?);
         after.extend(runs.flat_map(|run| soft.contents_of(self.geometry.bytes_of(run))));
         let at = self.geometry.inode_at(ino.0);
         self.change_bytes(store, (at, &inode.encode()), when, &after)
@@ -266,7 +266,8 @@ impl Volume {
     ) -> Result<(), FsError> {
         let Some(order) = &self.order else { return Ok(store.write(at, bytes, when)?) };
         let mut after = if when == When::Now { order.chain.clone() } else { Vec::new() };
-        let contents = block.map(|block| soft(store).contents_of(self.geometry.bytes_of(self.geometry.block_at(block))));
+        let contents =
+            block.map(|block| soft(store).contents_of(self.geometry.bytes_of(self.geometry.block_at(block))));
         after.extend(contents.into_iter().flatten());
         self.change_bytes(store, (at, bytes), when, &after)
     }

@@ -52,6 +52,7 @@ pub use pageferry_core::proc::{Killed, Listed};
 pub use pageferry_core::sched::{Thread, ThreadId};
 pub use pageferry_costs::{Arrived, Carrier, MoveCosts, RequestCosts};
 pub use pageferry_defects::Planted;
+pub use pageferry_fs::Format as VolumeFormat;
 pub use pageferry_ispc::{
     Completed, FileServiceConfig, FileServiceDefect, Inquiry, IspcConfig, IspcDefect, IspcError, IspcPaths,
     Method, NetServiceConfig, NetServiceDefect, NetServicePaths, RequestId, Wait,

@@ -10,7 +10,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 use pageferry_hal::{Machine, PAGE_SIZE, Prot};
-use pageferry_kernel::{OpenFlags, Program, User};
+use pageferry_kernel::{OpenFlags, Program, User, VolumeFormat};
 use pageferry_vm::Inherit;
 
 /// The volume's disk.
@@ -50,16 +50,22 @@ impl Calls {
             turn: at,
             judge: Box::new(judge),
         });
-        let block_bytes = [512, 1024, 2048, 4096][(self.seed / 7 % 4) as usize];
-        move |user: &User<M>| world.first(user, block_bytes)
+        let format = match self.seed / 7 % 8 {
+            n @ 0..4 => VolumeFormat::of_blocks(512 << n),
+            4 => VolumeFormat { block_bytes: 1024, fragment_bytes: 512 },
+            5 => VolumeFormat { block_bytes: 4096, fragment_bytes: 512 },
+            6 => VolumeFormat { block_bytes: 8192, fragment_bytes: 4096 },
+            _ => VolumeFormat::default(),
+        };
+        move |user: &User<M>| world.first(user, format)
     }
 }
 
 impl<M: Machine> World<M> {
     /// The first process: makes the volume and another process, and looks at the files in the end.
-    fn first(self: &Rc<World<M>>, u: &User<M>, block_bytes: u32) {
+    fn first(self: &Rc<World<M>>, u: &User<M>, format: VolumeFormat) {
         u.attach_memory_disk(DISK_BYTES).expect("a disk");
-        u.make_volume(block_bytes).expect("a volume");
+        u.make_volume(format).expect("a volume");
         self.reference.borrow_mut().processes[0] = Some(Holdings::new(u.pid(), u.pid()));
         u.fork("caller", self.life(0)).expect("a process");
         while u.wait().is_ok() {}

@@ -688,6 +688,10 @@ pub(crate) struct DiskMake {
     /// Bytes of a block
     #[arg(long, value_name = "N", default_value = "2048", value_parser = PossibleValuesParser::new(BLOCK_BYTES))]
     pub(crate) block_bytes: String,
+    /// Bytes of a fragment, which the last block of a small file is made of: an eighth of a block to a whole one; if
+    /// absent, a block
+    #[arg(long, value_name = "N", value_parser = PossibleValuesParser::new(BLOCK_BYTES))]
+    pub(crate) fragment_bytes: Option<String>,
 }
 
 #[derive(Debug, Args)]

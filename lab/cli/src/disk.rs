@@ -97,11 +97,12 @@ fn read_directory(at: &Path) -> Result<Vec<Found>, LabError> {
 }
 
 /// Bytes that files take on a disk, by and large.
-fn needed(of: &[Found], block_bytes: u64) -> u64 {
+fn needed(of: &[Found], format: Format) -> u64 {
+    let (block_bytes, fragment_bytes) = (u64::from(format.block_bytes), u64::from(format.fragment_bytes));
     let one = |found: &Found| match &found.what {
-        What::File(file) => (file.bytes.len() as u64).next_multiple_of(block_bytes) * 257 / 256 + 256,
-        What::Directory(below) => block_bytes + needed(below, block_bytes),
-        What::Link(path) => (path.len() as u64).next_multiple_of(block_bytes) + 256,
+        What::File(file) => (file.bytes.len() as u64).next_multiple_of(fragment_bytes) * 257 / 256 + 256,
+        What::Directory(below) => block_bytes + needed(below, format),
+        What::Link(path) => (path.len() as u64).next_multiple_of(fragment_bytes) + 256,
     };
     of.iter().map(|found| one(found) + found.name.len() as u64 * 2).sum()
 }
@@ -162,13 +163,16 @@ fn write_file(volume: &mut Volume, image: &mut Image, ino: Ino, file: &HostFile)
 }
 
 fn make(options: &DiskMake) -> Result<ExitCode, LabError> {
-    let block_bytes: u32 = options.block_bytes.parse().expect("one of those that may be");
+    let bytes = |text: &str| text.parse().expect("one of those that may be");
+    let block_bytes: u32 = bytes(&options.block_bytes);
+    let fragment_bytes = options.fragment_bytes.as_deref().map_or(block_bytes, bytes);
+    let format = Format { block_bytes, fragment_bytes };
     let found = read_directory(&options.directory)?;
-    let min = needed(&found, u64::from(block_bytes)) * 5 / 4 + (1 << 20);
+    let min = needed(&found, format) * 5 / 4 + (1 << 20);
     let mut len_bytes = options.size_mb.map_or(min.next_multiple_of(1 << 20), |mb| u64::from(mb) << 20);
     loop {
         let mut image = Cached::new(MemoryDevice::new(len_bytes as usize));
-        let filled = Volume::format(&mut image, Format { block_bytes }).and_then(|mut volume| {
+        let filled = Volume::format(&mut image, format).and_then(|mut volume| {
             let root = volume.root();
             let counts = fill(&mut volume, &mut image, &mut Names::new(), root, &found)?;
             volume.unmount(&mut image)?;
@@ -390,7 +394,7 @@ fn look(options: &DiskCheck) -> Result<ExitCode, LabError> {
         lines.push_str(&format!("          and {} more\n", report.problems.len() - MAX_SHOWN));
     }
     let image = options.image.display();
-    let (files, directories, blocks) = (report.files, report.directories, report.blocks);
+    let (files, directories, fragments) = (report.files, report.directories, report.fragments);
     let links = if report.links == 0 { String::new() } else { format!("{} symbolic links, ", report.links) };
     let unmounted = if report.unmounted { "" } else { "; it was not unmounted" };
     let found = match report.problems.len() {
@@ -400,7 +404,7 @@ fn look(options: &DiskCheck) -> Result<ExitCode, LabError> {
         count => format!("{count} problems"),
     };
     lines.push_str(&format!(
-        "{image}: {found}; {files} files, {directories} directories, {links}{blocks} blocks{unmounted}\n"
+        "{image}: {found}; {files} files, {directories} directories, {links}{fragments} fragments{unmounted}\n"
     ));
     print(&lines)?;
     Ok(if report.is_clean() || options.repair { ExitCode::SUCCESS } else { ExitCode::from(1) })

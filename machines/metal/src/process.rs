@@ -23,6 +23,7 @@ use alloc::string::{String, ToString};
 use core::sync::atomic::{AtomicBool, Ordering};
 use pageferry_abi::{Errno, Fd, OpenFlags, Pid};
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
+use pageferry_kernel::VolumeFormat;
 use pageferry_verify::counts::{IMAGE, STACK};
 use pageferry_vm::{Inherit, MapAddr};
 
@@ -55,7 +56,7 @@ pub(crate) fn first(name: String, line: String) -> pageferry_kernel::Program<Boo
         // As much again for the volume's own tables.
         let disk_bytes = (2 * bytes + (1 << 20)) as u64;
         user.attach_memory_disk(disk_bytes).unwrap_or_else(|e| failed("the memory disk of the programs", e));
-        user.make_volume(4096).unwrap_or_else(|e| failed("the volume of the programs", e));
+        user.make_volume(VolumeFormat::of_blocks(4096)).unwrap_or_else(|e| failed("the volume of the programs", e));
         for program in programs() {
             install(user, program).unwrap_or_else(|e| failed(program.name, e));
         }

@@ -110,7 +110,8 @@ fn remove(store: &mut dyn Store, at: u64, slot_at: usize) -> Result<(), FsError>
 fn new_root(store: &mut dyn Store, geometry: Geometry, maps: &Maps, root: Ino) -> Result<(), FsError> {
     let free = |block: &Run| geometry.is_data(*block) && maps.is_free(*block);
     let mut blocks = (0..geometry.fragments).step_by(geometry.per_block() as usize);
-    let block = blocks.find_map(|first| Some(geometry.block_at(first)).filter(free)).ok_or(FsError::NoSpace)?;
+    let block =
+        blocks.find_map(|first| Some(geometry.block_at(first)).filter(free)).ok_or(FsError::NoSpace)?;
     let mut bytes = empty_chunk().repeat(geometry.block_bytes as usize / CHUNK);
     bytes[..CHUNK].copy_from_slice(&first_chunk(root, root));
     store.write(geometry.byte_of(block.first), &bytes, When::Later)?;
@@ -147,7 +148,9 @@ fn attach_all(store: &mut dyn Store, geometry: Geometry, report: &Report) -> Res
 
 /// The geometry that a copy of the superblock tells, where the first one cannot be read.
 fn from_a_copy(store: &mut dyn Store) -> Option<Geometry> {
-    let powers = |from: u32, to: u32| core::iter::successors(Some(from), |n| Some(2 * n)).take_while(move |n| *n <= to);
+    let powers = |from: u32, to: u32| {
+        core::iter::successors(Some(from), |n| Some(2 * n)).take_while(move |n| *n <= to)
+    };
     let formats = powers(CHUNK as u32, 65536).flat_map(|block_bytes| {
         let fragments = powers((block_bytes / MAX_PER_BLOCK).max(CHUNK as u32), block_bytes);
         fragments.map(move |fragment_bytes| Format { block_bytes, fragment_bytes })

@@ -200,8 +200,8 @@ impl Scan {
         let said = Maps::load(self.geometry, store)?;
         let inodes = self.inodes.keys().copied().collect::<Vec<_>>();
         inodes.into_iter().for_each(|ino| self.maps.mark_inode(ino, true));
-        let fragments = (0..self.geometry.fragments)
-            .filter(|&f| said.has_fragment(f) != self.maps.has_fragment(f));
+        let fragments =
+            (0..self.geometry.fragments).filter(|&f| said.has_fragment(f) != self.maps.has_fragment(f));
         let inodes = (ROOT + 1..self.geometry.inodes())
             .filter(|&i| said.has_inode(Ino(i)) != self.maps.has_inode(Ino(i)));
         let (fragments, inodes) = (fragments.count(), inodes.count());

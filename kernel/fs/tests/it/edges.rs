@@ -27,9 +27,11 @@ fn blocks_at_ends(block_bytes: u32) -> Vec<u64> {
 /// What is synced is there when the power goes, whichever pointer leads to it.
 #[test]
 fn fsync_brings_blocks_behind_every_pointer() {
-    for (block_bytes, soft) in [(512, false), (512, true), (1024, false), (1024, true)] {
+    let formats = [blocks_of(512), blocks_of(1024), fragments_of(1024, 512), fragments_of(4096, 512)];
+    for (format, soft) in formats.into_iter().flat_map(|format| [(format, false), (format, true)]) {
+        let block_bytes = format.block_bytes;
         for block in blocks_at_ends(block_bytes) {
-            let mut side = Side::new(1 << 20, blocks_of(block_bytes), 4096, None);
+            let mut side = Side::new(1 << 20, format, 4096, None);
             side.volume.sync(&mut side.store).unwrap();
             if soft {
                 side.volume.use_soft_updates(&mut side.store).unwrap();
@@ -193,11 +195,13 @@ impl Device for Sparse {
 
 #[test]
 fn a_lost_superblock_comes_back_from_a_copy_at_every_block_size() {
-    for block_bytes in (9..=16).map(|shift| 1 << shift) {
-        // Two groups, of as many blocks as the first has at most.
-        let len_bytes = (32768 + 1000) * u64::from(block_bytes);
+    let whole = (9..=16).map(|shift| blocks_of(1 << shift));
+    for format in whole.chain([fragments_of(16384, 2048), fragments_of(1024, 512)]) {
+        let block_bytes = format.block_bytes;
+        // Two groups, of as many fragments as the first has at most.
+        let len_bytes = (32768 + 1000) * u64::from(format.fragment_bytes);
         let mut store = Cached::new(Sparse { sectors: len_bytes / 512, written: BTreeMap::new() });
-        let mut volume = Volume::format(&mut store, Format::of_blocks(block_bytes)).unwrap();
+        let mut volume = Volume::format(&mut store, format).unwrap();
         assert!(volume.geometry().groups() > 1, "{block_bytes}");
         let root = volume.root();
         let file = volume.make(&mut store, root, b"name", Kind::File).unwrap();

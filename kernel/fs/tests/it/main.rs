@@ -4,6 +4,7 @@ mod bad;
 mod common;
 mod edges;
 mod failing;
+mod fragments;
 mod host;
 mod planted;
 mod power;

@@ -25,11 +25,10 @@ impl<M: Machine> User<M> {
     /// Makes an empty volume on the memory disk, and mounts it below `/mnt` (`newfs`, `mount`).
     ///
     /// # Errors
-    /// [`Errno::Invalid`]: blocks of a size that there is not, or too small a disk. [`Errno::Busy`]: something is
+    /// [`Errno::Invalid`]: blocks or fragments of a size that there is not, or too small a disk. [`Errno::Busy`]: something is
     /// mounted. [`Errno::NoDevice`], [`Errno::NoMemory`], [`Errno::Interrupted`].
-    pub fn make_volume(&self, block_bytes: u32) -> Result<(), Errno> {
-        let format = Some(Format { block_bytes });
-        self.system_call(|call| self.kernel.volumes.mount(call, format, false))
+    pub fn make_volume(&self, format: Format) -> Result<(), Errno> {
+        self.system_call(|call| self.kernel.volumes.mount(call, Some(format), false))
     }
 
     /// The same with soft updates (`newfs -U`): names, inodes and pointers are written later, in an order that a power
@@ -37,9 +36,8 @@ impl<M: Machine> User<M> {
     ///
     /// # Errors
     /// As [`User::make_volume`].
-    pub fn make_soft_volume(&self, block_bytes: u32) -> Result<(), Errno> {
-        let format = Some(Format { block_bytes });
-        self.system_call(|call| self.kernel.volumes.mount(call, format, true))
+    pub fn make_soft_volume(&self, format: Format) -> Result<(), Errno> {
+        self.system_call(|call| self.kernel.volumes.mount(call, Some(format), true))
     }
 
     /// Mounts the volume that is on the memory disk; one that was not unmounted is repaired first.

@@ -81,7 +81,7 @@ fn an_image_takes_the_place_of_what_was_there() {
         println!("{what}");
         run(name, Schedule::Timed, config, |u| {
             u.attach_memory_disk(1 << 20).unwrap();
-            u.make_volume(1024).unwrap();
+            u.make_volume(VolumeFormat::of_blocks(1024)).unwrap();
             for path in ["/mnt/program", "program"] {
                 let bytes = image();
                 let fd = write_file(u, path, &bytes);
@@ -129,7 +129,7 @@ fn what_interprets_an_image_takes_its_place_or_begins_for_it() {
         println!("{what}");
         run(name, Schedule::Timed, config, |u| {
             u.attach_memory_disk(1 << 20).unwrap();
-            u.make_volume(1024).unwrap();
+            u.make_volume(VolumeFormat::of_blocks(1024)).unwrap();
             // Half of them in memory, half on the volume; a link on the way.
             u.close(write_file(u, "sh", &image())).unwrap();
             u.close(write_file(u, "/mnt/ld.so", &linker())).unwrap();

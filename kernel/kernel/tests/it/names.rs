@@ -103,7 +103,7 @@ fn compare(steps: &[Step]) -> Result<(), String> {
     let told = found.clone();
     run(name, Schedule::Timed, config, move |u: &U| {
         u.attach_memory_disk(2 << 20).unwrap();
-        u.make_volume(1024).unwrap();
+        u.make_volume(VolumeFormat::of_blocks(1024)).unwrap();
         let buffer = u.map(4096, Prot::RW, Inherit::Copy).unwrap();
         // So deep that no path leads out of it.
         for dir in ["/own", "/own/x", "/own/x/y", "/own/x/y/z"] {
@@ -142,7 +142,7 @@ fn what_is_about_two_file_systems_is_refused() {
     let (name, config) = kernels().pop().map(|(_, name, config)| (name, config)).unwrap();
     run(name, Schedule::Timed, config, |u: &U| {
         u.attach_memory_disk(2 << 20).unwrap();
-        u.make_volume(1024).unwrap();
+        u.make_volume(VolumeFormat::of_blocks(1024)).unwrap();
         u.close(u.open("/mnt/f", MAKE).unwrap()).unwrap();
         u.close(u.open("/f", MAKE).unwrap()).unwrap();
         assert_eq!(u.rename("/mnt/f", "/g"), Err(Errno::CrossDevice));
@@ -174,7 +174,7 @@ fn a_part_of_any_file_is_sent() {
         println!("{what}");
         run(name, Schedule::Timed, config, |u: &U| {
             u.attach_memory_disk(2 << 20).unwrap();
-            u.make_volume(2048).unwrap();
+            u.make_volume(VolumeFormat::of_blocks(2048)).unwrap();
             let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
             let bytes: Vec<u8> = (0..30_000).map(|i| (i / 7) as u8).collect();
             for file in ["/mnt/f", "/f"] {

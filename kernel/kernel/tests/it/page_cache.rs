@@ -25,7 +25,7 @@ fn everywhere(schedule: Schedule, init: impl Fn(&U) + Clone + 'static) {
 fn with_volume(init: impl Fn(&U) + Clone + 'static) {
     everywhere(Schedule::Timed, move |u| {
         u.attach_memory_disk(DISK).unwrap();
-        u.make_volume(1024).unwrap();
+        u.make_volume(VolumeFormat::of_blocks(1024)).unwrap();
         init(u);
         whole(u);
     });
@@ -413,7 +413,7 @@ proptest! {
         let (name, config) = ("xeon-mp", paging(sf_buf(64), 512));
         run(name, Schedule::Timed, config, move |u| {
             u.attach_memory_disk(DISK).unwrap();
-            u.make_volume(1024).unwrap();
+            u.make_volume(VolumeFormat::of_blocks(1024)).unwrap();
             let mut files = [Subject::new(u, "/mnt/file"), Subject::new(u, "/file")];
             for step in &steps {
                 for file in &mut files {

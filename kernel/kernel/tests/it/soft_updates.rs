@@ -99,12 +99,15 @@ fn with_delay(config: KernelConfig, cycles: u64) -> KernelConfig {
 
 #[test]
 fn the_disk_is_what_soft_updates_promise_at_any_moment() {
-    for (seed, delay) in [(1, 0), (2, 200_000), (3, 1 << 50)] {
+    let whole_blocks = [512, 1024, 2048].map(VolumeFormat::of_blocks);
+    let fragments = VolumeFormat { block_bytes: 8192, fragment_bytes: 1024 };
+    let formats = whole_blocks.into_iter().chain([fragments, VolumeFormat::default()]);
+    for ((seed, delay), format) in (1..).zip([0, 200_000, 1 << 50, 200_000, 0]).zip(formats) {
         let config = with_delay(sf_buf(64), delay);
         run("xeon-up", Schedule::Timed, config, move |u| {
             let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
             u.attach_memory_disk(DISK).unwrap();
-            u.make_soft_volume([512, 1024, 2048][seed as usize - 1]).unwrap();
+            u.make_soft_volume(format).unwrap();
             traffic(u, seed, 120, &|| _ = whole(u, buffer));
             u.unmount().unwrap();
             let report = whole(u, buffer);
@@ -122,7 +125,7 @@ fn a_server_of_files_can_have_them_too() {
         let ended = try_served(name, Schedule::Timed, method, Planted::NONE, |u| {
             let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
             u.attach_memory_disk(DISK).unwrap();
-            u.make_soft_volume(1024).unwrap();
+            u.make_soft_volume(VolumeFormat::of_blocks(1024)).unwrap();
             traffic(u, 5, 60, &|| ());
             u.unmount().unwrap();
             assert!(whole(u, buffer).is_clean());
@@ -140,7 +143,7 @@ fn files_in_time(defect: Planted<KernelDefect>) -> (u32, u32) {
     run("xeon-up", Schedule::Timed, config, move |u| {
         let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
         u.attach_memory_disk(DISK).unwrap();
-        u.make_soft_volume(2048).unwrap();
+        u.make_soft_volume(VolumeFormat::of_blocks(2048)).unwrap();
         for i in 0..5 {
             let fd = u.open(&format!("/mnt/{i}"), MAKE).unwrap();
             u.write(fd, buffer, 3000).unwrap();

@@ -359,7 +359,7 @@ fn answer(u: &U, step: &Step) -> String {
 fn mounted(is_served: bool, program: impl Fn(&U) + 'static) {
     let init = move |u: &U| {
         u.attach_memory_disk(2 << 20).unwrap();
-        u.make_volume(1024).unwrap();
+        u.make_volume(VolumeFormat::of_blocks(1024)).unwrap();
         program(u);
         clear(u, "/mnt");
         clear(u, "/");

@@ -26,9 +26,9 @@ fn everywhere(schedule: Schedule, init: impl Fn(&U) + Clone + 'static) {
     }
 }
 
-fn mounted(u: &U, block_bytes: u32) {
+fn mounted(u: &U, format: VolumeFormat) {
     u.attach_memory_disk(DISK).unwrap();
-    u.make_volume(block_bytes).unwrap();
+    u.make_volume(format).unwrap();
 }
 
 /// Unmounts, and has the disk looked at by the checker.
@@ -68,12 +68,12 @@ fn get(u: &U, fd: Fd, buffer: Va, len: usize) -> Vec<u8> {
 #[test]
 fn files_of_a_volume_take_the_same_calls_as_others() {
     everywhere(Schedule::Timed, |u| {
-        assert_eq!(u.make_volume(2048), Err(Errno::NoDevice));
+        assert_eq!(u.make_volume(VolumeFormat::of_blocks(2048)), Err(Errno::NoDevice));
         assert_eq!(u.open("/mnt/file", MAKE), Err(Errno::NoFile));
         u.attach_memory_disk(DISK).unwrap();
         assert_eq!(u.mount(), Err(Errno::Invalid));
-        assert_eq!(u.make_volume(1000), Err(Errno::Invalid));
-        u.make_volume(2048).unwrap();
+        assert_eq!(u.make_volume(VolumeFormat::of_blocks(1000)), Err(Errno::Invalid));
+        u.make_volume(VolumeFormat::of_blocks(2048)).unwrap();
         assert_eq!(u.mount(), Err(Errno::Busy));
         assert_eq!(u.detach_memory_disk(), Err(Errno::Busy));
         let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
@@ -124,7 +124,7 @@ fn files_of_a_volume_take_the_same_calls_as_others() {
 #[test]
 fn what_is_unmounted_is_there_when_it_is_mounted_again_and_mapped() {
     everywhere(Schedule::Timed, |u| {
-        mounted(u, 1024);
+        mounted(u, VolumeFormat::of_blocks(1024));
         let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
         let bytes: Vec<u8> = (0..20_000).map(|i| (i / 5 + 1) as u8).collect();
         let fd = u.open("/mnt/file", MAKE).unwrap();
@@ -155,11 +155,17 @@ fn what_is_unmounted_is_there_when_it_is_mounted_again_and_mapped() {
 
 #[test]
 fn random_programs_of_two_processes_see_their_files_and_leave_a_whole_volume() {
-    for seed in 0..3 {
+    let formats = [
+        VolumeFormat::of_blocks(512),
+        VolumeFormat::of_blocks(4096),
+        VolumeFormat { block_bytes: 4096, fragment_bytes: 512 },
+        VolumeFormat::default(),
+    ];
+    for (seed, format) in (0..).zip(formats) {
         let schedule = if seed == 0 { Schedule::Timed } else { Schedule::Seeded(seed) };
         println!("seed {seed}");
         everywhere(schedule, move |u| {
-            mounted(u, [512, 2048, 4096][seed as usize]);
+            mounted(u, format);
             let child: Program<_> = Box::new(move |u: &U| traffic(u, "/mnt/b", seed + 100));
             u.fork("other", child).unwrap();
             traffic(u, "/mnt/a", seed);
@@ -236,7 +242,7 @@ fn traffic(u: &U, dir: &str, seed: u64) {
 fn a_volume_that_is_full_says_so_and_a_bad_address_harms_nothing() {
     everywhere(Schedule::Timed, |u| {
         u.attach_memory_disk(256 << 10).unwrap();
-        u.make_volume(2048).unwrap();
+        u.make_volume(VolumeFormat::of_blocks(2048)).unwrap();
         let buffer = u.map(2 * PAGE_SIZE, Prot::RW, Inherit::Copy).unwrap();
         u.store(buffer, &[3; 2 * PAGE_SIZE]);
         let fd = u.open("/mnt/full", MAKE).unwrap();
@@ -265,7 +271,7 @@ fn a_volume_that_is_full_says_so_and_a_bad_address_harms_nothing() {
 #[test]
 fn what_is_done_at_an_offset_leaves_the_offset() {
     everywhere(Schedule::Timed, |u| {
-        mounted(u, 1024);
+        mounted(u, VolumeFormat::of_blocks(1024));
         let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
         let at = |fd: Fd, offset: u64, len: usize| {
             let got = u.read_at(fd, offset, buffer, len).unwrap();
@@ -338,7 +344,7 @@ fn what_is_done_at_an_offset_leaves_the_offset() {
 #[test]
 fn what_a_killed_process_leaves_mounted_is_unmounted_at_the_end() {
     everywhere(Schedule::Timed, |u| {
-        mounted(u, 2048);
+        mounted(u, VolumeFormat::of_blocks(2048));
         let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
         let fd = u.open("/mnt/file", MAKE).unwrap();
         put(u, fd, buffer, &[7; 50_000]);
@@ -350,7 +356,7 @@ fn what_a_killed_process_leaves_mounted_is_unmounted_at_the_end() {
 #[test]
 fn symbolic_links_lead_where_their_paths_say() {
     everywhere(Schedule::Timed, |u| {
-        mounted(u, 1024);
+        mounted(u, VolumeFormat::of_blocks(1024));
         let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
         u.mkdir("/mnt/dir").unwrap();
         u.mkdir("/mnt/dir/below").unwrap();

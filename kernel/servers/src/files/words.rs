@@ -190,12 +190,12 @@ fn kind_of(byte: u8) -> Kind {
 
 /// The second value of what is known of a name.
 pub(super) fn stat_word(stat: &Stat) -> u64 {
-    u64::from(stat.links) | u64::from(kind_byte(stat.kind)) << 16 | u64::from(stat.blocks) << 32
+    u64::from(stat.links) | u64::from(kind_byte(stat.kind)) << 16 | u64::from(stat.fragments) << 32
 }
 
 /// What is known of a name again.
 pub(super) fn stat_of(size_bytes: u64, word: u64) -> Stat {
-    Stat { kind: kind_of((word >> 16) as u8), links: word as u16, size_bytes, blocks: (word >> 32) as u32 }
+    Stat { kind: kind_of((word >> 16) as u8), links: word as u16, size_bytes, fragments: (word >> 32) as u32 }
 }
 
 // --------------------------------------------------------------------------------------------------- opening

@@ -297,7 +297,7 @@ fn trace(seed: usize) -> Vec<u8> {
 fn image() -> Vec<u8> {
     use pageferry_fs::{Cached, Format, Kind as Of, MemoryDevice, Volume};
     let mut disk = Cached::new(MemoryDevice::new(192 << 10));
-    let mut volume = Volume::format(&mut disk, Format { block_bytes: 1024 }).expect("it has room");
+    let mut volume = Volume::format(&mut disk, Format::of_blocks(1024)).expect("it has room");
     let root = volume.root();
     let directory = volume.make(&mut disk, root, b"directory", Of::Directory).expect("made");
     for (at, name, len) in

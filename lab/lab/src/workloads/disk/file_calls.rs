@@ -11,7 +11,7 @@ use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
 use pageferry_hal::{PAGE_SIZE, Prot, Va};
-use pageferry_kernel::{Errno, Fd, OpenFlags, Program, User};
+use pageferry_kernel::{Errno, Fd, OpenFlags, Program, User, VolumeFormat};
 use pageferry_model::{MachineConfig, Model};
 use pageferry_vm::Inherit;
 
@@ -88,7 +88,7 @@ impl Workload for FileCalls {
 
 impl FileCalls {
     fn on_disk(&self, user: &User<Model>) -> Result<(), CallError> {
-        user.make_volume(self.block_bytes).map_err(named("make the volume"))?;
+        user.make_volume(VolumeFormat::of_blocks(self.block_bytes)).map_err(named("make the volume"))?;
         let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
         let file = user.open("/mnt/file", flags).map_err(named("make the file"))?;
         let result = self.run(user, file);

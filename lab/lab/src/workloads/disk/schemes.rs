@@ -12,7 +12,7 @@ use crate::kit::{CallError, OutcomeCell, Stopwatch, differs, first_process, name
 use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
 use pageferry_hal::{Cause, PAGE_SIZE, Prot, Va};
-use pageferry_kernel::{Errno, Fd, OpenFlags, Pid, Program, SendMode, User};
+use pageferry_kernel::{Errno, Fd, OpenFlags, Pid, Program, SendMode, User, VolumeFormat};
 use pageferry_model::{MachineConfig, Model};
 use pageferry_vm::{Inherit, MapAddr};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -298,7 +298,7 @@ impl Schemes {
     }
 
     fn on_volume(&self, user: &User<Model>, buffer: Va) -> Result<(), CallError> {
-        user.make_volume(1024).map_err(named("make the volume"))?;
+        user.make_volume(VolumeFormat::of_blocks(1024)).map_err(named("make the volume"))?;
         let result = match self.part {
             Part::Exec => self.images(user, buffer),
             _ => self.file(user, buffer),

@@ -48,7 +48,7 @@ use circle::PipeRoom;
 use cpu_time::ThreadTime;
 use ops::Plan;
 use pageferry_hal::{PAGE_SIZE, Prot};
-use pageferry_kernel::{OpenFlags, Program, User};
+use pageferry_kernel::{OpenFlags, Program, User, VolumeFormat};
 use pageferry_model::Model;
 use pageferry_trace::strace::{Log, SkippedLines};
 use pageferry_vm::{Inherit, VmDefect};
@@ -291,7 +291,7 @@ fn on_disk(
     clock_mhz: f64,
     defect: Option<VmDefect>,
 ) -> Result<(), CallError> {
-    user.make_volume(BLOCK_BYTES).map_err(named("make the volume"))?;
+    user.make_volume(VolumeFormat::of_blocks(BLOCK_BYTES)).map_err(named("make the volume"))?;
     let filled = fill(user, &stage.plan);
     user.unmount().map_err(named("unmount the volume")).and(filled)?;
     user.mount().map_err(named("mount the volume"))?;

@@ -20,7 +20,7 @@ use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
 use pageferry_hal::{Account, Instructions, Machine as _, Prot, Va};
-use pageferry_kernel::{Fd, OpenFlags, Program, User};
+use pageferry_kernel::{Fd, OpenFlags, Program, User, VolumeFormat};
 use pageferry_model::{MachineConfig, Model};
 use pageferry_vm::Inherit;
 use script::{MAX_BYTES, Script, Step};
@@ -35,7 +35,7 @@ pub(crate) struct PostMark {
     model: Model,
     cell: OutcomeCell,
     disk_bytes: u64,
-    block_bytes: u32,
+    format: VolumeFormat,
     files: usize,
     transactions: u64,
     user_instructions: Instructions,
@@ -50,6 +50,7 @@ crate::parameters! {
         transactions: u64 = 1..=1 << 20,
         disk_mb: u64 = 1..=4096,
         block_bytes: u32 = 512..=65_536,
+        fragment_bytes: u32 = 512..=65_536,
         user_instructions: u32 = 0..=1 << 30,
         soft_updates: bool,
     }
@@ -92,7 +93,7 @@ impl Workload for PostMark {
             model: testbed.model.clone(),
             cell,
             disk_bytes: p.disk_mb << 20,
-            block_bytes: p.block_bytes,
+            format: VolumeFormat { block_bytes: p.block_bytes, fragment_bytes: p.fragment_bytes },
             files: p.files,
             transactions: p.transactions,
             user_instructions: Instructions(p.user_instructions),
@@ -100,7 +101,7 @@ impl Workload for PostMark {
             clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
         };
         // What the disk has, and the same in the page cache. A file takes whole blocks.
-        let file = (MAX_BYTES * 3 / 2).next_multiple_of(u64::from(work.block_bytes).max(1));
+        let file = (MAX_BYTES * 3 / 2).next_multiple_of(u64::from(work.format.fragment_bytes).max(1));
         let max = work.disk_bytes.min((2 * work.files as u64).saturating_mul(file).saturating_add(8 << 20))
             as usize;
         Ok(first_process(work.cell.clone(), 2 * max, move |user| {
@@ -129,9 +130,9 @@ fn path(name: u64) -> String {
 impl PostMark {
     fn on_disk(&self, user: &User<Model>) -> Result<(), CallError> {
         let made = if self.soft_updates {
-            user.make_soft_volume(self.block_bytes)
+            user.make_soft_volume(self.format)
         } else {
-            user.make_volume(self.block_bytes)
+            user.make_volume(self.format)
         };
         made.map_err(named("make the volume"))?;
         let result = self.run(user);
