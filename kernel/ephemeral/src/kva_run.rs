@@ -69,15 +69,37 @@ impl<M: Machine, K: KernelAddresses> KvaRuns<M, K> {
         let (start, pmaps) = (run.range.start(), &self.pmaps);
         let ahead = pmaps.best_colour(frames[0]).wrapping_sub(pmaps.colour(start)) & (pmaps.colours() - 1);
         let start = start + ahead as usize * PAGE_SIZE;
+        self.map(start, frames, run.by);
+        run.mapped = Some(VaRange::pages_from(start, frames.len()));
+        start
+    }
+
+    pub(crate) fn extend(&self, run: &mut KvaRun, frames: &[Pfn]) {
+        let mapped = run.mapped.expect("something is mapped in this run");
+        let (start, before) = (mapped.start(), mapped.len_pages());
+        assert!(
+            (before..=run.len_pages()).contains(&frames.len()),
+            "{} pages instead of {before} in a run of {}",
+            frames.len(),
+            run.len_pages()
+        );
+        // Where nothing is flushed for being mapped, what is there stays.
+        let from = if self.flusher.policy.at.maps() { 0 } else { before };
+        if from < frames.len() {
+            self.map(start + from * PAGE_SIZE, &frames[from..], run.by);
+        }
+        run.mapped = Some(VaRange::pages_from(start, frames.len()));
+    }
+
+    fn map(&self, start: Va, frames: &[Pfn], by: MappingUser) {
+        let pmaps = &self.pmaps;
         for (pages, frames) in self.pieces(start, frames.len()).zip(frames.chunks(self.at_once(frames.len())))
         {
             let flush = pmaps.kenter(pages.start(), frames, Prot::RW);
-            self.flusher.mapped(flush, run.by, pmaps);
+            self.flusher.mapped(flush, by, pmaps);
         }
         pmaps.machine().count(EphemeralCounter::RunPages, frames.len() as u64);
-        run.by.mapped(pmaps.machine(), frames.len());
-        run.mapped = Some(VaRange::pages_from(start, frames.len()));
-        start
+        by.mapped(pmaps.machine(), frames.len());
     }
 
     pub(crate) fn remove(&self, run: &mut KvaRun) {

@@ -270,6 +270,19 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
         self.runs.enter(run, frames)
     }
 
+    /// Maps `frames` from the run's start on, of which the first are mapped there already: all are entered once more,
+    /// with one flush for all of them (`allocbuf` of FreeBSD 5), unless the [`FlushPolicy`] says that nothing is flushed
+    /// for being mapped.
+    ///
+    /// # Panics
+    /// When there are fewer frames than are mapped, or more than the run has pages, or nothing is mapped.
+    ///
+    /// # Locks
+    /// As [`Ephemeral::enter_run`].
+    pub fn extend_run(&self, run: &mut KvaRun, frames: &[Pfn]) {
+        self.runs.extend(run, frames);
+    }
+
     /// Unmaps what is mapped in the run, with one unconditional flush for all of it (`pmap_qremove` of FreeBSD 5),
     /// unless the [`FlushPolicy`] says otherwise.
     ///

@@ -140,6 +140,7 @@ impl Volume {
         if self.maps.extend(store, run, count)? {
             let more = Run { count, ..run }.behind(run.count);
             self.expect_contents(store, more);
+            store.block(self.geometry.bytes_of(Run { count, ..run }));
             let zeros = vec![0; self.geometry.len_of(more)];
             if !self.defect.is(FsDefect::WidenedNotCleared)
                 && let Err(e) = store.write(self.geometry.byte_of(more.first), &zeros, When::Later)
@@ -153,6 +154,8 @@ impl Volume {
         let new = self.take_run(store, near, count, true)?;
         let mut bytes = vec![0; self.geometry.len_of(new)];
         let (from, to) = (self.geometry.bytes_of(run), self.geometry.byte_of(new.first));
+        store.block(from.clone());
+        store.block(self.geometry.bytes_of(new));
         let moved = store.read(from.start, &mut bytes[..self.geometry.len_of(run)]);
         let moved = moved.and_then(|()| match self.defect.is(FsDefect::MovedWithoutBytes) {
             true => Ok(()),

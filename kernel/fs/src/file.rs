@@ -50,11 +50,11 @@ impl Volume {
         if len == 0 {
             return Ok(Piece { at: None, len_bytes: 0 });
         }
-        let first = self.block_of(store, ino, at / block_bytes)?;
+        let first = self.shown_block_of(store, ino, at / block_bytes)?;
         let mut there = (block_bytes - at % block_bytes) as usize;
         let mut next = 1;
         while there < len {
-            let block = self.block_of(store, ino, at / block_bytes + u64::from(next))?;
+            let block = self.shown_block_of(store, ino, at / block_bytes + u64::from(next))?;
             if block != first.map(|first| first + next * self.geometry.per_block()) {
                 break;
             }
@@ -63,6 +63,20 @@ impl Volume {
         }
         let at = first.map(|first| self.geometry.byte_of(first) + at % block_bytes);
         Ok(Piece { at, len_bytes: there.min(len) })
+    }
+
+    /// The first fragment of a block of a file, of which the store is told.
+    fn shown_block_of(
+        &mut self,
+        store: &mut dyn Store,
+        ino: Ino,
+        index: u64,
+    ) -> Result<Option<u32>, FsError> {
+        let Some(first) = self.block_of(store, ino, index)? else { return Ok(None) };
+        let room = self.node(store, ino)?.room_bytes;
+        let count = self.geometry.fragments_at(room, index);
+        store.block(self.geometry.bytes_of(Run { first, count }));
+        Ok(Some(first))
     }
 
     /// The piece of a file from byte `at` on, within one block, for writing: its fragments are taken if there are none,
@@ -88,6 +102,7 @@ impl Volume {
         let (run, is_new) = self.take_block_of(store, ino, index, end, When::Later)?;
         let node = self.node(store, ino)?;
         node.room_bytes = node.room_bytes.max(end);
+        store.block(self.geometry.bytes_of(run));
         let start = self.geometry.byte_of(run.first);
         let whole = self.geometry.len_of(run);
         if is_new && len < whole && !self.defect.is(FsDefect::FreshNotCleared) {
@@ -210,7 +225,7 @@ impl Volume {
             let (index, offset) = (size_bytes / block_bytes, size_bytes % block_bytes);
             if offset != 0
                 && !self.defect.is(FsDefect::TailNotCleared)
-                && let Some(first) = self.block_of(store, ino, index)?
+                && let Some(first) = self.shown_block_of(store, ino, index)?
             {
                 let kept = Run { first, count: self.geometry.fragments_at(size_bytes, index) };
                 let zeros = vec![0; self.geometry.len_of(kept) - offset as usize];

@@ -68,6 +68,7 @@ pub use error::{FsError, IoError, IoFault};
 pub use file::{Piece, Target};
 pub use inode::Kind;
 pub use layout::{Format, Ino};
+pub use sector::SECTOR_BYTES;
 pub use soft::SoftUpdates;
 pub use store::{Cached, Device, MemoryDevice, Sort, Store, When};
 pub use volume::{Stat, Volume};

@@ -183,6 +183,7 @@ impl Volume {
                     return Err(e);
                 }
             };
+            store.block(self.geometry.bytes_of(run));
             let mut bytes = part.to_vec();
             bytes.resize(part.len().next_multiple_of(SECTOR_BYTES), 0);
             self.write_contents(store, run, &bytes, Sort::File, when)?;

@@ -64,6 +64,12 @@ pub trait Store {
     /// [`IoError`].
     fn flush(&mut self, bytes: Range<u64>) -> Result<(), IoError>;
 
+    /// These bytes are the fragments of one block of a file, until they are forgotten or have become more: a store of
+    /// buffers has one of their own for them.
+    fn block(&mut self, bytes: Range<u64>) {
+        _ = bytes;
+    }
+
     /// The changes that wait, of a store that can keep to what they are after.
     fn soft_updates(&mut self) -> Option<&mut SoftUpdates> {
         None

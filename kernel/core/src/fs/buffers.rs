@@ -3,9 +3,11 @@
 //!
 //! # What it holds
 //! The pages are those of one VM object, the disk's, and stay resident whether or not a buffer shows them. A buffer is
-//! a run of addresses that keeps four pages mapped and wired: what it was made for once is used again and again without
-//! any work on mappings, in every kind of kernel alike (FreeBSD 5: `getblk`, `pmap_qenter`). When all buffers are in
-//! use, the one that was used least recently is mapped anew.
+//! a run of addresses for four pages, of which it keeps those of its block, or of a piece of the disk, mapped and wired:
+//! what it was made for once is used again and again without any work on mappings, in every kind of kernel alike.
+//! Mappings change, all of a buffer's at once, when it is made for something (FreeBSD 5: `getblk`, `allocbuf`,
+//! `pmap_qenter`), when its block grows (again `allocbuf`: all are entered once more), and when it is no block's any
+//! more, or when all are in use and this one was used least recently (`vfs_vmio_release`, `pmap_qremove`).
 //!
 //! # Locks
 //! None of its own: whoever mounted the volume holds its sleep lock.
@@ -23,16 +25,24 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use pageferry_abi::Errno;
 use pageferry_ephemeral::{KvaRun, MappingUser};
+use pageferry_fs::SECTOR_BYTES;
 use pageferry_hal::{Cause, Cycles, Machine, Mode, PAGE_SIZE, Pfn, Threads, Va};
 use pageferry_vm::{Backing, Object, Wired};
 
 const BUFFER_PAGES: usize = BUFFER_BYTES / PAGE_SIZE;
 
-/// Addresses, and the pages that they show.
+/// Addresses, and the pages that they show, if any.
 pub(super) struct Mapping {
     run: KvaRun,
     at: Va,
+    /// The first of them, of its piece.
+    first: usize,
     wired: Vec<Wired>,
+}
+
+/// The pages that sectors of a piece are in.
+fn pages_of(sectors: &Range<usize>) -> Range<usize> {
+    sectors.start * SECTOR_BYTES / PAGE_SIZE..(sectors.end * SECTOR_BYTES).div_ceil(PAGE_SIZE)
 }
 
 /// The buffers of a volume. See the [module](self).
@@ -53,8 +63,9 @@ impl<M: Machine> Buffers<M> {
 
     /// Gives everything back. Nothing waits.
     pub(super) fn end(self, core: &Core<M>) {
-        for shown in self.cache.into_memory() {
-            let run = unmap(core, shown);
+        let (shown, hidden) = self.cache.into_memory();
+        for memory in shown.chain(hidden) {
+            let run = unmap(core, memory);
             core.ephemeral.release_run(run);
         }
         core.vm.release_object(self.object);
@@ -73,7 +84,9 @@ impl<M: Machine> Buffers<M> {
 }
 
 fn unmap<M: Machine>(core: &Core<M>, mut shown: Mapping) -> KvaRun {
-    core.ephemeral.remove_run(&mut shown.run);
+    if !shown.wired.is_empty() {
+        core.ephemeral.remove_run(&mut shown.run);
+    }
     shown.wired.into_iter().for_each(|wired| core.vm.unwire(wired));
     shown.run
 }
@@ -86,7 +99,27 @@ pub(super) struct Disk<'a, M: Machine> {
     object: &'a Arc<Object<M>>,
 }
 
+fn frames_of(wired: &[Wired]) -> Vec<Pfn> {
+    wired.iter().map(|one| one.frames()[0]).collect()
+}
+
 impl<'a, M: Machine> Disk<'a, M> {
+    /// Wires pages of a piece.
+    fn wire(&self, piece: u64, pages: Range<usize>) -> Result<Vec<Wired>, Errno> {
+        let Disk { core, threads, object, .. } = *self;
+        let mut wired = Vec::new();
+        for page in pages {
+            match core.vm.wire_page(threads, object, piece * BUFFER_PAGES as u64 + page as u64, true) {
+                Ok(one) => wired.push(one),
+                Err(e) => {
+                    wired.into_iter().for_each(|one| core.vm.unwire(one));
+                    return Err(e.into());
+                }
+            }
+        }
+        Ok(wired)
+    }
+
     /// The disk itself, beside its buffers.
     pub(super) fn disk(&self) -> &'a MemoryDisk<M> {
         self.disk
@@ -109,30 +142,40 @@ impl<M: Machine> Strategy for Disk<'_, M> {
         self.core.machine.now()
     }
 
-    fn show(&mut self, index: u64, room: Room<Mapping>) -> Result<Mapping, Errno> {
-        let Disk { core, threads, object, .. } = *self;
+    fn show(&mut self, piece: u64, sectors: Range<usize>, room: Room<Mapping>) -> Result<Mapping, Errno> {
+        let core = self.core;
         let mut run = match room {
             Room::New(_) => core.ephemeral.kva_run(BUFFER_PAGES, MappingUser::Buffers)?,
-            Room::Used(shown) => unmap(core, shown),
+            Room::Used(memory) => unmap(core, memory),
         };
-        let mut wired = Vec::new();
-        for page in 0..BUFFER_PAGES as u64 {
-            match core.vm.wire_page(threads, object, index * BUFFER_PAGES as u64 + page, true) {
-                Ok(one) => wired.push(one),
-                Err(e) => {
-                    wired.into_iter().for_each(|one| core.vm.unwire(one));
-                    core.ephemeral.release_run(run);
-                    return Err(e.into());
-                }
+        let pages = pages_of(&sectors);
+        let first = pages.start;
+        let wired = match self.wire(piece, pages) {
+            Ok(wired) => wired,
+            Err(e) => {
+                core.ephemeral.release_run(run);
+                return Err(e);
             }
-        }
-        let frames: Vec<Pfn> = wired.iter().map(|one| one.frames()[0]).collect();
-        let at = core.ephemeral.enter_run(&mut run, &frames);
-        Ok(Mapping { run, at, wired })
+        };
+        let at = core.ephemeral.enter_run(&mut run, &frames_of(&wired));
+        Ok(Mapping { run, at, first, wired })
     }
 
-    fn address(shown: &Mapping) -> Va {
-        shown.at
+    fn show_more(&mut self, piece: u64, end: usize, memory: &mut Mapping) -> Result<(), Errno> {
+        let Mapping { run, first, wired, .. } = memory;
+        let more = self.wire(piece, *first + wired.len()..pages_of(&(0..end)).end)?;
+        wired.extend(more);
+        self.core.ephemeral.extend_run(run, &frames_of(wired));
+        Ok(())
+    }
+
+    fn hide(&mut self, memory: Mapping) -> Mapping {
+        let (at, first) = (memory.at, memory.first);
+        Mapping { run: unmap(self.core, memory), at, first, wired: Vec::new() }
+    }
+
+    fn address(memory: &Mapping) -> Va {
+        Va(memory.at.0.wrapping_sub((memory.first * PAGE_SIZE) as u64))
     }
 
     fn transfer(&mut self, bytes: Range<u64>, at: Va, rw: UioRw) -> Result<(), Errno> {

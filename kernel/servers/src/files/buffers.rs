@@ -103,11 +103,19 @@ impl<M: Machine> Strategy for Disk<'_, M> {
         self.user.machine().now()
     }
 
-    fn show(&mut self, _: u64, room: Room<Va>) -> Result<Va, Errno> {
+    fn show(&mut self, _: u64, _: Range<usize>, room: Room<Va>) -> Result<Va, Errno> {
         Ok(match room {
             Room::New(before) => self.at + before * BUFFER_BYTES,
             Room::Used(at) => at,
         })
+    }
+
+    fn show_more(&mut self, _: u64, _: usize, _: &mut Va) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn hide(&mut self, at: Va) -> Va {
+        at
     }
 
     fn address(at: &Va) -> Va {
