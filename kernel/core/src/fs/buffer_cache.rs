@@ -991,6 +991,14 @@ mod tests {
             assert_eq!(cache.buffers.len(), cache.by_use.len());
             let wait = cache.buffers.values().filter(|buffer| buffer.dirty != 0).count();
             assert_eq!(wait, cache.by_wait.len());
+            for (place, buffer) in &cache.buffers {
+                let own = bits(&cache.sectors_of(*place)) | buffer.dirty;
+                assert_eq!(buffer.shown & !own, 0, "it has what is not its block's any more");
+            }
+            for (place, span) in cache.spans(0..LEN as u64) {
+                let others = cache.of_blocks(place.piece) & sectors(&span);
+                assert!(place.block.is_some() || others == 0, "a block is shown by its piece");
+            }
         }
         rig.may_fail.set(false);
         Cached { strategy: Owner::<KEEPS>(&rig), cache: &mut cache }
