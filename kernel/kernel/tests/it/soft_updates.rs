@@ -139,7 +139,10 @@ fn a_server_of_files_can_have_them_too() {
 fn files_in_time(defect: Planted<KernelDefect>) -> (u32, u32) {
     let counts = std::rc::Rc::new(std::cell::Cell::new((0, 0)));
     let told = counts.clone();
-    let config = KernelConfig { defect, ..with_delay(sf_buf(64), 50_000_000) };
+    let config = with_delay(sf_buf(64), 50_000_000);
+    // Nothing is written for want of buffers.
+    let disk = DiskConfig { buffers: 64, dirty_buffers: 32, ..config.disk };
+    let config = KernelConfig { defect, disk, ..config };
     run("xeon-up", Schedule::Timed, config, move |u| {
         let buffer = u.map(65536, Prot::RW, Inherit::Copy).unwrap();
         u.attach_memory_disk(DISK).unwrap();
