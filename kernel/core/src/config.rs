@@ -110,7 +110,7 @@ pub struct DiskConfig {
     pub mapping: FrameMapping,
     /// How a debugger gets at memory.
     pub ptrace: PtraceBy,
-    /// Buffers of the file systems on them, 16 KB each; for 0, a few.
+    /// Buffers of the file systems on them, 16 KB of addresses each, if there is memory for so many; for 0, a few.
     pub buffers: usize,
     /// Buffers that may wait to be written.
     pub dirty_buffers: usize,

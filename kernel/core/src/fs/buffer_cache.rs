@@ -386,19 +386,21 @@ impl<S: Strategy> Cached<'_, S> {
             return Ok(S::address(&buffer.memory));
         }
         let count = self.cache.buffers.len() + self.cache.hidden.len();
-        let room = match self.cache.hidden.pop() {
-            Some(memory) => Room::Used(memory),
-            None if count < self.cache.max => Room::New(count),
-            None => {
-                let victim = self.victim()?;
-                let memory = self.take(victim).expect("it is in the list");
-                if !S::KEEPS_PIECES {
-                    self.cache.valid.remove(&victim.piece);
-                }
-                Room::Used(memory)
+        let shows = match self.cache.hidden.pop() {
+            Some(memory) => self.strategy.show(place.piece, sectors.clone(), Room::Used(memory)),
+            None if count < self.cache.max => {
+                self.strategy.show(place.piece, sectors.clone(), Room::New(count))
             }
+            None => Err(Errno::NoMemory),
         };
-        let memory = self.strategy.show(place.piece, sectors, room)?;
+        let memory = match shows {
+            // There may be as many buffers, but not the addresses or frames for one more.
+            Err(Errno::NoMemory) if !self.cache.buffers.is_empty() => {
+                let room = Room::Used(self.reclaim()?);
+                self.strategy.show(place.piece, sectors, room)?
+            }
+            shows => shows?,
+        };
         let at = S::address(&memory);
         self.cache.by_use.insert(now, place);
         self.cache.buffers.insert(
@@ -408,11 +410,15 @@ impl<S: Strategy> Cached<'_, S> {
         Ok(at)
     }
 
-    /// Takes a buffer's memory, of which nothing waits.
-    fn take(&mut self, place: Place) -> Option<S::Memory> {
-        let buffer = self.cache.buffers.remove(&place)?;
+    /// Takes the memory of the buffer that was used least recently.
+    fn reclaim(&mut self) -> Result<S::Memory, Errno> {
+        let victim = self.victim()?;
+        let buffer = self.cache.buffers.remove(&victim).expect("it is in the list");
         self.cache.by_use.remove(&buffer.used);
-        Some(buffer.memory)
+        if !S::KEEPS_PIECES {
+            self.cache.valid.remove(&victim.piece);
+        }
+        Ok(buffer.memory)
     }
 
     /// The buffer that was used least recently, of those of which nothing waits any more.

@@ -55,8 +55,9 @@ impl<M: Machine> Buffers<M> {
     pub(super) fn new(core: &Core<M>, len_bytes: u64) -> Result<Buffers<M>, Errno> {
         let config = &core.config.disk;
         let pages = len_bytes.div_ceil(BUFFER_BYTES as u64) * BUFFER_PAGES as u64;
-        let max = config.buffers.max(MIN_BUFFERS);
-        let max_dirty = config.dirty_buffers.clamp(1, max / 2);
+        let fit = buffers_for(core.machine.board().frames * PAGE_SIZE);
+        let max = config.buffers.min(fit).max(MIN_BUFFERS);
+        let max_dirty = config.dirty_buffers.min(fit / 4 + 20).clamp(1, max / 2);
         let object = core.vm.object(pages, Backing::Zero)?;
         Ok(Buffers { object, cache: BufferCache::new(len_bytes, max, max_dirty) })
     }
@@ -81,6 +82,14 @@ impl<M: Machine> Buffers<M> {
         let Buffers { object, cache } = self;
         Cached { strategy: Disk { core, threads, disk, object }, cache }
     }
+}
+
+/// As many buffers as FreeBSD 5 has with so much memory, but for its limit (`kern_vfs_bio_buffer_alloc`, from memory):
+/// 50, one for each 64 KB of that between 4 and 68 MB, and two for each 320 KB of what is above 64 MB.
+fn buffers_for(memory_bytes: usize) -> usize {
+    const FACTOR: usize = 4 * BUFFER_BYTES / 1024;
+    let kb = memory_bytes / 1024;
+    50 + (kb.saturating_sub(4096) / FACTOR).min(65536 / FACTOR) + kb.saturating_sub(65536) * 2 / (FACTOR * 5)
 }
 
 fn unmap<M: Machine>(core: &Core<M>, mut shown: Mapping) -> KvaRun {
@@ -193,5 +202,17 @@ impl<M: Machine> Strategy for Disk<'_, M> {
         let _c = m.scope(Cause::Copy);
         let stored = m.store(Mode::Kernel, at, bytes);
         stored.unwrap_or_else(|e| panic!("the kernel's own buffer is mapped: {e:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_as_many_buffers_as_memory_is_for() {
+        let mb = |mb: usize| buffers_for(mb << 20);
+        assert_eq!([4, 8, 64, 68].map(mb), [50, 50 + 64, 50 + 960, 50 + 1024 + 25]);
+        assert!((12_800..14_000).contains(&mb(2048)), "beyond what 200 MB of addresses have room for");
     }
 }
