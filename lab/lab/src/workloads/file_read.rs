@@ -83,7 +83,7 @@ impl Workload for FileRead {
         Ok(first_process(work.cell.clone(), 2 * (file_bytes + size_bytes), move |user| {
             let result = work.run(user);
             // Files outlive their processes.
-            user.unlink(NAME).map_err(named("unlink")).and(result)
+            result.and(user.unlink(NAME).map_err(named("unlink")))
         }))
     }
 }

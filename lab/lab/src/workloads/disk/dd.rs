@@ -55,7 +55,7 @@ impl Workload for Dd {
         Ok(first_process(work.cell.clone(), needed, move |user| {
             user.attach_memory_disk(work.disk_bytes).map_err(named("make the memory disk"))?;
             let result = work.run(user);
-            user.detach_memory_disk().map_err(named("destroy the memory disk")).and(result)
+            result.and(user.detach_memory_disk().map_err(named("destroy the memory disk")))
         }))
     }
 }
@@ -70,7 +70,7 @@ impl Dd {
         user.seek(disk, 0).map_err(named("seek"))?;
         let watch = Stopwatch::start(&self.model);
         let result = self.dump(user, disk, null, buffer, watch);
-        user.close(disk).and(user.close(null)).map_err(named("close")).and(result)
+        result.and(user.close(disk).and(user.close(null)).map_err(named("close")))
     }
 
     fn fill(&self, user: &User<Model>, disk: Fd, buffer: Va) -> Result<(), CallError> {

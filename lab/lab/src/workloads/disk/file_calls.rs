@@ -81,7 +81,7 @@ impl Workload for FileCalls {
         Ok(first_process(work.cell.clone(), 2 * disk_bytes + size_bytes, move |user| {
             user.attach_memory_disk(disk_bytes as u64).map_err(named("make the memory disk"))?;
             let result = work.on_disk(user);
-            user.detach_memory_disk().map_err(named("destroy the memory disk")).and(result)
+            result.and(user.detach_memory_disk().map_err(named("destroy the memory disk")))
         }))
     }
 }
@@ -92,7 +92,7 @@ impl FileCalls {
         let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
         let file = user.open("/mnt/file", flags).map_err(named("make the file"))?;
         let result = self.run(user, file);
-        user.close(file).and(user.unmount()).map_err(named("unmount the volume")).and(result)
+        result.and(user.close(file).and(user.unmount()).map_err(named("unmount the volume")))
     }
 
     fn run(&self, user: &User<Model>, file: Fd) -> Result<(), CallError> {

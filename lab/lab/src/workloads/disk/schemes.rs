@@ -105,7 +105,7 @@ impl Workload for Schemes {
             let disk = (2 * bytes as u64 + (4 << 20)).next_multiple_of(1 << 20);
             user.attach_memory_disk(disk).map_err(named("make the memory disk"))?;
             let result = work.run(user);
-            user.detach_memory_disk().map_err(named("destroy the memory disk")).and(result)
+            result.and(user.detach_memory_disk().map_err(named("destroy the memory disk")))
         }))
     }
 }
@@ -186,7 +186,7 @@ impl Schemes {
         };
         let result = self.measure(round, "read the disk");
         self.check(buffer);
-        user.close(disk).map_err(named("close the disk")).and(result)
+        result.and(user.close(disk).map_err(named("close the disk")))
     }
 
     fn ptrace(&self, user: &User<Model>, buffer: Va) -> Result<(), CallError> {
@@ -248,7 +248,7 @@ impl Schemes {
         user.fork("sender", sender).map_err(named("fork"))?;
         let (fd, _) = user.accept(listening).map_err(named("accept"))?;
         let result = self.receive(user, fd, buffer);
-        user.close(listening).map_err(named("close")).and(result)
+        result.and(user.close(listening).map_err(named("close")))
     }
 
     /// A process that has the pages, and sends them once and then as often as is measured.
@@ -303,7 +303,7 @@ impl Schemes {
             Part::Exec => self.images(user, buffer),
             _ => self.file(user, buffer),
         };
-        user.unmount().map_err(named("unmount the volume")).and(result)
+        result.and(user.unmount().map_err(named("unmount the volume")))
     }
 
     fn file(&self, user: &User<Model>, buffer: Va) -> Result<(), CallError> {
@@ -322,7 +322,7 @@ impl Schemes {
             Ok(self.bytes() / PAGE_SIZE)
         };
         let result = self.measure(round, "use the file");
-        user.close(file).map_err(named("close the file")).and(result)
+        result.and(user.close(file).map_err(named("close the file")))
     }
 
     /// Executes an image again and again: each time its header is looked at, what was in memory goes, and its two
@@ -347,7 +347,7 @@ impl Schemes {
         if differs(&self.model, Va(TEXT), &image[PAGE_SIZE..2 * PAGE_SIZE], &mut scratch).is_some() {
             self.cell.borrow_mut().damage("the text of the image is not the file's".to_owned());
         }
-        user.close(file).map_err(named("close the image")).and(result)
+        result.and(user.close(file).map_err(named("close the image")))
     }
 }
 

@@ -280,7 +280,7 @@ fn first(
         }
         user.attach_memory_disk(disk).map_err(named("make the memory disk"))?;
         let result = on_disk(user, &stage, &model, clock_mhz, defect);
-        user.detach_memory_disk().map_err(named("destroy the memory disk")).and(result)
+        result.and(user.detach_memory_disk().map_err(named("destroy the memory disk")))
     })
 }
 
@@ -293,14 +293,14 @@ fn on_disk(
 ) -> Result<(), CallError> {
     user.make_volume(VolumeFormat::of_blocks(BLOCK_BYTES)).map_err(named("make the volume"))?;
     let filled = fill(user, &stage.plan);
-    user.unmount().map_err(named("unmount the volume")).and(filled)?;
+    filled.and(user.unmount().map_err(named("unmount the volume")))?;
     user.mount().map_err(named("mount the volume"))?;
     user.kernel().vm().plant(defect);
     let watch = Stopwatch::start(model);
     let result = run(user, stage);
     let moved: u64 = stage.state.borrow().costs.by_call(clock_mhz).values().map(|cost| cost.bytes).sum();
     watch.stop(model, clock_mhz, moved, &mut stage.cell.borrow_mut());
-    user.unmount().map_err(named("unmount the volume")).and(result)
+    result.and(user.unmount().map_err(named("unmount the volume")))
 }
 
 /// Puts on the volume what was there.

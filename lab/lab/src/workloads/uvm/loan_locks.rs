@@ -99,7 +99,7 @@ impl Workload for LoanLocks {
             for _ in 0..work.p.others {
                 user.wait().map_err(named("wait"))?;
             }
-            unlinked.map_err(named("unlink")).and(result)
+            result.and(unlinked.map_err(named("unlink")))
         }))
     }
 }

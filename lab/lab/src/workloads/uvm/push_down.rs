@@ -104,7 +104,7 @@ impl Workload for PushDown {
         Ok(first_process(cell, buffers, move |user| {
             let result = work.run(user);
             // Files outlive their processes.
-            user.unlink(NAME).map_err(named("unlink")).and(result)
+            result.and(user.unlink(NAME).map_err(named("unlink")))
         }))
     }
 }

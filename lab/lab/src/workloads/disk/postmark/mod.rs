@@ -107,7 +107,7 @@ impl Workload for PostMark {
         Ok(first_process(work.cell.clone(), 2 * max, move |user| {
             user.attach_memory_disk(work.disk_bytes).map_err(named("make the memory disk"))?;
             let result = work.on_disk(user);
-            user.detach_memory_disk().map_err(named("destroy the memory disk")).and(result)
+            result.and(user.detach_memory_disk().map_err(named("destroy the memory disk")))
         }))
     }
 }
@@ -136,7 +136,7 @@ impl PostMark {
         };
         made.map_err(named("make the volume"))?;
         let result = self.run(user);
-        user.unmount().map_err(named("unmount the volume")).and(result)
+        result.and(user.unmount().map_err(named("unmount the volume")))
     }
 
     fn run(&self, user: &User<Model>) -> Result<(), CallError> {

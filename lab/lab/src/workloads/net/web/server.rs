@@ -39,7 +39,7 @@ impl Web {
     pub(super) fn run(self: Rc<Self>, user: &User<Model>, files: &[u32]) -> Result<(), CallError> {
         self.make_files(user, files)?;
         let result = self.map_what_was_used(user).and_then(|()| self.open(user));
-        self.remove_files(user, files).and(result)
+        result.and(self.remove_files(user, files))
     }
 
     /// Serves until all is answered.
