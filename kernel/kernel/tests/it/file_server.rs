@@ -21,7 +21,7 @@ const BUFFER: usize = 40_000;
 /// A volume of so many bytes.
 pub fn mounted(u: &U, disk_bytes: u64) {
     u.attach_memory_disk(disk_bytes).unwrap();
-    u.make_volume(VolumeFormat::of_blocks(1024)).unwrap();
+    u.make_volume(VolumeFormat { block_bytes: 2048, fragment_bytes: 512 }).unwrap();
 }
 
 /// Numbers by a seed.

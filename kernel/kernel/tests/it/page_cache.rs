@@ -409,11 +409,18 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_mapped_file_is_an_array_of_bytes(steps in prop::collection::vec(step(), 1..60)) {
+    fn a_mapped_file_is_an_array_of_bytes(
+        steps in prop::collection::vec(step(), 1..60),
+        format in prop_oneof![
+            Just(VolumeFormat::of_blocks(1024)),
+            Just(VolumeFormat { block_bytes: 4096, fragment_bytes: 512 }),
+            Just(VolumeFormat::default()),
+        ],
+    ) {
         let (name, config) = ("xeon-mp", paging(sf_buf(64), 512));
         run(name, Schedule::Timed, config, move |u| {
             u.attach_memory_disk(DISK).unwrap();
-            u.make_volume(VolumeFormat::of_blocks(1024)).unwrap();
+            u.make_volume(format).unwrap();
             let mut files = [Subject::new(u, "/mnt/file"), Subject::new(u, "/file")];
             for step in &steps {
                 for file in &mut files {

@@ -21,7 +21,7 @@ pub(crate) struct FileCalls {
     reads: bool,
     size_bytes: usize,
     file_bytes: usize,
-    block_bytes: u32,
+    format: VolumeFormat,
     warmup: u64,
     calls: u64,
     clock_mhz: f64,
@@ -41,6 +41,7 @@ crate::parameters! {
         calls: u64 = 1..=1 << 20,
         warmup: u64 = 0..=1 << 20,
         block_bytes: u32 = 512..=65_536,
+        fragment_bytes: u32 = 512..=65_536,
         op: Op,
     }
 }
@@ -70,7 +71,7 @@ impl Workload for FileCalls {
             reads: p.op == Op::Read,
             size_bytes,
             file_bytes: p.file_bytes.next_multiple_of(size_bytes),
-            block_bytes: p.block_bytes,
+            format: VolumeFormat { block_bytes: p.block_bytes, fragment_bytes: p.fragment_bytes },
             warmup: p.warmup,
             calls: p.calls,
             clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,
@@ -88,7 +89,7 @@ impl Workload for FileCalls {
 
 impl FileCalls {
     fn on_disk(&self, user: &User<Model>) -> Result<(), CallError> {
-        user.make_volume(VolumeFormat::of_blocks(self.block_bytes)).map_err(named("make the volume"))?;
+        user.make_volume(self.format).map_err(named("make the volume"))?;
         let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREATE;
         let file = user.open("/mnt/file", flags).map_err(named("make the file"))?;
         let result = self.run(user, file);

@@ -61,8 +61,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::rc::Rc;
 
-/// Bytes of a block of the volume.
-const BLOCK_BYTES: u32 = 2048;
+/// The volume, as FreeBSD 5 makes them.
+const FORMAT: VolumeFormat = VolumeFormat { block_bytes: 16384, fragment_bytes: 2048 };
 /// What is written at once when files are made.
 const PIECE: usize = 1 << 16;
 /// Processes that are there at a time, at most: as many threads as the kernel has, but for the first.
@@ -244,16 +244,18 @@ fn host_bytes(folder: &Path, path: &names::Path, len: usize) -> Option<Vec<u8>> 
 
 /// Bytes of a disk that holds all that is there and all that is made.
 fn disk_bytes(plan: &Plan) -> u64 {
-    let block = u64::from(BLOCK_BYTES);
-    let of_files: u64 =
-        plan.image.files.iter().map(|file| (file.bytes.len() as u64).next_multiple_of(block) + 64).sum();
-    let one_each = plan.image.directories.len() as u64 + plan.image.links.len() as u64;
-    let directories = one_each * block;
-    let names = plan.image.files.len() as u64 + one_each + plan.made;
-    // An inode for four blocks, and with indirect blocks, and what holes make of blocks.
-    let made = plan.made * 2 * block + plan.written_bytes;
-    let inodes = names * 4 * block;
-    ((of_files + directories + made) * 9 / 8).max(inodes * 5 / 4).next_multiple_of(1 << 20) + (1 << 20)
+    let (block, fragment) = (u64::from(FORMAT.block_bytes), u64::from(FORMAT.fragment_bytes));
+    let of_file = |len: u64| len.next_multiple_of(if len > 12 * block { block } else { fragment }) + 64;
+    let of_files: u64 = plan.image.files.iter().map(|file| of_file(file.bytes.len() as u64)).sum();
+    let (directories, links) = (plan.image.directories.len() as u64, plan.image.links.len() as u64);
+    let names = plan.image.files.len() as u64 + directories + links + plan.made;
+    // An inode for four fragments, and with indirect blocks, and what holes make of blocks.
+    let made = plan.made * (block + fragment) + plan.written_bytes;
+    let inodes = names * 4 * fragment;
+    ((of_files + directories * block + links * fragment + made) * 9 / 8)
+        .max(inodes * 5 / 4)
+        .next_multiple_of(1 << 20)
+        + (1 << 20)
 }
 
 /// The first process.
@@ -291,7 +293,7 @@ fn on_disk(
     clock_mhz: f64,
     defect: Option<VmDefect>,
 ) -> Result<(), CallError> {
-    user.make_volume(VolumeFormat::of_blocks(BLOCK_BYTES)).map_err(named("make the volume"))?;
+    user.make_volume(FORMAT).map_err(named("make the volume"))?;
     let filled = fill(user, &stage.plan);
     filled.and(user.unmount().map_err(named("unmount the volume")))?;
     user.mount().map_err(named("mount the volume"))?;
