@@ -271,8 +271,8 @@ impl<M: Machine, K: KernelAddresses> Ephemeral<M, K> {
     }
 
     /// Maps `frames` from the run's start on, of which the first are mapped there already: all are entered once more,
-    /// with one flush for all of them (`allocbuf` of FreeBSD 5), unless the [`FlushPolicy`] says that nothing is flushed
-    /// for being mapped.
+    /// with one flush for all of them (`allocbuf` of FreeBSD 5), unless the [`FlushPolicy`] says that nothing is
+    /// flushed for being mapped.
     ///
     /// # Panics
     /// When there are fewer frames than are mapped, or more than the run has pages, or nothing is mapped.

@@ -3,9 +3,9 @@
 //!
 //! # What it holds
 //! The pages are those of one VM object, the disk's, and stay resident whether or not a buffer shows them. A buffer is
-//! a run of addresses for four pages, of which it keeps those of its block, or of a piece of the disk, mapped and wired:
-//! what it was made for once is used again and again without any work on mappings, in every kind of kernel alike.
-//! Mappings change, all of a buffer's at once, when it is made for something (FreeBSD 5: `getblk`, `allocbuf`,
+//! a run of addresses for four pages, of which it keeps those of its block, or of a piece of the disk, mapped and
+//! wired: what it was made for once is used again and again without any work on mappings, in every kind of kernel
+//! alike. Mappings change, all of a buffer's at once, when it is made for something (FreeBSD 5: `getblk`, `allocbuf`,
 //! `pmap_qenter`), when its block grows (again `allocbuf`: all are entered once more), and when it is no block's any
 //! more, or when all are in use and this one was used least recently (`vfs_vmio_release`, `pmap_qremove`).
 //!

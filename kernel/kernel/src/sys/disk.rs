@@ -25,8 +25,8 @@ impl<M: Machine> User<M> {
     /// Makes an empty volume on the memory disk, and mounts it below `/mnt` (`newfs`, `mount`).
     ///
     /// # Errors
-    /// [`Errno::Invalid`]: blocks or fragments of a size that there is not, or too small a disk. [`Errno::Busy`]: something is
-    /// mounted. [`Errno::NoDevice`], [`Errno::NoMemory`], [`Errno::Interrupted`].
+    /// [`Errno::Invalid`]: blocks or fragments of a size that there is not, or too small a disk. [`Errno::Busy`]:
+    /// something is mounted. [`Errno::NoDevice`], [`Errno::NoMemory`], [`Errno::Interrupted`].
     pub fn make_volume(&self, format: Format) -> Result<(), Errno> {
         self.system_call(|call| self.kernel.volumes.mount(call, Some(format), false))
     }
