@@ -177,8 +177,8 @@ fn images_that_cannot_be_used_are_named_and_refused() {
     try_with(&[7; 8192], "no superblock");
     try_with(&sound[..sound.len() / 3], "it ends after");
     let mut other = sound.clone();
-    other[8] = 2;
-    try_with(&other, "version 2, expected 1");
+    other[8] = 3;
+    try_with(&other, "version 3, expected 2");
     let mut changed = sound;
     changed[17] ^= 4;
     try_with(&changed, "sum");
