@@ -10,7 +10,7 @@
 //!
 //! A block is one to eight fragments, and lies where a multiple of its size does. All that is counted and pointed to
 //! are fragments. A file has whole blocks, but for its last: if that is a direct one, it has as many fragments as the
-//! length needs, neighbours within one block ([`Geometry::fragments_at`]).
+//! length needs, neighbours within one block (`Geometry::fragments_at`).
 //!
 //! Fragment 0 is the superblock of group 0, so no file has it, and 0 in a pointer means a hole. The last group may be
 //! shorter than others.
