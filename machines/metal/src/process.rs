@@ -56,7 +56,8 @@ pub(crate) fn first(name: String, line: String) -> pageferry_kernel::Program<Boo
         // As much again for the volume's own tables.
         let disk_bytes = (2 * bytes + (1 << 20)) as u64;
         user.attach_memory_disk(disk_bytes).unwrap_or_else(|e| failed("the memory disk of the programs", e));
-        user.make_volume(VolumeFormat::of_blocks(4096)).unwrap_or_else(|e| failed("the volume of the programs", e));
+        user.make_volume(VolumeFormat::of_blocks(4096))
+            .unwrap_or_else(|e| failed("the volume of the programs", e));
         for program in programs() {
             install(user, program).unwrap_or_else(|e| failed(program.name, e));
         }
