@@ -5,7 +5,8 @@
 //!
 //! The last block has as many fragments as the file needs. Where it is to have more, it gets those behind it, or moves
 //! to a block with room to grow ([`Volume::reach`], after `ffs_realloccg`); what it moves from is free when nothing on
-//! the disk points there any more.
+//! the disk points there any more. Without soft updates the inode may be on the disk before the bytes that have moved,
+//! as in FFS: what was synced before is safe again when it is synced once more.
 
 use crate::Ino;
 use crate::defect::FsDefect;

@@ -3,12 +3,12 @@
 //!
 //! A [`Volume`] is what is known in memory of a file system on a [`Store`], the buffers of a disk; every call gets the
 //! store, so that a kernel can lend it for the time of a system call. On the disk there are cylinder groups, each with
-//! a copy of the superblock, free maps of inodes and blocks, inodes, and blocks ([`layout`]).
+//! a copy of the superblock, free maps of inodes and fragments, inodes, and blocks ([`layout`]).
 //!
 //! What is where, from the bottom up:
 //!
 //! * `error`, `store`: what can go wrong, and what a volume is kept on. `layout`: what is where on the disk.
-//! * `inode`, `chunk`: inodes and directories as they are on the disk. `maps`: free inodes and blocks.
+//! * `inode`, `chunk`: inodes and directories as they are on the disk. `maps`: free inodes and fragments.
 //! * `sector`, `soft`, `order`, `ordering`: soft updates; what waits, and what it waits for.
 //! * `volume`: what is in memory of a volume. `bmap`: the blocks of a file. `cut`: taking blocks from a file.
 //! * `dir`: one name in a directory. `file`: the bytes of files. `names`: making, linking, removing, renaming.
