@@ -156,6 +156,42 @@ fn what_a_file_has_moved_from_is_not_anothers_while_the_disk_says_it_is_its_own(
     assert!(reused && report.is_damaged(), "the defect is found");
 }
 
+/// With soft updates what was synced stays, whenever the power goes while the block that it is in moves.
+#[test]
+fn what_was_synced_is_there_while_its_block_moves() {
+    let mut side = Side::new(2 << 20, fragments_of(4096, 512), 4096, None);
+    let root = side.volume.root();
+    side.use_soft_updates(None);
+    let mut made = |name: &[u8]| {
+        let ino = side.volume.make(&mut side.store, root, name, Kind::File).unwrap();
+        append(&mut side, ino, 500);
+        side.volume.fsync(&mut side.store, ino).unwrap();
+        ino
+    };
+    let (file, _) = (made(b"file"), made(b"beside"));
+    let (at, base) = (place(&mut side, file), side.store.device().clone());
+    side.store.device_mut().keep_journal();
+    append(&mut side, file, 1500);
+    let moved = place(&mut side, file);
+    assert_ne!(moved, at);
+    // What it has moved from is another's as soon as that may be.
+    for i in 0..8u8 {
+        side.volume.sync(&mut side.store).unwrap();
+        let other = side.volume.make(&mut side.store, root, &[b'0' + i], Kind::File).unwrap();
+        assert_eq!(side.volume.write(&mut side.store, other, 0, &[i; 512]), Ok(512));
+    }
+    side.volume.sync(&mut side.store).unwrap();
+    let device = side.store.into_device();
+    for count in 0..=device.written() {
+        let mut store = Cached::new(device.cut(&base, count));
+        repair(&mut store).unwrap();
+        let volume = Volume::mount(&mut store).unwrap();
+        let mut after = Side { store, volume, open: [None; SLOTS], own_bytes: None };
+        let bytes = after.contents(file).unwrap();
+        assert!(bytes.len() >= 500 && bytes.iter().all(|byte| *byte == 7), "behind write {count}");
+    }
+}
+
 /// A volume whose last free fragments are those that a file has moved from.
 #[test]
 fn what_a_file_has_moved_from_is_room_where_there_is_no_other() {
