@@ -30,7 +30,9 @@ fn can_lease() -> bool {
 /// No other test of this program runs meanwhile. `None`: this host has no leases.
 fn alone() -> Option<MutexGuard<'static, ()>> {
     static ALONE: Mutex<()> = Mutex::new(());
-    can_lease().then(|| ALONE.lock().unwrap_or_else(PoisonError::into_inner))
+    // To ask whether there are leases takes descriptors, too.
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    can_lease().then_some(alone)
 }
 
 fn filled(tx: &Sender, len: usize, byte: u8) -> Buffer {
