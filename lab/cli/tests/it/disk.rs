@@ -183,6 +183,9 @@ fn images_that_cannot_be_used_are_named_and_refused() {
     changed[17] ^= 4;
     try_with(&changed, "sum");
     assert!(refused(at, &["disk", "check", "missing"]).contains("missing"));
+    let said = refused(at, &["disk", "make", "tree", "-o", "new", "--fragment-bytes", "4096"]);
+    assert!(said.contains("fragments of 4096 bytes, expected a power of two, 512 to 2048"), "{said}");
+    assert!(!said.contains("GiB"), "no disk was tried: {said}");
 }
 
 #[test]
