@@ -1,5 +1,5 @@
-//! Random programs of system calls: processes with files of both file systems, pipes and pairs of sockets, memory of
-//! their own and shared, and mapped files, each used as the buffer of the others; under a whole kernel.
+//! Random programs of system calls: processes with files of both file systems, pipes, pairs of sockets, connections of
+//! TCP, memory of their own and shared, and mapped files, each used as the buffer of the others; under a whole kernel.
 //!
 //! * [`Calls`]: what is done, as plain data; [`Calls::program`]: a process that does it.
 //! * `reference`: the plain copying model: what files, streams and memory hold.

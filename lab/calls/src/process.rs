@@ -6,14 +6,23 @@ use super::steps::{Bytes, CallOp, DESCRIPTORS, MAX_REGION_PAGES, NAMES};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
-use pageferry_hal::{Machine, PAGE_SIZE, Prot, Va};
-use pageferry_kernel::{Errno, Fd, OpenFlags, Program, SendMode, ShownPages, User};
+use core::net::{Ipv4Addr, SocketAddrV4};
+use pageferry_hal::{Instructions, Machine, PAGE_SIZE, Prot, Va};
+use pageferry_kernel::{Errno, Fd, OpenFlags, Program, SendMode, ShownPages, SocketKind, User};
 use pageferry_vm::Inherit;
 
 /// A receive area.
 const AREA_BYTES: usize = 4 * PAGE_SIZE;
 /// The most that a file becomes.
 const MAX_FILE_BYTES: usize = 60_000;
+
+/// What is under way has come when it was waited for so often.
+const MAX_WAITS: usize = 400;
+
+/// A connection that may have been reset may say so, or nothing.
+fn is_of_reset(e: Errno) -> bool {
+    matches!(e, Errno::ConnectionReset | Errno::BrokenPipe | Errno::NotConnected | Errno::WouldBlock)
+}
 
 /// A process at one of its steps.
 pub(super) struct Actor<'a, M: Machine> {
@@ -75,6 +84,7 @@ impl<M: Machine> Actor<'_, M> {
             CallOp::Stat { name } => self.stat(self.name(name)),
             CallOp::Pipe => self.pair(false),
             CallOp::SocketPair => self.pair(true),
+            CallOp::Connection => self.connection(),
             CallOp::Send { fd, from, auto } => {
                 let mode = if auto { SendMode::Auto } else { SendMode::Loan };
                 self.send(fd, from, |u, fd, buffer| u.send(fd, buffer.at, buffer.len, mode));
@@ -348,7 +358,7 @@ impl<M: Machine> Actor<'_, M> {
             }
             What::File { .. } => {}
             What::End { input: Some(input), .. } if at.is_none() => {
-                if let Some(bytes) = self.taken(input, buffer.len, self.tried(call)) {
+                if let Some(bytes) = self.taken(input, buffer.len, self.due(input, call)) {
                     self.arrived(buffer, &bytes);
                 }
             }
@@ -368,10 +378,52 @@ impl<M: Machine> Actor<'_, M> {
         self.stored(buffer, bytes);
     }
 
+    /// Makes a call that takes something out of a stream; again and again, as long as that is under way.
+    fn due<T>(&self, input: usize, call: impl Fn(&User<M>) -> Result<T, Errno>) -> Result<T, Errno> {
+        let answer = self.tried(&call);
+        let waits = {
+            let stream = &self.reference.borrow().streams[input];
+            stream.back.is_some() && !stream.may_be_reset && stream.is_due()
+        };
+        if waits { self.waited_for(answer, call) } else { answer }
+    }
+
+    /// Makes a call that was answered so, and would block, until it does not any more.
+    fn waited_for<T>(
+        &self,
+        mut answer: Result<T, Errno>,
+        call: impl Fn(&User<M>) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        for wait in 0..MAX_WAITS {
+            if !matches!(answer, Err(Errno::WouldBlock)) {
+                break;
+            }
+            // What was lost for want of memory is sent again after a second or more.
+            self.u.compute(Instructions(100_000 << (wait / 8).min(6)));
+            _ = self.u.yield_now();
+            answer = call(self.u);
+        }
+        answer
+    }
+
     /// What a call that answered so has taken out of a stream.
     fn taken(&self, input: usize, len: usize, answer: Result<usize, Errno>) -> Option<Vec<u8>> {
         let mut reference = self.reference.borrow_mut();
         let stream = &mut reference.streams[input];
+        if stream.may_be_reset {
+            let there = stream.queue.len().min(len);
+            return match answer {
+                Ok(0) => None,
+                Err(e) => {
+                    assert!(is_of_reset(e), "{e} of a connection that may have been reset");
+                    None
+                }
+                Ok(got) => {
+                    assert!(got <= there, "{got} bytes of {there}");
+                    Some(stream.queue.drain(..got).collect())
+                }
+            };
+        }
         if stream.queue.is_empty() {
             let expected = if stream.writers == 0 { Ok(0) } else { Err(Errno::WouldBlock) };
             assert_eq!(answer, expected, "of a stream in which nothing is");
@@ -414,16 +466,41 @@ impl<M: Machine> Actor<'_, M> {
             }
             What::File { .. } => {}
             What::End { output: Some(output), .. } if at.is_none() => {
-                self.put(output, &bytes, self.tried(call))
+                self.put(output, &bytes, self.room_for(output, call))
             }
             What::End { .. } => assert!(call(self.u).is_err(), "it cannot be written so"),
         }
+    }
+
+    /// Makes a call that puts something into a stream: of a connection, until what was read makes room.
+    fn room_for(
+        &self,
+        output: usize,
+        call: impl Fn(&User<M>) -> Result<usize, Errno>,
+    ) -> Result<usize, Errno> {
+        let answer = self.tried(&call);
+        let waits = {
+            let stream = &self.reference.borrow().streams[output];
+            stream.back.is_some() && !stream.may_be_reset && stream.queue.is_empty() && stream.readers > 0
+        };
+        if waits { self.waited_for(answer, call) } else { answer }
     }
 
     /// A call that answered so has put some of these bytes into a stream.
     fn put(&self, output: usize, bytes: &[u8], answer: Result<usize, Errno>) {
         let mut reference = self.reference.borrow_mut();
         let stream = &mut reference.streams[output];
+        if stream.back.is_some() && (stream.readers == 0 || stream.may_be_reset) {
+            // Who writes to an end that has closed learns of it later.
+            match answer {
+                Ok(len) => {
+                    assert!(len <= bytes.len(), "{len} bytes of {}", bytes.len());
+                    stream.queue.extend(&bytes[..len]);
+                }
+                Err(e) => assert!(e == Errno::NotSupported || is_of_reset(e), "{e} where nobody may read"),
+            }
+            return reference.may_reset(output);
+        }
         match answer {
             // As a kernel without that kind of send says.
             Err(Errno::NotSupported) => {}
@@ -525,6 +602,39 @@ impl<M: Machine> Actor<'_, M> {
         self.has(other, opens[1]);
     }
 
+    /// A connection to itself, if there is a network.
+    fn connection(&self) {
+        if self.count().0 + 2 > DESCRIPTORS {
+            return;
+        }
+        let u = self.u;
+        let listening = match self.tried(|u| u.socket(SocketKind::Stream)) {
+            Err(Errno::NotSupported) => return,
+            listening => listening.expect("there is room for a socket"),
+        };
+        assert_eq!(u.bind(listening, SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)), Ok(()));
+        assert_eq!(self.tried(|u| u.listen(listening, 1)), Ok(()));
+        let (name, _) = u.socket_names(listening).expect("it has a name");
+        let one = self.tried(|u| u.socket(SocketKind::Stream)).expect("there is room for a socket");
+        assert_eq!(u.connect(one, name), Ok(()));
+        let (other, from) = u.accept(listening).expect("it is connected");
+        let names = u.socket_names(one);
+        assert_eq!(names, Ok((from, Some(name))), "the names of the end that asked");
+        assert_eq!(u.close(listening), Ok(()));
+        for fd in [one, other] {
+            assert_eq!(u.set_nonblocking(fd, true), Ok(()));
+        }
+        let opens = {
+            let mut reference = self.reference.borrow_mut();
+            let (there, back) = reference.connection();
+            let first = What::End { input: Some(there), output: Some(back), is_socket: true };
+            let second = What::End { input: Some(back), output: Some(there), is_socket: true };
+            [reference.open(first), reference.open(second)]
+        };
+        self.has(one, opens[0]);
+        self.has(other, opens[1]);
+    }
+
     fn send(&self, which: usize, from: Bytes, call: impl Fn(&User<M>, Fd, Buffer) -> Result<usize, Errno>) {
         let (Some((fd, _, What::End { output: Some(output), .. })), Some(buffer)) =
             (self.descriptor(which), self.buffer(from))
@@ -532,12 +642,12 @@ impl<M: Machine> Actor<'_, M> {
             return;
         };
         let bytes = self.held(buffer);
-        self.put(output, &bytes, self.tried(|u| call(u, fd, buffer)));
+        self.put(output, &bytes, self.room_for(output, |u| call(u, fd, buffer)));
     }
 
     fn receive_transfer(&self, which: usize, len: usize) {
         let Some((fd, _, What::End { input: Some(input), .. })) = self.descriptor(which) else { return };
-        let received = self.tried(|u| u.receive_transfer(fd, None, len));
+        let received = self.due(input, |u| u.receive_transfer(fd, None, len));
         if matches!(received, Err(Errno::NotSupported)) {
             return;
         }
@@ -556,7 +666,7 @@ impl<M: Machine> Actor<'_, M> {
         let len = pages * PAGE_SIZE;
         let window = self.tried(|u| u.map_window(len)).expect("there are addresses");
         for _ in 0..2 {
-            let shown = self.tried(|u| u.receive_shown(fd, window, len));
+            let shown = self.due(input, |u| u.receive_shown(fd, window, len));
             match shown {
                 Err(Errno::NotSupported) => break,
                 Ok(ShownPages { len_bytes: 0, copy_bytes }) if copy_bytes > 0 => {
@@ -590,7 +700,7 @@ impl<M: Machine> Actor<'_, M> {
             (self.u.pid(), at)
         });
         self.reference.borrow_mut().streams[input].area = Some((owner, at));
-        let placed = self.tried(|u| u.receive_placed(fd, &[], len));
+        let placed = self.due(input, |u| u.receive_placed(fd, &[], len));
         let answer = placed.as_ref().map(|all| all.iter().map(|p| p.len_bytes).sum()).map_err(|e| *e);
         let (Some(bytes), Ok(placed)) = (self.taken(input, len, answer), placed) else { return };
         let mut rest = &bytes[..];
@@ -611,7 +721,7 @@ impl<M: Machine> Actor<'_, M> {
         else {
             return;
         };
-        self.taken(input, len, self.tried(|u| u.discard(fd, len)));
+        self.taken(input, len, self.due(input, |u| u.discard(fd, len)));
     }
 
     fn send_file(&self, socket: usize, file: usize, at: u64, len: usize, lend: bool) {
@@ -630,7 +740,7 @@ impl<M: Machine> Actor<'_, M> {
             return;
         }
         let mode = if lend { SendMode::Loan } else { SendMode::Copy };
-        self.put(output, &bytes, self.tried(|u| u.send_file(socket, file, at, len, mode)));
+        self.put(output, &bytes, self.room_for(output, |u| u.send_file(socket, file, at, len, mode)));
     }
 
     // ------------------------------------------------------------------------------------------- processes

@@ -20,7 +20,7 @@ pub(super) struct Node {
     pub(super) private: usize,
 }
 
-/// One direction of a pipe or of a pair of sockets.
+/// One direction of a pipe, of a pair of sockets or of a connection.
 #[derive(Default)]
 pub(super) struct Stream {
     pub(super) queue: VecDeque<u8>,
@@ -29,6 +29,18 @@ pub(super) struct Stream {
     pub(super) readers: usize,
     /// Its receive area, and the process whose memory that is.
     pub(super) area: Option<(Pid, Va)>,
+    /// It is TCP's, and the other direction is this one: what was sent is under way for some time.
+    pub(super) back: Option<usize>,
+    /// An end has closed before it had read all, or somebody has written to one that had: the connection may have been
+    /// reset, and what was under way be lost.
+    pub(super) may_be_reset: bool,
+}
+
+impl Stream {
+    /// Bytes, or the end, are to come.
+    pub(super) fn is_due(&self) -> bool {
+        !self.queue.is_empty() || self.writers == 0
+    }
 }
 
 /// What an open file is.
@@ -186,6 +198,16 @@ impl Reference {
         {
             input.into_iter().for_each(|i| self.streams[i].readers -= 1);
             output.into_iter().for_each(|o| self.streams[o].writers -= 1);
+            if let Some(input) = input.filter(|i| !self.streams[*i].queue.is_empty()) {
+                self.may_reset(input);
+            }
+        }
+    }
+
+    /// Where it is a connection's, both directions may be gone.
+    pub(super) fn may_reset(&mut self, stream: usize) {
+        if let Some(back) = self.streams[stream].back {
+            [stream, back].into_iter().for_each(|one| self.streams[one].may_be_reset = true);
         }
     }
 
@@ -193,6 +215,14 @@ impl Reference {
     pub(super) fn stream(&mut self) -> usize {
         self.streams.push(Stream::default());
         self.streams.len() - 1
+    }
+
+    /// The two directions of a connection.
+    pub(super) fn connection(&mut self) -> (usize, usize) {
+        let (there, back) = (self.stream(), self.stream());
+        self.streams[there].back = Some(back);
+        self.streams[back].back = Some(there);
+        (there, back)
     }
 
     /// How many bytes of a region can be used: of a mapped file, those that it has.
