@@ -26,6 +26,8 @@ struct World<M: Machine> {
     steps: Vec<CallStep>,
     /// The step that is to be made next; behind the last, each process has a turn to end.
     turn: Rc<Cell<usize>>,
+    /// The process that makes it, which is chosen before: another comes, and this one goes, while the step is made.
+    actor: Cell<Option<usize>>,
     judge: Box<dyn Judge<M>>,
 }
 
@@ -48,6 +50,7 @@ impl Calls {
             }),
             steps: self.steps.clone(),
             turn: at,
+            actor: Cell::new(Some(0)),
             judge: Box::new(judge),
         });
         let format = match self.seed / 7 % 8 {
@@ -81,17 +84,21 @@ impl<M: Machine> World<M> {
         u.detach_memory_disk().expect("nobody uses it");
     }
 
-    /// The process whose turn it is: that of the step if it is there, else the next that is.
-    fn actor(&self) -> Option<usize> {
-        let turn = self.turn.get();
+    /// Whose turn the next step is: of the process that it names if that is there, else of the next that is. Behind
+    /// the last step each process that is there has a turn.
+    fn pass_on(&self) {
+        let turn = self.turn.get() + 1;
         let reference = self.reference.borrow();
-        let is_there = |process: usize| reference.processes[process].is_some();
-        match self.steps.get(turn) {
-            Some(step) => (0..PROCESSES).map(|i| (step.process + i) % PROCESSES).find(|p| is_there(*p)),
+        let is_there = |process: &usize| reference.processes[*process].is_some();
+        let (turn, actor) = match self.steps.get(turn) {
+            Some(step) => (turn, (0..PROCESSES).map(|i| (step.process + i) % PROCESSES).find(is_there)),
             None => {
-                Some(turn - self.steps.len()).filter(|process| *process < PROCESSES && is_there(*process))
+                let actor = (turn - self.steps.len()..PROCESSES).find(is_there);
+                (self.steps.len() + actor.unwrap_or(PROCESSES), actor)
             }
-        }
+        };
+        self.turn.set(turn);
+        self.actor.set(actor);
     }
 
     /// What process number `me` does.
@@ -115,19 +122,11 @@ impl<M: Machine> World<M> {
             if u.is_killed() {
                 return;
             }
-            let turn = world.turn.get();
-            match world.actor() {
-                Some(process) if process == me => {}
-                None if turn < world.steps.len() + PROCESSES => {
-                    // Nobody is there to end.
-                    world.turn.set(turn + 1);
-                    continue;
-                }
-                _ => {
-                    _ = u.yield_now();
-                    continue;
-                }
+            if world.actor.get() != Some(me) {
+                _ = u.yield_now();
+                continue;
             }
+            let turn = world.turn.get();
             let goes_on = match world.steps.get(turn) {
                 Some(step) => actor.step(step.op, step.fail),
                 None => {
@@ -138,12 +137,11 @@ impl<M: Machine> World<M> {
             if turn.is_multiple_of(LOOK_EVERY) {
                 world.judge.between_steps(u);
             }
+            world.pass_on();
             if !goes_on {
                 break;
             }
-            world.turn.set(turn + 1);
         }
-        world.turn.set(world.turn.get() + 1);
         while u.wait().is_ok() {}
     }
 
