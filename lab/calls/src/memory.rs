@@ -138,7 +138,9 @@ impl<M: Machine> Actor<'_, M> {
             What::File { node, offset, .. } if offset < reference.nodes[node].bytes.len() as u64 => {
                 answer == Err(Errno::Fault)
             }
-            What::End { input: Some(input), .. } if reference.streams[input].may_be_reset => answer != Ok(len),
+            What::End { input: Some(input), .. } if reference.streams[input].may_be_reset => {
+                answer != Ok(len)
+            }
             What::End { input: Some(input), .. } if !reference.streams[input].queue.is_empty() => {
                 let is_under_way = reference.streams[input].back.is_some();
                 answer == Err(Errno::Fault) || is_under_way && answer == Err(Errno::WouldBlock)

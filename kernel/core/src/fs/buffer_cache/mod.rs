@@ -154,31 +154,15 @@ impl<S: Strategy> Cached<'_, S> {
         let sectors = self.cache.sectors_of(place);
         let shown = bits(&sectors);
         if let Some(buffer) = self.cache.buffers.get_mut(&place) {
-            if shown & !buffer.shown != 0 {
-                self.strategy.show_more(place.piece, sectors.end, &mut buffer.memory)?;
-                buffer.shown |= shown;
-            }
             self.cache.by_use.remove(&buffer.used);
             buffer.used = now;
             self.cache.by_use.insert(now, place);
-            return Ok(S::address(&buffer.memory));
+            if shown & !buffer.shown != 0 {
+                self.show_more(place, sectors)?;
+            }
+            return Ok(S::address(&self.cache.buffers[&place].memory));
         }
-        let count = self.cache.buffers.len() + self.cache.hidden.len();
-        let shows = match self.cache.hidden.pop() {
-            Some(memory) => self.strategy.show(place.piece, sectors.clone(), Room::Used(memory)),
-            None if count < self.cache.max => {
-                self.strategy.show(place.piece, sectors.clone(), Room::New(count))
-            }
-            None => Err(Errno::NoMemory),
-        };
-        let memory = match shows {
-            // There may be as many buffers, but not the addresses or frames for one more.
-            Err(Errno::NoMemory) if !self.cache.buffers.is_empty() => {
-                let room = Room::Used(self.reclaim()?);
-                self.strategy.show(place.piece, sectors, room)?
-            }
-            shows => shows?,
-        };
+        let memory = self.show(place, sectors)?;
         let at = S::address(&memory);
         self.cache.by_use.insert(now, place);
         self.cache.buffers.insert(
@@ -188,9 +172,47 @@ impl<S: Strategy> Cached<'_, S> {
         Ok(at)
     }
 
-    /// Takes the memory of the buffer that was used least recently.
-    fn reclaim(&mut self) -> Result<S::Memory, Errno> {
-        let victim = self.victim()?;
+    /// Memory that shows these sectors. There may be as many buffers, but not the addresses or frames for one more:
+    /// then others give back theirs.
+    fn show(&mut self, place: Place, sectors: Range<usize>) -> Result<S::Memory, Errno> {
+        loop {
+            let count = self.cache.buffers.len() + self.cache.hidden.len();
+            let room = match self.cache.hidden.pop() {
+                Some(memory) => Room::Used(memory),
+                None if count < self.cache.max => Room::New(count),
+                None => Room::Used(self.reclaim(place)?),
+            };
+            match self.strategy.show(place.piece, sectors.clone(), room) {
+                Err(Errno::NoMemory) if !self.cache.buffers.is_empty() => self.give_back(place)?,
+                shows => return shows,
+            }
+        }
+    }
+
+    /// Has a buffer show more of its piece, up to the end of these sectors; as [`Cached::show`].
+    fn show_more(&mut self, place: Place, sectors: Range<usize>) -> Result<(), Errno> {
+        let shown = bits(&sectors);
+        loop {
+            let count = self.cache.buffers.len();
+            let buffer = self.cache.buffers.get_mut(&place).expect("it is there");
+            match self.strategy.show_more(place.piece, sectors.end, &mut buffer.memory) {
+                Err(Errno::NoMemory) if count > 1 => self.give_back(place)?,
+                shows => return shows.map(|()| buffer.shown |= shown),
+            }
+        }
+    }
+
+    /// Another buffer than this one has no frames any more.
+    fn give_back(&mut self, but: Place) -> Result<(), Errno> {
+        let memory = self.reclaim(but)?;
+        let memory = self.strategy.hide(memory);
+        self.cache.hidden.push(memory);
+        Ok(())
+    }
+
+    /// Takes the memory of the buffer that was used least recently, but not of this one.
+    fn reclaim(&mut self, but: Place) -> Result<S::Memory, Errno> {
+        let victim = self.victim(but)?;
         let buffer = self.cache.buffers.remove(&victim).expect("it is in the list");
         self.cache.by_use.remove(&buffer.used);
         if !S::KEEPS_PIECES {
@@ -199,16 +221,17 @@ impl<S: Strategy> Cached<'_, S> {
         Ok(buffer.memory)
     }
 
-    /// The buffer that was used least recently, of those of which nothing waits any more.
-    fn victim(&mut self) -> Result<Place, Errno> {
+    /// The buffer that was used least recently, of those of which nothing waits any more, and but for one.
+    fn victim(&mut self, but: Place) -> Result<Place, Errno> {
         let mut after = None;
         loop {
             let next = match after {
                 None => self.cache.by_use.first_key_value(),
                 Some(used) => self.cache.by_use.range(used + 1..).next(),
             };
+            let next = next.map(|(used, place)| (*used, *place)).filter(|(_, place)| *place != but);
             // What is in all others waits for what is not in its buffer yet.
-            let (used, place) = next.map(|(used, place)| (*used, *place)).ok_or(Errno::Io)?;
+            let (used, place) = next.ok_or(Errno::Io)?;
             self.write_out(place)?;
             self.write_older(place.start()..place.start() + BUFFER_BYTES as u64)?;
             if self.cache.buffers[&place].dirty == 0 {

@@ -1,4 +1,5 @@
-//! Random reads, writes and blocks of files, beside plain bytes, on a disk that fails now and then.
+//! Random reads, writes and blocks of files, beside plain bytes, on a disk that fails now and then, where memory is short
+//! now and then.
 
 use super::*;
 use alloc::collections::BTreeMap;
@@ -14,6 +15,10 @@ struct Rig {
     /// What each buffer shows: a piece, and sectors of it.
     shown: RefCell<BTreeMap<u64, (u64, Range<usize>)>>,
     may_fail: Cell<bool>,
+    /// There is no memory the next time that some is asked for.
+    short: Cell<bool>,
+    /// Numbers of buffers that got none.
+    lost: RefCell<Vec<u64>>,
     written: Cell<usize>,
     state: Cell<u64>,
 }
@@ -25,6 +30,8 @@ impl Rig {
             memory: vec![0; 6 * BUFFER_BYTES].into(),
             shown: RefCell::default(),
             may_fail: Cell::default(),
+            short: Cell::default(),
+            lost: RefCell::default(),
             written: Cell::default(),
             state: seed.into(),
         }
@@ -77,10 +84,15 @@ impl<const KEEPS: bool> Strategy for Owner<'_, KEEPS> {
     }
 
     fn show(&mut self, piece: u64, sectors: Range<usize>, room: Room<u64>) -> Result<u64, Errno> {
+        let mut lost = self.0.lost.borrow_mut();
         let number = match room {
-            Room::New(count) => count as u64,
+            Room::New(count) => lost.pop().unwrap_or(count as u64),
             Room::Used(number) => number,
         };
+        if self.0.short.replace(false) {
+            lost.push(number);
+            return Err(Errno::NoMemory);
+        }
         if !KEEPS {
             self.0.memory.borrow_mut()[number as usize * BUFFER_BYTES..][..BUFFER_BYTES].fill(0xee);
         }
@@ -89,6 +101,9 @@ impl<const KEEPS: bool> Strategy for Owner<'_, KEEPS> {
     }
 
     fn show_more(&mut self, piece: u64, end: usize, number: &mut u64) -> Result<(), Errno> {
+        if self.0.short.replace(false) {
+            return Err(Errno::NoMemory);
+        }
         let mut shown = self.0.shown.borrow_mut();
         let (of, sectors) = shown.get_mut(number).expect("it shows something");
         assert_eq!(*of, piece);
@@ -195,6 +210,10 @@ fn holds_what_was_written<const KEEPS: bool>(seed: u64, max: usize, max_dirty: u
         let (at, bytes) = (range.start as u64, range.start as u64..range.end as u64);
         let mut cached = Cached { strategy: Owner::<KEEPS>(&rig), cache: &mut cache };
         rig.may_fail.set(rig.below(3) == 0);
+        let short = rig.below(4) == 0;
+        rig.short.set(short);
+        // Another buffer gives back what this one lacks.
+        let may_lack = rig.may_fail.get() || cached.cache.buffers.len() < 2;
         match rig.below(11) {
             8 => {
                 let new = blocks.more(&rig);
@@ -214,17 +233,20 @@ fn holds_what_was_written<const KEEPS: bool>(seed: u64, max: usize, max_dirty: u
                 let shown = cached.cache.spans(bytes.clone()).count();
                 let (may_wait, written) = (waiting(&cached) + shown, rig.written.get());
                 let result = cached.write(at, &new, When::Later);
+                assert!(result.is_ok() || may_lack, "{result:?} at step {step}");
                 if result.is_ok() {
                     assert!(waiting(&cached) <= max_dirty, "{} buffers wait", waiting(&cached));
                 }
-                if room >= shown && may_wait <= max_dirty {
+                if room >= shown && may_wait <= max_dirty && !short {
                     assert_eq!(rig.written.get(), written, "nothing has to be written yet");
                 }
                 plain[range].fill(result.is_ok().then_some(step as u8));
             }
             4..=5 => {
                 let mut found = vec![0; range.len()];
-                if cached.read(at, &mut found).is_ok() {
+                let result = cached.read(at, &mut found);
+                assert!(result.is_ok() || may_lack, "{result:?} at step {step}");
+                if result.is_ok() {
                     for (i, (found, known)) in found.iter().zip(&plain[range]).enumerate() {
                         assert!(
                             known.is_none_or(|known| known == *found),
@@ -265,6 +287,7 @@ fn holds_what_was_written<const KEEPS: bool>(seed: u64, max: usize, max_dirty: u
         }
     }
     rig.may_fail.set(false);
+    rig.short.set(false);
     Cached { strategy: Owner::<KEEPS>(&rig), cache: &mut cache }
         .sync()
         .expect("the disk does not fail any more");
