@@ -202,7 +202,10 @@ impl<M: Machine> MemoryDisk<M> {
                 (from..pages.end).find(|page| frames[*page].is_none())
             };
             let Some(page) = missing else { return Ok(bytes) };
-            match core.vm.kernel_pages_waiting(threads, 1) {
+            // As GEOM makes a request again that failed for want of memory (`g_io_deliver`, ENOMEM): a file system that
+            // has written a part of a change cannot go back.
+            let again = |_| core.vm.kernel_pages_waiting(threads, 1);
+            match core.vm.kernel_pages_waiting(threads, 1).or_else(again) {
                 Ok(frame) => {
                     let mut state = self.state.lock();
                     let disk = state.disk.as_mut().expect("a disk that is open is there");
