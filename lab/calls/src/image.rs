@@ -57,6 +57,10 @@ impl<M: Machine> Actor<'_, M> {
             self.reference.borrow_mut().write(node, 0, &image);
         }
         let file = self.reference.borrow().nodes[node].bytes.clone();
+        if file.starts_with(&image[..4]) && !file.starts_with(&image) {
+            // One in which something was stored, which may matter to who loads it or not.
+            return;
+        }
         while self.region(0).is_some() && file.starts_with(&image) {
             self.compare(0);
             let mut reference = self.reference.borrow_mut();
