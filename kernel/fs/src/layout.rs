@@ -53,6 +53,24 @@ pub struct Format {
 }
 
 impl Format {
+    /// Whether a volume may have it.
+    ///
+    /// # Errors
+    /// [`FsError::Refused`]: a size of blocks or fragments that is none.
+    pub fn check(self) -> Result<(), FsError> {
+        let Format { block_bytes, fragment_bytes } = self;
+        if !block_bytes.is_power_of_two() || !(512..=65536).contains(&block_bytes) {
+            let expected = "expected a power of two, 512 to 65536";
+            return Err(FsError::Refused(format!("blocks of {block_bytes} bytes, {expected}")));
+        }
+        let min_bytes = (block_bytes / MAX_PER_BLOCK).max(SECTOR_BYTES as u32);
+        if !fragment_bytes.is_power_of_two() || !(min_bytes..=block_bytes).contains(&fragment_bytes) {
+            let expected = format!("expected a power of two, {min_bytes} to {block_bytes}");
+            return Err(FsError::Refused(format!("fragments of {fragment_bytes} bytes, {expected}")));
+        }
+        Ok(())
+    }
+
     /// In whole blocks.
     pub fn of_blocks(block_bytes: u32) -> Format {
         Format { block_bytes, fragment_bytes: block_bytes }
@@ -119,16 +137,8 @@ impl Geometry {
     /// # Errors
     /// [`FsError::Refused`]: a size of blocks or fragments that is none, or too small or large a disk.
     pub fn new(format: Format, len_bytes: u64) -> Result<Geometry, FsError> {
+        format.check()?;
         let Format { block_bytes, fragment_bytes } = format;
-        if !block_bytes.is_power_of_two() || !(512..=65536).contains(&block_bytes) {
-            let expected = "expected a power of two, 512 to 65536";
-            return Err(FsError::Refused(format!("blocks of {block_bytes} bytes, {expected}")));
-        }
-        let min_bytes = (block_bytes / MAX_PER_BLOCK).max(SECTOR_BYTES as u32);
-        if !fragment_bytes.is_power_of_two() || !(min_bytes..=block_bytes).contains(&fragment_bytes) {
-            let expected = format!("expected a power of two, {min_bytes} to {block_bytes}");
-            return Err(FsError::Refused(format!("fragments of {fragment_bytes} bytes, {expected}")));
-        }
         let bits = (block_bytes as usize - MAPS_AT) * 8;
         let mut group_fragments = MAX_GROUP_FRAGMENTS;
         while group_fragments + group_fragments / 4 > bits {

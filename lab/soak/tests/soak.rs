@@ -115,6 +115,19 @@ fn calls_answer_as_the_plain_model_says() {
     }
 }
 
+/// CPUs that are held up for long find what no other schedule does: a process that a parent has made, and that runs
+/// before the parent goes on.
+#[test]
+fn calls_answer_so_by_priorities() {
+    for depth in 2..5 {
+        let soak = Soak { depth: Some(depth), seed: u64::from(depth), ..SOAK };
+        for episode in 0..MACHINES.len() as u64 {
+            let program = soak.calls(episode);
+            assert_eq!(program.run(), Ok(()), "{depth}, {episode}: {:#?}", program.lines());
+        }
+    }
+}
+
 #[test]
 fn defects_show_in_calls() {
     for defect in [

@@ -65,13 +65,15 @@ impl Workload for FileCalls {
     /// The program of the only process, beside a server that the kernel may begin.
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
         let size_bytes = p.size_bytes;
+        let format = VolumeFormat { block_bytes: p.block_bytes, fragment_bytes: p.fragment_bytes };
+        format.check().map_err(|e| testbed.incompatible(format!("block_bytes, fragment_bytes: {e}")))?;
         let work = FileCalls {
             model: testbed.model.clone(),
             cell,
             reads: p.op == Op::Read,
             size_bytes,
             file_bytes: p.file_bytes.next_multiple_of(size_bytes),
-            format: VolumeFormat { block_bytes: p.block_bytes, fragment_bytes: p.fragment_bytes },
+            format,
             warmup: p.warmup,
             calls: p.calls,
             clock_mhz: testbed.machine.config.cpu.clock_mhz.value as f64,

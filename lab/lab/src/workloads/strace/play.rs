@@ -408,7 +408,8 @@ impl Player<'_> {
     fn write_no_wait(&self, pipe: Fd, len: usize) -> Result<usize, Errno> {
         self.user.set_nonblocking(pipe, true)?;
         let wrote = self.user.write(pipe, self.buffer, len);
-        self.user.set_nonblocking(pipe, false).and(wrote)
+        let waits_again = self.user.set_nonblocking(pipe, false);
+        wrote.and_then(|len| waits_again.map(|()| len))
     }
 
     /// Reads and writes, as often as it takes.

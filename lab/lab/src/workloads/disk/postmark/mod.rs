@@ -89,11 +89,13 @@ impl Workload for PostMark {
 
     /// The program of the only process.
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
+        let format = VolumeFormat { block_bytes: p.block_bytes, fragment_bytes: p.fragment_bytes };
+        format.check().map_err(|e| testbed.incompatible(format!("block_bytes, fragment_bytes: {e}")))?;
         let work = PostMark {
             model: testbed.model.clone(),
             cell,
             disk_bytes: p.disk_mb << 20,
-            format: VolumeFormat { block_bytes: p.block_bytes, fragment_bytes: p.fragment_bytes },
+            format,
             files: p.files,
             transactions: p.transactions,
             user_instructions: Instructions(p.user_instructions),
