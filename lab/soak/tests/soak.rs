@@ -135,6 +135,9 @@ fn defects_show_in_calls() {
         Planted::Vm(VmDefect::ZeroForgotten),
         Planted::Vm(VmDefect::ForkWithoutProtect),
         Planted::Vm(VmDefect::AnonReferenceForgotten),
+        Planted::Net(NetDefect::FlipOfPart),
+        Planted::Net(NetDefect::AreaPageReused),
+        Planted::Net(NetDefect::LentMappingKept),
     ] {
         let found = (0..16).any(|episode| SOAK.calls(episode).run_planted(defect).is_err());
         assert!(found, "{defect:?}");
