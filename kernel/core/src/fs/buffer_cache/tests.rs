@@ -1,5 +1,5 @@
-//! Random reads, writes and blocks of files, beside plain bytes, on a disk that fails now and then, where memory is short
-//! now and then.
+//! Random reads, writes and blocks of files, beside plain bytes, on a disk that fails now and then, where memory is
+//! short now and then.
 
 use super::*;
 use alloc::collections::BTreeMap;
