@@ -16,4 +16,7 @@ pub trait Judge<M: Machine> {
     fn fail_after(&self, _: &User<M>, _succeed: Option<u32>) -> bool {
         false
     }
+
+    /// All processes have ended: the sound device has played this, or was to.
+    fn played(&self, _: &User<M>, _expected: &[u8]) {}
 }

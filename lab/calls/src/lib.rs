@@ -24,6 +24,7 @@ mod memory;
 mod others;
 mod process;
 mod reference;
+mod sound;
 mod steps;
 mod world;
 

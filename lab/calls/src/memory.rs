@@ -134,7 +134,7 @@ impl<M: Machine> Actor<'_, M> {
             // Of a file that is mapped privately nobody knows who sees what.
             What::File { node, .. } if writes && reference.nodes[node].private > 0 => true,
             What::File { .. } if writes => answer == Err(Errno::Fault),
-            What::End { .. } if writes => answer.is_err(),
+            What::End { .. } | What::Sound if writes => answer.is_err(),
             What::File { node, offset, .. } if offset < reference.nodes[node].bytes.len() as u64 => {
                 answer == Err(Errno::Fault)
             }

@@ -19,8 +19,12 @@ impl<M: Machine> Actor<'_, M> {
         let [polled] = polled;
         assert_eq!(count, Ok(usize::from(polled.is_ready())));
         let reference = self.reference.borrow();
-        let What::End { input, output, is_socket } = what else {
-            return assert!(polled.ready.readable && polled.ready.writable, "a file is always ready");
+        let (input, output, is_socket) = match what {
+            What::End { input, output, is_socket } => (input, output, is_socket),
+            What::File { .. } => {
+                return assert!(polled.ready.readable && polled.ready.writable, "a file is always ready");
+            }
+            What::Sound => return,
         };
         // A pipe that is no socket counts as ready whatever is in it.
         if let Some(input) = input {

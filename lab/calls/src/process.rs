@@ -85,6 +85,7 @@ impl<M: Machine> Actor<'_, M> {
             CallOp::Pipe => self.pair(false),
             CallOp::SocketPair => self.pair(true),
             CallOp::Connection => self.connection(),
+            CallOp::Sound => self.open_sound(),
             CallOp::Send { fd, from, auto } => {
                 let mode = if auto { SendMode::Auto } else { SendMode::Loan };
                 self.send(fd, from, |u, fd, buffer| u.send(fd, buffer.at, buffer.len, mode));
@@ -260,7 +261,7 @@ impl<M: Machine> Actor<'_, M> {
         }
     }
 
-    fn has(&self, fd: Fd, open: usize) {
+    pub(super) fn has(&self, fd: Fd, open: usize) {
         let mut reference = self.reference.borrow_mut();
         reference.processes[self.me].as_mut().expect("it is alive").fds.push((fd, open));
     }
@@ -362,7 +363,8 @@ impl<M: Machine> Actor<'_, M> {
                     self.arrived(buffer, &bytes);
                 }
             }
-            What::End { .. } => assert!(call(self.u).is_err(), "it cannot be read so"),
+            What::Sound if at.is_none() => self.record(buffer, call),
+            What::End { .. } | What::Sound => assert!(call(self.u).is_err(), "it cannot be read so"),
         }
     }
 
@@ -468,7 +470,8 @@ impl<M: Machine> Actor<'_, M> {
             What::End { output: Some(output), .. } if at.is_none() => {
                 self.put(output, &bytes, self.room_for(output, call))
             }
-            What::End { .. } => assert!(call(self.u).is_err(), "it cannot be written so"),
+            What::Sound if at.is_none() => self.play(fd, buffer, |u, fd, it| u.write(fd, it.at, it.len)),
+            What::End { .. } | What::Sound => assert!(call(self.u).is_err(), "it cannot be written so"),
         }
     }
 
@@ -524,7 +527,7 @@ impl<M: Machine> Actor<'_, M> {
                 assert_eq!(sought, Ok(()));
                 self.move_to(open, to);
             }
-            What::End { .. } => assert!(sought.is_err(), "a stream has no offset"),
+            What::End { .. } | What::Sound => assert!(sought.is_err(), "a stream has no offset"),
         }
     }
 
@@ -636,13 +639,15 @@ impl<M: Machine> Actor<'_, M> {
     }
 
     fn send(&self, which: usize, from: Bytes, call: impl Fn(&User<M>, Fd, Buffer) -> Result<usize, Errno>) {
-        let (Some((fd, _, What::End { output: Some(output), .. })), Some(buffer)) =
-            (self.descriptor(which), self.buffer(from))
-        else {
-            return;
-        };
-        let bytes = self.held(buffer);
-        self.put(output, &bytes, self.room_for(output, |u| call(u, fd, buffer)));
+        let (Some((fd, _, what)), Some(buffer)) = (self.descriptor(which), self.buffer(from)) else { return };
+        match what {
+            What::End { output: Some(output), .. } => {
+                let bytes = self.held(buffer);
+                self.put(output, &bytes, self.room_for(output, |u| call(u, fd, buffer)));
+            }
+            What::Sound => self.play(fd, buffer, call),
+            _ => {}
+        }
     }
 
     fn receive_transfer(&self, which: usize, len: usize) {

@@ -57,6 +57,8 @@ pub(super) enum What {
         output: Option<usize>,
         is_socket: bool,
     },
+    /// The sound device.
+    Sound,
 }
 
 /// An open file, which several descriptors of several processes may lead to.
@@ -168,6 +170,8 @@ pub(super) struct Reference {
     pub(super) opens: Vec<Open>,
     pub(super) processes: Vec<Option<Holdings>>,
     pub(super) offers: Vec<Offer>,
+    /// What the sound device has got to play.
+    pub(super) played: Vec<u8>,
 }
 
 /// True for names in one file system.

@@ -162,6 +162,8 @@ pub enum CallOp {
     SocketPair,
     /// A connection of TCP to itself, where there is a network.
     Connection,
+    /// The sound device is opened.
+    Sound,
     /// To a socket, by lending whole pages or by the kernel's choice.
     Send {
         fd: usize,
@@ -311,7 +313,7 @@ impl CallStep {
         let (fd, region) = (rng.random_range(0..64), rng.random_range(0..64));
         let name = rng.random_range(0..NAMES.len());
         let at = near(rng, MAX_OFFSET as usize) as u64;
-        let op = match rng.random_range(0..84) {
+        let op = match rng.random_range(0..85) {
             0..=4 => CallOp::Open {
                 name,
                 create: rng.random_bool(0.8),
@@ -378,6 +380,7 @@ impl CallStep {
             76 => CallOp::Signal { process: rng.random_range(0..PROCESSES) },
             78..=79 => CallOp::Exec { fd },
             82..=83 => CallOp::Connection,
+            84 => CallOp::Sound,
             77 => CallOp::Kill { process: rng.random_range(0..PROCESSES) },
             _ => CallOp::Exit,
         };

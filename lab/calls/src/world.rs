@@ -77,6 +77,7 @@ impl<M: Machine> World<M> {
             _ = u.yield_now();
         }
         assert!(self.turn.get() >= self.steps.len(), "all steps were made");
+        self.judge.played(u, &self.reference.borrow().played);
         u.unmount().expect("nobody uses it");
         u.mount().expect("it was whole");
         self.compare_files(u);

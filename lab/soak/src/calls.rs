@@ -62,6 +62,10 @@ impl Judge<Model> for Laws {
         }
     }
 
+    fn played(&self, user: &User<Model>, expected: &[u8]) {
+        assert!(user.machine().played() == expected, "it has played something else");
+    }
+
     fn fail_after(&self, user: &User<Model>, succeed: Option<u32>) -> bool {
         let vm = user.kernel().vm();
         let had_come = !vm.failure_pending();
