@@ -139,7 +139,7 @@ fn defects_show_in_calls() {
         Planted::Net(NetDefect::AreaPageReused),
         Planted::Net(NetDefect::LentMappingKept),
     ] {
-        let found = (0..16).any(|episode| SOAK.calls(episode).run_planted(defect).is_err());
+        let found = (0..64).any(|episode| SOAK.calls(episode).run_planted(defect).is_err());
         assert!(found, "{defect:?}");
     }
 }
