@@ -271,6 +271,9 @@ impl<M: Machine> Cache<M> {
         assert_eq!(state.index.frame(id), Some(frame), "the frame of a mapping in use has changed");
         self.machine.execute(self.paths.free);
         let inactive = state.index.release(id, &mut self.toucher());
+        if inactive && self.flusher.planted.is(EphemeralDefect::ReleasedUnlisted) {
+            state.index.inactive_remove(id, &mut self.toucher());
+        }
         if inactive && state.waiters > 0 {
             threads.wakeup_one(self.channel());
         }

@@ -218,7 +218,7 @@ impl MappingIndex {
         trace_written(trace, last);
     }
 
-    fn inactive_remove(&mut self, id: BufferId, trace: &mut impl Trace) {
+    pub(crate) fn inactive_remove(&mut self, id: BufferId, trace: &mut impl Trace) {
         let links = self.inactive.remove(&mut self.inactive_links, id.0);
         trace_written(trace, links.prev());
         trace_written(trace, links.next());

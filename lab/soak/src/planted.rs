@@ -45,7 +45,10 @@ impl Planted {
             .iter()
             .copied()
             .filter(|defect| !defect.needs_a_card() && !defect.needs_large_pieces());
-        let vms = VmDefect::ALL.iter().copied().filter(|defect| !defect.needs_a_window());
+        let vms = VmDefect::ALL
+            .iter()
+            .copied()
+            .filter(|defect| !defect.needs_a_window() && !defect.needs_a_daemon());
         vms.map(Planted::Vm)
             .chain(pmaps.map(Planted::Pmap))
             .chain(nets.map(Planted::Net))

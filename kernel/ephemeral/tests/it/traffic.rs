@@ -238,6 +238,24 @@ fn a_missing_shootdown_is_caught() {
     }
 }
 
+#[test]
+fn a_mapping_in_no_list_is_found() {
+    for defect in [None, Some(pageferry_ephemeral::EphemeralDefect::ReleasedUnlisted)] {
+        let config = rule(4, AccessedRule::Safe);
+        let (_, result) = try_run("xeon-mp", Schedule::Timed, config, move |rig| {
+            let mut rig = rig.clone();
+            let eph = Ephemeral::new(config, rig.pmaps.clone(), rig.kva.clone(), &mut arena(&rig));
+            let mut eph = eph.unwrap_or_else(|e| panic!("{e}"));
+            defect.into_iter().for_each(|defect| eph.plant(defect));
+            rig.eph = Rc::new(eph);
+            rig.tag_frames(FRAMES);
+            traffic(&rig, 1, Mix::Shared, 1, &Findings::default());
+            assert_eq!(rig.eph.check().is_err(), defect.is_some());
+        });
+        result.expect("the run ends");
+    }
+}
+
 /// Room for the structures of one more set of mappings: addresses in the arena that no other set has.
 pub fn arena(rig: &Rig) -> StructArena {
     arena_of(rig, 1 << 20)

@@ -282,7 +282,7 @@ impl<M: Machine> Space<M> {
     pub fn protect(&self, t: &dyn Threads, at: Va, len_bytes: usize, prot: Prot) -> Result<(), VmError> {
         let prot = effective(prot);
         self.change(t, at, len_bytes, |attributes| {
-            if !attributes.max_prot.contains(prot) {
+            if !attributes.max_prot.contains(prot) && !self.vm.has(VmDefect::ProtectBeyondMaximum) {
                 return Err(VmError::Access);
             }
             Ok(Attributes { prot, ..attributes })

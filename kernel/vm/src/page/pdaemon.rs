@@ -384,6 +384,9 @@ impl<M: Machine> Vm<M> {
 
     /// Writes what must be written of the claimed frames, and frees what can be.
     fn page_out(&self, t: &DaemonThread<'_>, victims: Vec<Victim<M>>, pass: &mut Pass) {
+        if self.has(VmDefect::DaemonWaitsForMemory) {
+            self.wait_for_memory(t);
+        }
         let mut clean = Vec::new();
         let mut to_files: Vec<(Victim<M>, u64)> = Vec::new();
         let mut to_swap = Vec::new();

@@ -61,7 +61,9 @@ defects! {
                                uvm_map_extract with REMOVE).",
         ShareForgetsCopy: "Sharing by pass does not resolve a copy that the sender still has to make.",
         WireLeaked: "A wire is not taken off.",
+        ProtectBeyondMaximum: "A range is permitted more than its mapping may ever permit.",
         ProtectKeepsMappings: "Reducing the permissions of a range leaves those of its mappings.",
+        DaemonWaitsForMemory: "The page daemon waits for frames before it writes, as all others do.",
         PageoutKeepsMappings: "The page daemon takes a frame and leaves its mappings.",
         PageoutDropsChanges: "The page daemon takes a page that was modified since it came in for a clean one.",
         ReclaimedTwice: "The page daemon counts a page when it claims it, and again when its frame is free.",
@@ -77,5 +79,8 @@ defects! {
     /// It shows only where a process has a window.
     needs_a_window: [
         WindowKeepsMappings, WindowWithoutFlush, WindowWritable, WindowLosesReplaced, WindowOverLocked,
+        ProtectBeyondMaximum,
     ];
+    /// It shows only where frames run out beside a thread of the daemon's own.
+    needs_a_daemon: [DaemonWaitsForMemory];
 }

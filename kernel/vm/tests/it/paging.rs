@@ -318,11 +318,12 @@ fn a_space_ends_while_its_pages_go_out_and_come_in() {
 }
 
 /// Memory overcommitted four times: each CPU works on its own space, all pages again and again, and forks in between.
-fn overcommit(machine: &'static str, schedule: Schedule, workers: usize) {
+fn overcommit(machine: &'static str, schedule: Schedule, workers: usize, defect: Option<VmDefect>) {
     const PAGES: usize = 60;
     let mut paging = PAGING;
     paging.free_target_pages = 32;
     with_paging(machine, 24, schedule, Some(paging), move |rig| {
+        rig.vm.plant(defect);
         let spaces: Vec<(AddressSpace, Va)> = (0..workers)
             .map(|_| {
                 let s = rig.vm.space().unwrap();
@@ -371,12 +372,21 @@ fn overcommit(machine: &'static str, schedule: Schedule, workers: usize) {
 
 #[test]
 fn memory_is_overcommitted_four_times() {
-    overcommit("xeon-mp", Schedule::Timed, 1);
-    overcommit("xeon-mp-htt", Schedule::Timed, 3);
+    overcommit("xeon-mp", Schedule::Timed, 1, None);
+    overcommit("xeon-mp-htt", Schedule::Timed, 3, None);
     for seed in 0..4 {
-        overcommit("xeon-mp-htt", Schedule::Seeded(seed), 3);
-        overcommit("opteron-mp", Schedule::Seeded(seed), 1);
+        overcommit("xeon-mp-htt", Schedule::Seeded(seed), 3, None);
+        overcommit("opteron-mp", Schedule::Seeded(seed), 1, None);
     }
+}
+
+#[test]
+fn a_daemon_that_waits_for_memory_is_found() {
+    let defect = Some(VmDefect::DaemonWaitsForMemory);
+    let waits = || overcommit("xeon-mp-htt", Schedule::Timed, 3, defect);
+    let said = std::panic::catch_unwind(waits).expect_err("a daemon that waits for itself");
+    let said = said.downcast_ref::<String>().expect("the text of the panic");
+    assert!(said.contains("the page daemon waits for itself"), "{said}");
 }
 
 #[test]

@@ -267,6 +267,8 @@ fn shows_over(defect: Option<VmDefect>) -> Result<(), String> {
         rig.load(&s, at + PAGE, 2 * PAGE).unwrap();
         s.lock_memory(t, at + 2 * PAGE, PAGE).unwrap();
         rig.vm.plant(defect);
+        _ = s.protect(t, at + 4 * PAGE, PAGE, Prot::RW);
+        rig.check();
         for page in [1, 2] {
             let back = s.show_pages(t, at + page * PAGE, data(rig, 2, 1));
             let back = back.unwrap_or_else(|no| Some(no.back));
@@ -292,6 +294,7 @@ fn every_defect_of_a_window_is_found() {
         (VmDefect::WindowWritable, "its entry permits"),
         (VmDefect::WindowLosesReplaced, "hold the kernel's data"),
         (VmDefect::WindowOverLocked, "is locked in"),
+        (VmDefect::ProtectBeyondMaximum, ", more than "),
     ] {
         let found = shows_over(Some(defect)).expect_err("a defect is planted");
         assert!(found.contains(by), "{defect:?}: {found}");
