@@ -5,7 +5,6 @@
 
 use crate::args::{Disk, DiskCheck, DiskCommand, DiskGet, DiskList, DiskMake};
 use crate::terminal::{print, tell};
-use pageferry_fs::layout::Geometry;
 use pageferry_fs::{Cached, Format, FsError, Ino, Kind, MemoryDevice, Volume, Weight, check, repair};
 use pageferry_lab::output::PendingFile;
 use pageferry_lab::{LabError, input, text};
@@ -168,8 +167,7 @@ fn make(options: &DiskMake) -> Result<ExitCode, LabError> {
     let block_bytes: u32 = bytes(&options.block_bytes);
     let fragment_bytes = options.fragment_bytes.as_deref().map_or(block_bytes, bytes);
     let format = Format { block_bytes, fragment_bytes };
-    // What fits no disk fits no larger one either.
-    Geometry::new(format, MAX_IMAGE_BYTES).map_err(|e| wrong(&options.out, e))?;
+    format.check().map_err(|e| wrong(&options.out, e))?;
     let found = read_directory(&options.directory)?;
     let min = needed(&found, format) * 5 / 4 + (1 << 20);
     let mut len_bytes = options.size_mb.map_or(min.next_multiple_of(1 << 20), |mb| u64::from(mb) << 20);

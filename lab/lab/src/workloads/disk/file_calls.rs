@@ -5,6 +5,7 @@
 //! place of it after the other read or write so many bytes; when the file ends they begin again. Every byte that is
 //! read is compared with what was written, and behind the calls all of the file is.
 
+use super::format_of;
 use crate::error::LabError;
 use crate::kit::{CallError, OutcomeCell, Payload, Stopwatch, differs, first_process, named};
 use crate::record::{Metric, metric};
@@ -65,8 +66,7 @@ impl Workload for FileCalls {
     /// The program of the only process, beside a server that the kernel may begin.
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
         let size_bytes = p.size_bytes;
-        let format = VolumeFormat { block_bytes: p.block_bytes, fragment_bytes: p.fragment_bytes };
-        format.check().map_err(|e| testbed.incompatible(format!("block_bytes, fragment_bytes: {e}")))?;
+        let format = format_of(testbed, p.block_bytes, p.fragment_bytes)?;
         let work = FileCalls {
             model: testbed.model.clone(),
             cell,

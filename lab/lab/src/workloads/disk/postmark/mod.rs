@@ -14,6 +14,7 @@
 mod random;
 mod script;
 
+use super::format_of;
 use crate::error::LabError;
 use crate::kit::{CallError, OutcomeCell, Stopwatch, differs, first_process, named};
 use crate::record::{Metric, metric};
@@ -89,8 +90,7 @@ impl Workload for PostMark {
 
     /// The program of the only process.
     fn program(p: Parameters, testbed: &mut Testbed, cell: OutcomeCell) -> Result<Program<Model>, LabError> {
-        let format = VolumeFormat { block_bytes: p.block_bytes, fragment_bytes: p.fragment_bytes };
-        format.check().map_err(|e| testbed.incompatible(format!("block_bytes, fragment_bytes: {e}")))?;
+        let format = format_of(testbed, p.block_bytes, p.fragment_bytes)?;
         let work = PostMark {
             model: testbed.model.clone(),
             cell,
