@@ -158,6 +158,16 @@ impl<M: Machine> MemoryDisk<M> {
         disk.frames.len() as u64 * PAGE_SIZE as u64
     }
 
+    /// Pages that have a frame: those that were ever written or read.
+    ///
+    /// # Errors
+    /// [`Errno::NoDevice`]: there is no disk.
+    pub fn frames_held(&self) -> Result<usize, Errno> {
+        let state = self.state.lock();
+        let disk = state.disk.as_ref().ok_or(Errno::NoDevice)?;
+        Ok(disk.frames.iter().flatten().count())
+    }
+
     /// Moves whole sectors between the disk and kernel memory at `data`, and sleeps until that is done: answers how
     /// many bytes have moved, and why not all. No signal ends the sleep. The disk is open.
     ///

@@ -22,6 +22,15 @@ impl<M: Machine> User<M> {
         self.system_call(|call| self.kernel.memory_disk.detach(call.core, call.thread))
     }
 
+    /// What the memory disk takes of memory, in frames: those of its pages that were ever written or read
+    /// (`mdconfig -l`, which tells the length alone).
+    ///
+    /// # Errors
+    /// [`Errno::NoDevice`]: there is none.
+    pub fn memory_disk_frames(&self) -> Result<usize, Errno> {
+        self.system_call(|_| self.kernel.memory_disk.frames_held())
+    }
+
     /// Makes an empty volume on the memory disk, and mounts it below `/mnt` (`newfs`, `mount`).
     ///
     /// # Errors

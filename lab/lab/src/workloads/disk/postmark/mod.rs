@@ -20,7 +20,7 @@ use crate::kit::{CallError, OutcomeCell, Stopwatch, differs, first_process, name
 use crate::record::{Metric, metric};
 use crate::run::{Testbed, Workload};
 use cpu_time::ThreadTime;
-use pageferry_hal::{Account, Instructions, Machine as _, Prot, Va};
+use pageferry_hal::{Account, Instructions, Machine as _, PAGE_SIZE, Prot, Va};
 use pageferry_kernel::{Fd, OpenFlags, Program, User, VolumeFormat};
 use pageferry_model::{MachineConfig, Model};
 use pageferry_vm::Inherit;
@@ -29,6 +29,7 @@ use script::{MAX_BYTES, Script, Step};
 /// The stream's buffer: a file system's preferred size (`st_blksize`), here as in FreeBSD's, larger than any file.
 const BUFFER_BYTES: usize = 16384;
 const BLOCK_BYTES: usize = 512;
+const MIB: f64 = (1 << 20) as f64;
 /// What the program is started with, unless it is told otherwise.
 const SEED: u32 = 42;
 
@@ -85,6 +86,16 @@ impl Workload for PostMark {
             metric("files_deleted", "count", "Files that PostMark took away."),
             metric("file_bytes_read", "bytes", "Bytes that PostMark read."),
             metric("file_bytes_written", "bytes", "Bytes that PostMark wrote."),
+            metric(
+                "footprint_mb",
+                "MB",
+                "The most that PostMark's files take at once, in whole fragments; an MB is 2^20 bytes, as of a disk.",
+            ),
+            metric(
+                "memory_disk_mb",
+                "MB",
+                "Pages of the memory disk that were ever used, in the end; an MB is 2^20 bytes.",
+            ),
         ]
     }
 
@@ -108,7 +119,7 @@ impl Workload for PostMark {
             as usize;
         Ok(first_process(work.cell.clone(), 2 * max, move |user| {
             user.attach_memory_disk(work.disk_bytes).map_err(named("make the memory disk"))?;
-            let result = work.on_disk(user);
+            let result = work.on_disk(user).and_then(|()| work.footprint(user));
             result.and(user.detach_memory_disk().map_err(named("destroy the memory disk")))
         }))
     }
@@ -141,9 +152,17 @@ impl PostMark {
         result.and(user.unmount().map_err(named("unmount the volume")))
     }
 
+    /// What the disk has taken: PostMark's files, the volume's own blocks, and those that are free again.
+    fn footprint(&self, user: &User<Model>) -> Result<(), CallError> {
+        let frames = user.memory_disk_frames().map_err(named("look at the memory disk"))?;
+        let mb = (frames * PAGE_SIZE) as f64 / MIB;
+        self.cell.borrow_mut().results.insert("memory_disk_mb".to_owned(), mb);
+        Ok(())
+    }
+
     fn run(&self, user: &User<Model>) -> Result<(), CallError> {
         let buffer = user.map(BUFFER_BYTES, Prot::RW, Inherit::Copy).map_err(named("map the buffer"))?;
-        let script = Script::new(SEED, self.files);
+        let script = Script::new(SEED, self.files, self.format.fragment_bytes);
         let pieces = vec![Vec::new(); script.slots()];
         let mut files = Files { work: self, user, buffer, script, pieces, scratch: Vec::new() };
         let mut watch = Stopwatch::start(&self.model);
@@ -178,6 +197,7 @@ impl PostMark {
             ("files_deleted", counts.deleted as f64),
             ("file_bytes_read", counts.bytes_read as f64),
             ("file_bytes_written", counts.bytes_written as f64),
+            ("footprint_mb", counts.max_live_bytes as f64 / MIB),
         ];
         outcome.results.extend(rates.map(|(name, value)| (name.to_owned(), value)));
         Ok(())

@@ -46,6 +46,10 @@ pub(super) struct Counts {
     pub(super) deleted: u64,
     pub(super) bytes_read: u64,
     pub(super) bytes_written: u64,
+    /// What the files that there are take, in whole fragments.
+    pub(super) live_bytes: u64,
+    /// The most that they took at once.
+    pub(super) max_live_bytes: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -62,10 +66,11 @@ pub(super) struct Script {
     pub(super) counts: Counts,
     /// What is written: letters and signs.
     pub(super) source: Vec<u8>,
+    fragment_bytes: u64,
 }
 
 impl Script {
-    pub(super) fn new(seed: u32, files: usize) -> Script {
+    pub(super) fn new(seed: u32, files: usize, fragment_bytes: u32) -> Script {
         let mut random = Random::new(seed);
         let source = (0..2 * MAX_BYTES).map(|_| 32 + random.below(95) as u8).collect();
         Script {
@@ -75,7 +80,18 @@ impl Script {
             names: 0,
             counts: Counts::default(),
             source,
+            fragment_bytes: u64::from(fragment_bytes),
         }
+    }
+
+    /// Fills, grows or empties a slot.
+    fn set(&mut self, slot: usize, file: Option<File>) {
+        let taken =
+            |file: Option<File>| file.map_or(0, |file| file.bytes.next_multiple_of(self.fragment_bytes));
+        let (before, after) = (taken(self.slots[slot]), taken(file));
+        self.slots[slot] = file;
+        self.counts.live_bytes = self.counts.live_bytes - before + after;
+        self.counts.max_live_bytes = self.counts.max_live_bytes.max(self.counts.live_bytes);
     }
 
     pub(super) fn slots(&self) -> usize {
@@ -89,7 +105,7 @@ impl Script {
         self.cursor = slot + 1;
         let bytes = MIN_BYTES + self.random.below(MAX_BYTES - MIN_BYTES);
         self.names += 1;
-        self.slots[slot] = Some(File { name: self.names, bytes });
+        self.set(slot, Some(File { name: self.names, bytes }));
         self.counts.created += 1;
         self.counts.bytes_written += bytes;
         Some(Step::Create { slot, name: self.names, bytes: bytes as usize })
@@ -107,7 +123,8 @@ impl Script {
 
     /// Takes the file in a slot away, if there is one.
     pub(super) fn delete(&mut self, slot: usize) -> Option<Step> {
-        let file = self.slots[slot].take()?;
+        let file = self.slots[slot]?;
+        self.set(slot, None);
         self.counts.deleted += 1;
         Some(Step::Delete { slot, name: file.name })
     }
@@ -127,7 +144,7 @@ impl Script {
         } else {
             let more = if file.bytes < MAX_BYTES { self.random.below(MAX_BYTES - file.bytes) + 1 } else { 0 };
             if more > 0 {
-                self.slots[slot] = Some(File { bytes: file.bytes + more, ..file });
+                self.set(slot, Some(File { bytes: file.bytes + more, ..file }));
                 self.counts.appended += 1;
                 self.counts.bytes_written += more;
             }
@@ -149,7 +166,7 @@ mod tests {
 
     /// All of a run; what was done, what of it in transactions, and the numbers drawn.
     fn run(files: usize, transactions: u64) -> (Counts, Counts, u64) {
-        let mut script = Script::new(42, files);
+        let mut script = Script::new(42, files, 2048);
         for _ in 0..files {
             script.create();
         }
@@ -194,12 +211,13 @@ mod tests {
             assert_eq!((all.read, all.appended), (read, appended));
             assert_eq!((in_mix.deleted, all.deleted), (deleted, created));
             assert_eq!((all.bytes_read, all.bytes_written, drawn), (bytes_read, bytes_written, draws));
+            assert_eq!(all.live_bytes, 0);
         }
     }
 
     #[test]
     fn the_first_sizes_are_those_of_the_program() {
-        let mut script = Script::new(42, 5);
+        let mut script = Script::new(42, 5, 2048);
         let sizes = [0; 5].map(|_| match script.create() {
             Some(Step::Create { bytes, .. }) => bytes,
             other => panic!("{other:?}"),
