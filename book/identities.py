@@ -27,6 +27,17 @@ PHASES = ("system_call_us", "ica_attach_us", "ica_detach_us", "process_switch_us
 NOT_EPHEMERAL = ("buffers", "physio")
 #: Messages between CPUs that are under way where the measured part begins or ends: three CPUs, three others each.
 MAX_UNDER_WAY = 9
+#: What moves pages, of all causes of cycles.
+MOVES = (
+    "lock",
+    "pte_work",
+    "frame",
+    "vm",
+    "tlb_miss",
+    "invalidate_local",
+    "shootdown_sent",
+    "shootdown_received",
+)
 
 
 class Identity(NamedTuple):
@@ -185,6 +196,36 @@ IDENTITIES = [
         lambda v: v["cycles.invalidate_local"] + v["cycles.shootdown_sent"] + v["cycles.shootdown_received"],
     ),
     Identity(
+        "a page's cycles of moving it",
+        ("moving_cycles_per_page",),
+        lambda v: v["moving_cycles_per_page"] * pages(v),
+        lambda v: sum(v[f"cycles.{cause}"] for cause in MOVES),
+    ),
+    Identity(
+        "a delivery is a round",
+        ("delivery_us",),
+        lambda v: v["delivery_us"] * v["set.rounds"],
+        told("elapsed_us"),
+    ),
+    Identity(
+        "transactions are of their phase",
+        ("transactions_per_s", "transactions_us"),
+        lambda v: v["transactions_per_s"] * v["transactions_us"] / 1e6,
+        told("set.transactions"),
+    ),
+    Identity(
+        "phases of PostMark sum up to it",
+        ("transactions_us",),
+        lambda v: v["creation_us"] + v["transactions_us"] + v["deletion_us"],
+        told("elapsed_us"),
+    ),
+    Identity(
+        "bytes of files are read in all of the time",
+        ("transactions_us",),
+        lambda v: v["read_mb_s"] * v["elapsed_us"],
+        told("file_bytes_read"),
+    ),
+    Identity(
         "bytes of files read and written are of one time",
         ("read_mb_s", "file_bytes_read"),
         lambda v: v["read_mb_s"] * v["file_bytes_written"],
@@ -234,8 +275,10 @@ def runs(folder: Path) -> Iterator[tuple[str, Values]]:
     found = measured.values(folder)
     columns = ("run", "experiment", "machine", "kernel", "seed", "settings")
     for run, experiment, machine, kernel, seed, settings in measured.rows(folder, "runs.csv", columns):
-        words = " ".join(f"{key}={value}" for key, value in json.loads(settings).items())
-        yield f"{experiment} on {machine} under {kernel}, seed {seed}: {words}", found[run]
+        of = json.loads(settings)
+        words = " ".join(f"{key}={value}" for key, value in of.items())
+        numbers = {f"set.{key}": float(value) for key, value in of.items() if isinstance(value, int | float)}
+        yield f"{experiment} on {machine} under {kernel}, seed {seed}: {words}", found[run] | numbers
 
 
 def main() -> None:

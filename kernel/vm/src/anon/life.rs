@@ -187,7 +187,7 @@ impl<M: Machine> Anon<M> {
         }
     }
 
-    /// Sees to it that the page is in a frame, or was: on return the caller retries.
+    /// Sees to it that the page is in a frame, of this colour if there is one, or was: on return the caller retries.
     ///
     /// # Errors
     /// [`VmError::Io`]: the swap area cannot be read there. [`VmError::NoMemory`]: there is no frame, and waiting does
@@ -195,10 +195,15 @@ impl<M: Machine> Anon<M> {
     ///
     /// # Locks
     /// Sleeps: no spin lock may be held.
-    pub(crate) fn page_in(self: &Arc<Self>, vm: &Vm<M>, t: &dyn Threads) -> Result<(), VmError> {
+    pub(crate) fn page_in(
+        self: &Arc<Self>,
+        vm: &Vm<M>,
+        t: &dyn Threads,
+        colour: Option<u32>,
+    ) -> Result<(), VmError> {
         let _c = vm.machine().scope(Cause::Fault);
         let Some(slot) = self.slot_if_out(t) else { return Ok(()) };
-        let frame = vm.frame_or_wait(t, || Owner::Anon(Arc::downgrade(self)), WantedFrame::ANY)?;
+        let frame = vm.frame_or_wait(t, || Owner::Anon(Arc::downgrade(self)), WantedFrame::of(colour))?;
         let mut state = self.lock();
         self.touch(vm, Access::Write);
         let changed = state.swap != Some(slot) || state.frame.is_some() || state.busy || state.refs == 0;

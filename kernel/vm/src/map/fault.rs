@@ -39,8 +39,8 @@ pub(super) enum Step<M: Machine> {
     NeedsOwn,
     /// The page is copied only when write-protection that is under way has reached every CPU.
     Unflushed,
-    /// The anon's page is in the swap area, or on its way.
-    PageIn(Arc<Anon<M>>),
+    /// The anon's page is in the swap area, or on its way; in a frame of this colour.
+    PageIn(Arc<Anon<M>>, Option<u32>),
     /// The object's page is on the disk, or on its way; so many more may come along.
     Fetch(Arc<Object<M>>, u64, usize),
     /// Too few frames are free.
@@ -124,7 +124,7 @@ impl<M: Machine> Space<M> {
                     vm.poke_daemon(t);
                     return Ok(());
                 }
-                Step::PageIn(anon) => anon.page_in(vm, t)?,
+                Step::PageIn(anon, colour) => anon.page_in(vm, t, colour)?,
                 Step::Fetch(object, page, read_ahead) => object.fetch(vm, t, page, read_ahead)?,
                 Step::NoFrames if vm.wait_for_memory(t) => {}
                 Step::NoFrames => return Err(VmError::NoMemory),
@@ -214,7 +214,9 @@ impl<M: Machine> PageFault<'_, M> {
         }
         anon.with_page(self.vm, |mut state| {
             anon.touch(self.vm, Access::Read);
-            let Some(frame) = state.usable() else { return Ok(Step::PageIn(anon.clone())) };
+            let Some(frame) = state.usable() else {
+                return Ok(Step::PageIn(anon.clone(), self.colour()));
+            };
             let lent = self.vm.frames().loan_count(frame) > 0;
             if self.writes() && (lent || state.refs > 1) && !self.vm.batches().all_flushed() {
                 return Ok(Step::Unflushed);

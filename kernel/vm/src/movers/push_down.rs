@@ -101,9 +101,10 @@ impl<M: Machine> Space<M> {
                         break;
                     }
                     Step::Missing(anon) => {
+                        let colour = entry.anon_colour(vm, page);
                         drop(amap);
                         drop(map);
-                        anon.page_in(vm, t)?;
+                        anon.page_in(vm, t, colour)?;
                     }
                     Step::Unflushed => {
                         drop(amap);

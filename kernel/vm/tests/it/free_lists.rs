@@ -2,6 +2,7 @@
 
 use crate::common::*;
 use pageferry_hal::*;
+use pageferry_model::Schedule;
 use pageferry_soak::rig::AddressSpace;
 use pageferry_vm::*;
 use std::collections::BTreeSet;
@@ -68,6 +69,27 @@ fn the_pages_of_an_area_have_colours_one_after_the_other() {
         rig.exit(child);
         rig.exit(s);
     });
+}
+
+/// Where the board gives pages colours by their addresses, too.
+#[test]
+fn a_page_comes_back_from_the_disk_in_its_colour() {
+    for machine in MACHINES.into_iter().chain(["sh7751r"]) {
+        with_paging_and_choice((machine, "coloured"), 24, Schedule::Timed, Some(PAGING), |rig| {
+            let s = rig.vm.space().unwrap();
+            let at = area(rig, &s, 12);
+            fill(rig, &s, at, 12);
+            let of = |page| frame(rig, &s, at + page * PAGE) % rig.vm.page_colours();
+            let before: Vec<u32> = (0..12).map(of).collect();
+            assert_eq!(rig.vm.reclaim(rig.t()), 12);
+            for page in [7, 3, 11, 10, 2, 9, 0, 8, 4, 6, 1, 5] {
+                assert_eq!(rig.load(&s, at + page * PAGE, 1).unwrap(), [page as u8 + 1]);
+            }
+            assert_eq!((0..12).map(of).collect::<Vec<u32>>(), before);
+            rig.check();
+            rig.exit(s);
+        });
+    }
 }
 
 #[test]

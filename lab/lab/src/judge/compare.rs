@@ -1,13 +1,14 @@
 //! Results beside published numbers.
 //!
 //! A comparison has a *standing*. `Given`: the published number is itself a constant of the model (an instruction's
-//! latency), so agreement only shows that the model does what it was given. `Calibrated`: some constant was fitted to
+//! latency), so agreement only shows that the model does what it was given; what a paper has as an input and the model
+//! works out of parts is not. `Calibrated`: some constant was fitted to
 //! it. `Construction`: the model is made so that it cannot come out otherwise, as the statement says of itself.
 //! `Predicted`: none of these; here agreement means something. Of the first two the standing is derived from the
 //! constants' own sources, never declared.
 
 use super::case::{Case, Verdict, words};
-use crate::files::{Compare, Experiment, How, Paper, Published, Relation, Role};
+use crate::files::{Compare, Experiment, How, Paper, Published, Role};
 use crate::record::Record;
 use crate::spread::Spread;
 use pageferry_sourced::{Constant, SourceKind};
@@ -245,11 +246,20 @@ fn standing(published: &Published, constants: &[Constant]) -> Standing {
         Standing::Calibrated
     } else if published.by_construction.is_some() {
         Standing::Construction
-    } else if published.role == Role::Input && published.relation != Relation::Direction {
+    } else if published.role == Role::Input && constants.iter().any(|c| is_taken_from(c, published)) {
         Standing::Given
     } else {
         Standing::Predicted
     }
+}
+
+/// True when a constant is this number, as its paper tells it: whole, or less the little that the model charges apart.
+fn is_taken_from(constant: &Constant, published: &Published) -> bool {
+    const MOST_APART: f64 = 0.05;
+    let (Ok(constant_value), Some(value)) = (constant.value.parse::<f64>(), published.value) else {
+        return false;
+    };
+    constant.kind == SourceKind::Paper && (constant_value - value).abs() <= MOST_APART * value.abs()
 }
 
 #[cfg(test)]

@@ -80,6 +80,9 @@ impl Workload for PostMark {
                 "Bytes of files read, in the time of the whole of PostMark; an MB is 1,000,000 bytes.",
             ),
             metric("write_mb_s", "MB/s", "Bytes of files written, in the time of the whole of PostMark."),
+            metric("creation_us", "us", "Modelled time in which PostMark makes its first files."),
+            metric("transactions_us", "us", "Modelled time of its transactions."),
+            metric("deletion_us", "us", "Modelled time in which it takes all files away."),
             metric("files_created", "count", "Files that PostMark made."),
             metric("files_read", "count", "Files that PostMark read."),
             metric("files_appended", "count", "Files that PostMark made longer."),
@@ -172,23 +175,27 @@ impl PostMark {
             let step = files.script.create();
             files.act(step, &mut watch)?;
         }
-        let transactions_began = now();
+        let created = now();
         for _ in 0..self.transactions {
             for step in files.script.transaction() {
                 files.act(step, &mut watch)?;
             }
         }
-        let transactions_us = now() - transactions_began;
+        let transacted = now();
         for slot in 0..files.script.slots() {
             let step = files.script.delete(slot);
             files.act(step, &mut watch)?;
         }
-        let all_us = now() - began;
+        let ended = now();
+        let (transactions_us, all_us) = (transacted - created, ended - began);
         let counts = files.script.counts;
         let outcome = &mut *self.cell.borrow_mut();
         watch.stop(&self.model, self.clock_mhz, counts.bytes_read + counts.bytes_written, outcome);
         let rates = [
             ("transactions_per_s", self.transactions as f64 / transactions_us * 1e6),
+            ("creation_us", created - began),
+            ("transactions_us", transactions_us),
+            ("deletion_us", ended - transacted),
             ("read_mb_s", counts.bytes_read as f64 / all_us),
             ("write_mb_s", counts.bytes_written as f64 / all_us),
             ("files_created", counts.created as f64),
