@@ -255,11 +255,11 @@ fn standing(published: &Published, constants: &[Constant]) -> Standing {
 
 /// True when a constant is this number, as its paper tells it: whole, or less the little that the model charges apart.
 fn is_taken_from(constant: &Constant, published: &Published) -> bool {
-    const MOST_APART: f64 = 0.05;
+    const MAX_APART: f64 = 0.05;
     let (Ok(constant_value), Some(value)) = (constant.value.parse::<f64>(), published.value) else {
         return false;
     };
-    constant.kind == SourceKind::Paper && (constant_value - value).abs() <= MOST_APART * value.abs()
+    constant.kind == SourceKind::Paper && (constant_value - value).abs() <= MAX_APART * value.abs()
 }
 
 #[cfg(test)]
