@@ -2,10 +2,9 @@
 //!
 //! A comparison has a *standing*. `Given`: the published number is itself a constant of the model (an instruction's
 //! latency), so agreement only shows that the model does what it was given; what a paper has as an input and the model
-//! works out of parts is not. `Calibrated`: some constant was fitted to
-//! it. `Construction`: the model is made so that it cannot come out otherwise, as the statement says of itself.
-//! `Predicted`: none of these; here agreement means something. Of the first two the standing is derived from the
-//! constants' own sources, never declared.
+//! works out of parts is not. `Calibrated`: some constant was fitted to it. `Construction`: the model is made so that
+//! it cannot come out otherwise, as the statement says of itself. `Predicted`: none of these; here agreement means
+//! something. Of the first two the standing is derived from the constants' own sources, never declared.
 
 use super::case::{Case, Verdict, words};
 use crate::files::{Compare, Experiment, How, Paper, Published, Role};
@@ -365,5 +364,20 @@ mod tests {
         };
         assert_eq!(compared(&records, &[])[0].standing, Standing::Predicted);
         assert_eq!(compared(&records, &[fitted])[0].standing, Standing::Calibrated);
+    }
+
+    /// An input that no constant is was worked out, whatever the paper did with it.
+    #[test]
+    fn an_input_is_given_where_a_constant_is_taken_from_the_paper() {
+        let paper = Paper::find("sf-buf").expect("embedded");
+        let wait = paper.numbers.iter().find(|n| n.id == "sfbuf-xeon-local-pte-cached").expect("it is there");
+        let with = |value: &str, kind| {
+            let (key, source) = ("cpu.invalidate_page_cycles".into(), "sf-buf, 3".into());
+            standing(wait, &[Constant { key, value: value.into(), source, kind, against: None }])
+        };
+        assert_eq!(with("498", SourceKind::Paper), Standing::Given);
+        assert_eq!(with("498", SourceKind::Assumed), Standing::Predicted);
+        assert_eq!(with("400", SourceKind::Paper), Standing::Predicted);
+        assert_eq!(standing(wait, &[]), Standing::Predicted);
     }
 }
